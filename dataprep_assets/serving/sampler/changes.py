@@ -18,7 +18,7 @@ def changes_of(schedule: ScheduleHistory, number: int) -> list[str]:
         settings = [f"{name} {getattr(now, name)}" for name in _SETTINGS if getattr(now, name) is not None]
         return [*settings, *(f"{source.name} {_share(source)}" for source in now.sources)]
     before = schedule.revisions[schedule.upto(number).reign(now.first_step).revision]
-    found = [
+    changes = [
         f"{name} {getattr(before, name)} → {getattr(now, name)}"
         for name in _SETTINGS
         if getattr(before, name) != getattr(now, name)
@@ -26,15 +26,15 @@ def changes_of(schedule: ScheduleHistory, number: int) -> list[str]:
     for source in now.sources:
         then = before.source(source.name)
         if then is None:
-            found.append(f"{source.name} added, {_share(source)}")
+            changes.append(f"{source.name} added, {_share(source)}")
             continue
         if then.share != source.share:
-            found.append(f"{source.name} {_share(then)} → {_share(source)}")
+            changes.append(f"{source.name} {_share(then)} → {_share(source)}")
         if then.epochs != source.epochs:
-            found.append(f"{source.name}: epochs {then.epochs} → {source.epochs}")
-        found += _shards(then, source)
-    found += [f"{source.name} left out" for source in before.sources if now.source(source.name) is None]
-    return found or ["nothing: it takes steps back"]
+            changes.append(f"{source.name}: epochs {then.epochs} → {source.epochs}")
+        changes += _shards(then, source)
+    changes += [f"{source.name} left out" for source in before.sources if now.source(source.name) is None]
+    return changes or ["nothing: it takes steps back"]
 
 
 def _share(source: Source) -> str:
@@ -49,9 +49,9 @@ def _shards(then: Source, now: Source) -> Iterator[str]:
         "changed": sum(old.get(name, content) != content for name, content in new.items()),
         "gone": len(old.keys() - new.keys()),
     }
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    if told:
-        yield f"shards of {now.name}: {told}"
+    text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if text:
+        yield f"shards of {now.name}: {text}"
 
 
 def told_revisions(schedule: ScheduleHistory) -> list[str]:

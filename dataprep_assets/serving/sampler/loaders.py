@@ -42,10 +42,10 @@ class SampleSource:
 
 def arrays_of(batch: Batch) -> dict[str, NDArray[Any]]:
     """The arrays of a batch that has them, by name."""
-    found: dict[str, NDArray[Any]] = {"tokens": batch.tokens, "labels": batch.labels}
+    arrays: dict[str, NDArray[Any]] = {"tokens": batch.tokens, "labels": batch.labels}
     if batch.position_ids is not None and batch.document_ids is not None:
-        found |= {"position_ids": batch.position_ids, "document_ids": batch.document_ids}
-    return found
+        arrays |= {"position_ids": batch.position_ids, "document_ids": batch.document_ids}
+    return arrays
 
 
 def torch_steps(data: TrainingData, *, rank: int = 0, world_size: int = 1) -> Any:

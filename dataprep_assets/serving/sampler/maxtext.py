@@ -39,14 +39,14 @@ def six_columns(stored: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:
     """
     if missing := sorted(set(COLUMNS) - stored.keys()):
         raise ConfigError(f"not prepacked rows: columns {', '.join(missing)} are missing")
-    found = {name: np.asarray(stored[name], np.int32) for name in COLUMNS}
-    if len(shapes := {values.shape for values in found.values()}) > 1:
+    columns = {name: np.asarray(stored[name], np.int32) for name in COLUMNS}
+    if len(shapes := {values.shape for values in columns.values()}) > 1:
         raise FormatError(f"the columns of a row must have equal shapes, not {', '.join(map(str, sorted(shapes)))}")
     if TARGETS in stored:
-        return found | {TARGETS: np.asarray(stored[TARGETS], np.int32)}
-    following = np.zeros_like(found["inputs"])
-    following[..., :-1] = found["inputs"][..., 1:]
-    return found | {TARGETS: np.where(found["targets_segmentation"] != 0, following, 0).astype(np.int32)}
+        return columns | {TARGETS: np.asarray(stored[TARGETS], np.int32)}
+    following = np.zeros_like(columns["inputs"])
+    following[..., :-1] = columns["inputs"][..., 1:]
+    return columns | {TARGETS: np.where(columns["targets_segmentation"] != 0, following, 0).astype(np.int32)}
 
 
 def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: int | None = None) -> Any:
@@ -63,11 +63,11 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
     import tensorflow as tf
 
     def six(row: Mapping[str, Any]) -> dict[str, Any]:
-        found = {name: tf.cast(row[name], tf.int32) for name in COLUMNS}
+        columns = {name: tf.cast(row[name], tf.int32) for name in COLUMNS}
         if TARGETS in row:
-            return found | {TARGETS: tf.cast(row[TARGETS], tf.int32)}
-        labels = tf.concat([found["inputs"][1:], [0]], 0)
-        return found | {TARGETS: tf.where(found["targets_segmentation"] != 0, labels, 0)}
+            return columns | {TARGETS: tf.cast(row[TARGETS], tf.int32)}
+        labels = tf.concat([columns["inputs"][1:], [0]], 0)
+        return columns | {TARGETS: tf.where(columns["targets_segmentation"] != 0, labels, 0)}
 
     if missing := sorted(set(COLUMNS) - rows.element_spec.keys()):
         raise ConfigError(f"not prepacked rows: columns {', '.join(missing)} are missing")
@@ -131,9 +131,9 @@ def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, t
         dataloading_host_count=len(processes),
         dataset_path=config.dataset_path,
     )
-    stored = rows.element_spec.get("inputs")
-    if stored is not None and stored.shape != (config.max_target_length,):
-        raise ConfigError(f"rows have {count_of(stored.shape[0], 'token')}. Set max_target_length={stored.shape[0]}")
+    inputs = rows.element_spec.get("inputs")
+    if inputs is not None and inputs.shape != (config.max_target_length,):
+        raise ConfigError(f"rows have {count_of(inputs.shape[0], 'token')}. Set max_target_length={inputs.shape[0]}")
     loaded = config.global_batch_size_to_load if train else config.global_batch_size_to_load_eval
     batches = tfds_batches(
         rows,
@@ -185,12 +185,12 @@ def _on_devices(config: Any, batches: Any, global_mesh: Any, *, train: bool) -> 
 
 def _require_plain(config: Any) -> None:
     """Raise ConfigError for settings of MaxText that this loader does not support."""
-    refused = {
+    refused_settings = {
         "colocated_python_data_input": bool(config.colocated_python_data_input),
         "grain_use_elastic_iterator": bool(config.grain_use_elastic_iterator),
         "expansion_factor_real_data": config.expansion_factor_real_data not in (-1, 1),
     }
-    if wrong := [name for name, is_set in refused.items() if is_set]:
+    if wrong := [name for name, is_set in refused_settings.items() if is_set]:
         raise ConfigError(
             f"prepacked rows: {', '.join(wrong)} must have MaxText's default value, because this loader does not "
             "support others"

@@ -77,10 +77,10 @@ class SourceSamples:
     def window_blocks(self) -> Iterator[Int64]:
         """(document, offset) of the first token of every window, and of the last token of each shard; int64, (n, 2)."""
         # where each shard begins in the split
-        at = np.cumsum(self._tokens) - self._tokens
-        for start, tokens, windows in zip(at.tolist(), self._tokens.tolist(), self._windows.tolist(), strict=True):
-            for first in range(0, windows, _BLOCK):
-                yield self._rows(start + np.arange(first, min(first + _BLOCK, windows)) * self._length)
+        offsets = np.cumsum(self._tokens) - self._tokens
+        for start, tokens, windows in zip(offsets.tolist(), self._tokens.tolist(), self._windows.tolist(), strict=True):
+            for block_start in range(0, windows, _BLOCK):
+                yield self._rows(start + np.arange(block_start, min(block_start + _BLOCK, windows)) * self._length)
             if tokens:
                 yield self._rows(np.array([start + tokens - 1]))
 
@@ -103,8 +103,8 @@ class SourceSamples:
             if count:
                 number = _number(rule, self.source.name)
                 assert number is not None
-                for first in range(0, count, _BLOCK):
-                    ordinals = np.arange(first, min(first + _BLOCK, count))
+                for block_start in range(0, count, _BLOCK):
+                    ordinals = np.arange(block_start, min(block_start + _BLOCK, count))
                     yield self._locate_samples(rule, rule.turns[number], ordinals, others)
 
     def run_blocks(self, others: list[Int64]) -> Iterator[Int64]:
@@ -116,12 +116,12 @@ class SourceSamples:
         for rule in self.sampler.rules:
             number = _number(rule, self.source.name)
             count = (rule.stop - rule.first) * rule.revision.batch
-            for first in range(0, count, _BLOCK):
-                theirs, ordinals = rule.mixture.locate(np.arange(first, min(first + _BLOCK, count)))
-                found = np.full(len(theirs), self.padding)
+            for block_start in range(0, count, _BLOCK):
+                theirs, ordinals = rule.mixture.locate(np.arange(block_start, min(block_start + _BLOCK, count)))
+                rows = np.full(len(theirs), self.padding)
                 if number is not None and (mine := theirs == number).any():
-                    found[mine] = self._locate_samples(rule, rule.turns[number], ordinals[mine], others)
-                yield found
+                    rows[mine] = self._locate_samples(rule, rule.turns[number], ordinals[mine], others)
+                yield rows
 
     @property
     def padding(self) -> int:
@@ -133,18 +133,18 @@ class SourceSamples:
         pieces = turn.pieces(ordinals)[1]
         order = np.lexsort((pieces.at, pieces.row))
         pieces = pieces._replace(**{name: column[order] for name, column in pieces._asdict().items()})
-        first = np.flatnonzero(np.diff(pieces.row, prepend=-1))
-        last = np.append(first[1:], len(pieces.row)) - 1
-        shards, start, stop = pieces.shard[first], pieces.start[first], pieces.stop[last]
+        first_pieces = np.flatnonzero(np.diff(pieces.row, prepend=-1))
+        last_pieces = np.append(first_pieces[1:], len(pieces.row)) - 1
+        shards, start, stop = pieces.shard[first_pieces], pieces.start[first_pieces], pieces.stop[last_pieces]
         if rule is not self.sampler.rules[-1]:
             # The index has the shards of the last revision; what an earlier one read is found there by its content.
-            here = {shard.content: at for at, shard in enumerate(self.source.shards)}
-            moved = np.array([here.get(shard.content, -1) for shard in turn.source.shards], np.int64)
+            shard_numbers = {shard.content: number for number, shard in enumerate(self.source.shards)}
+            moved = np.array([shard_numbers.get(shard.content, -1) for shard in turn.source.shards], np.int64)
             shards = moved[shards]
-        whole = (shards >= 0) & (stop - start <= self._length)
+        is_whole = (shards >= 0) & (stop - start <= self._length)
         # a sample with a span that does not follow the one before it is no stretch
-        whole[np.searchsorted(first, np.flatnonzero(_torn(pieces)), side="right") - 1] = False
-        if rule is self.sampler.rules[-1] and not whole.all():
+        is_whole[np.searchsorted(first_pieces, np.flatnonzero(_torn(pieces)), side="right") - 1] = False
+        if rule is self.sampler.rules[-1] and not is_whole.all():
             raise ConfigError(
                 f"{self.sampler.schedule.name}: after the revision from step {rule.first}, samples of source "
                 f"{self.source.name} span several places, because `sequence_length` changed in the middle of an "
@@ -153,28 +153,28 @@ class SourceSamples:
             )
         tokens = self._tokens[shards]
         # Most are windows, whose rows are there already; the others get a pair of rows of their own.
-        windows = whole & (start % self._length == 0) & (stop == np.minimum(start + self._length, tokens))
-        found = np.where(windows, self._firsts[shards] + start // self._length, self.padding)
-        odd = np.flatnonzero(whole & ~windows)
+        windows = is_whole & (start % self._length == 0) & (stop == np.minimum(start + self._length, tokens))
+        rows = np.where(windows, self._firsts[shards] + start // self._length, self.padding)
+        odd = np.flatnonzero(is_whole & ~windows)
         if len(odd):
             begins = (np.cumsum(self._tokens) - self._tokens)[shards[odd]]
             # the token after a sample is its last label, unless its shard ends there
             stops = np.minimum(stop[odd], tokens[odd] - 1)
-            found[odd] = self.window_rows + sum(map(len, others)) + 2 * np.arange(len(odd))
+            rows[odd] = self.window_rows + sum(map(len, others)) + 2 * np.arange(len(odd))
             pairs = np.stack([self._rows(begins + start[odd]), self._rows(begins + stops)], axis=1)
             others.append(pairs.reshape(-1, 2))
-        return found
+        return rows
 
 
 def _number(rule: RevisionRule, name: str) -> int | None:
-    return next((at for at, turn in enumerate(rule.turns) if turn.source.name == name), None)
+    return next((number for number, turn in enumerate(rule.turns) if turn.source.name == name), None)
 
 
 def _torn(pieces: TokenSlices) -> NDArray[np.bool_]:
     """Of each piece, whether it does not follow, in its shard, the one before it in its sample."""
-    again = pieces.row[1:] == pieces.row[:-1]
+    is_same_row = pieces.row[1:] == pieces.row[:-1]
     follows = (pieces.shard[1:] == pieces.shard[:-1]) & (pieces.start[1:] == pieces.stop[:-1])
-    return np.append(np.zeros(min(len(pieces.row), 1), np.bool_), again & ~follows)
+    return np.append(np.zeros(min(len(pieces.row), 1), np.bool_), is_same_row & ~follows)
 
 
 def blend_blocks(sampler: Sampler, sources: list[SourceSamples], size: int) -> Iterator[tuple[Int64, Int64]]:
@@ -183,17 +183,17 @@ def blend_blocks(sampler: Sampler, sources: list[SourceSamples], size: int) -> I
     A sample of a source that is not read any more, and those beyond the end up to `size`, are the padding of the first
     source, which is the sample after its last one.
     """
-    done = np.zeros(len(sources), np.int64)
-    names = {source.source.name: at for at, source in enumerate(sources)}
-    last = sources[0].size
-    for at, rule in enumerate(sampler.rules):
+    done_counts = np.zeros(len(sources), np.int64)
+    names = {source.source.name: index for index, source in enumerate(sources)}
+    padding = sources[0].size
+    for index, rule in enumerate(sampler.rules):
         count = (rule.stop - rule.first) * rule.revision.batch
         numbers = np.array([names.get(turn.source.name, -1) for turn in rule.turns], np.int64)
-        for first in range(0, count, _BLOCK):
-            theirs, ordinals = rule.mixture.locate(np.arange(first, min(first + _BLOCK, count)))
+        for block_start in range(0, count, _BLOCK):
+            theirs, ordinals = rule.mixture.locate(np.arange(block_start, min(block_start + _BLOCK, count)))
             mine = numbers[theirs]
-            # -1, of a source that is not read any more, takes the last number of `done`, which `where` leaves out
-            yield np.maximum(mine, 0), np.where(mine < 0, last, done[mine] + ordinals)
-        done += [source.counts[at] for source in sources]
-    rest = size - sampler.samples
-    yield np.zeros(rest, np.int64), np.full(rest, last, np.int64)
+            # -1, of a source that is not read any more, takes the last of `done_counts`, which `where` leaves out
+            yield np.maximum(mine, 0), np.where(mine < 0, padding, done_counts[mine] + ordinals)
+        done_counts += [source.counts[index] for source in sources]
+    padding_count = size - sampler.samples
+    yield np.zeros(padding_count, np.int64), np.full(padding_count, padding, np.int64)

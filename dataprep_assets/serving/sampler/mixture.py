@@ -29,19 +29,19 @@ def shares(weights: Sequence[float | int]) -> list[int]:
     # exact, so that sources of equal weight tie, and rounding does not tell them apart
     exact = [Fraction(weight) for weight in weights]
     total = sum(exact)
-    wanted = [weight * PLACES / total for weight in exact]
-    found = [int(want) for want in wanted]
+    targets = [weight * PLACES / total for weight in exact]
+    whole_shares = [int(target) for target in targets]
     # What rounding down left goes to the largest remainders; of equal ones, to the first source.
-    by_rest = sorted(range(len(wanted)), key=lambda number: (found[number] - wanted[number], number))
-    for number in by_rest[: PLACES - sum(found)]:
-        found[number] += 1
-    for number, share in enumerate(found):
+    by_rest = sorted(range(len(targets)), key=lambda number: (whole_shares[number] - targets[number], number))
+    for number in by_rest[: PLACES - sum(whole_shares)]:
+        whole_shares[number] += 1
+    for number, share in enumerate(whole_shares):
         if not share:
             raise ConfigError(
-                f"weight {weights[number]} of source {number + 1} is {float(wanted[number]):.2g} of 65,536 samples, "
+                f"weight {weights[number]} of source {number + 1} is {float(targets[number]):.2g} of 65,536 samples, "
                 "so it would never be read. Raise it, or remove the source"
             )
-    return found
+    return whole_shares
 
 
 class Mixture:
@@ -60,20 +60,20 @@ class Mixture:
 
     def locate(self, samples: Int64) -> tuple[Int64, Int64]:
         """The source of each of these samples, numbered from 0, and how many samples of it came before."""
-        cycle, place = samples // PLACES, samples % PLACES
-        source = self.table[place].astype(np.int64)
-        return source, cycle * self.shares[source] + self._ranks[place]
+        cycle, position = samples // PLACES, samples % PLACES
+        source = self.table[position].astype(np.int64)
+        return source, cycle * self.shares[source] + self._ranks[position]
 
     def place_of(self, source: int, ordinals: Int64) -> Int64:
         """The inverse of `at`: where the given samples of a source stand."""
         share = int(self.shares[source])
-        found: Int64 = ordinals // share * PLACES + self._places[self._starts[source] + ordinals % share]
-        return found
+        positions: Int64 = ordinals // share * PLACES + self._places[self._starts[source] + ordinals % share]
+        return positions
 
     def counts(self, samples: int) -> list[int]:
         """Return how many of the first `samples` come from each source."""
-        cycle, rest = divmod(samples, PLACES)
-        partial = np.bincount(self.table[:rest], minlength=len(self.shares))
+        cycle, remainder = divmod(samples, PLACES)
+        partial = np.bincount(self.table[:remainder], minlength=len(self.shares))
         return [int(count) for count in cycle * self.shares + partial]
 
 
@@ -94,21 +94,21 @@ def _filled(shares: Sequence[int]) -> NDArray[np.int32]:
         # all in whole numbers: sample j of a source may stand at place n (from 1) if n * share / PLACES - j is at least
         # 1 / slack, and must if it would be more than 1 - 1 / slack after it
         sample = np.arange(share, dtype=np.int64)
-        first = -(-(slack * sample + 1) * PLACES // (slack * share))
+        earliest = -(-(slack * sample + 1) * PLACES // (slack * share))
         due = (slack * (sample + 1) - 1) * PLACES // (slack * share)
-        jobs.append(np.stack([first, np.maximum(due, first), np.full(share, source)], axis=1))
-    every = np.concatenate(jobs)
-    every = every[np.argsort(every[:, 0], kind="stable")]
-    firsts, dues, sources = every[:, 0].tolist(), every[:, 1].tolist(), every[:, 2].tolist()
+        jobs.append(np.stack([earliest, np.maximum(due, earliest), np.full(share, source)], axis=1))
+    all_jobs = np.concatenate(jobs)
+    all_jobs = all_jobs[np.argsort(all_jobs[:, 0], kind="stable")]
+    firsts, dues, sources = all_jobs[:, 0].tolist(), all_jobs[:, 1].tolist(), all_jobs[:, 2].tolist()
     table = np.empty(PLACES, np.int32)
     waiting: list[tuple[int, int]] = []
-    at = 0
-    for place in range(1, PLACES + 1):
-        while at < PLACES and firsts[at] <= place:
+    index = 0
+    for position in range(1, PLACES + 1):
+        while index < PLACES and firsts[index] <= position:
             # of those that are due at one place the first source comes, so that the table is the same everywhere
-            heappush(waiting, (dues[at], sources[at]))
-            at += 1
-        table[place - 1] = heappop(waiting)[1]
+            heappush(waiting, (dues[index], sources[index]))
+            index += 1
+        table[position - 1] = heappop(waiting)[1]
     # it is shared by all that have the same shares
     table.flags.writeable = False
     return table

@@ -113,33 +113,37 @@ def revised(
             raise ConfigError(f"{wanted.name}: --from-step {from_step}: the schedule has steps 0 to {end - 1}")
         _require_same_tokenizer(before, sources, from_step)
     # what was trained on beyond the last revision's first step was taken back by it
-    known = max(from_step, revisions[-1].first_step, *(one.trained for one in unmade)) if revisions else 0
+    known_steps = (
+        max(from_step, revisions[-1].first_step, *(replaced_revision.trained for replaced_revision in unmade))
+        if revisions
+        else 0
+    )
     if trained is not None and trained < from_step:
         raise ConfigError(f"{wanted.name}: --trained ({trained}) must not be less than --from-step ({from_step})")
     parts = shares([source.weight for source in sources]) if sources else []
-    made = Revision(
+    new_revision = Revision(
         first_step=from_step,
-        trained=known if trained is None else trained,
+        trained=known_steps if trained is None else trained,
         batch=wanted.batch,
         sequence_length=wanted.sequence_length,
         seed=wanted.seed,
         samples=wanted.samples,
         steps=wanted.steps,
         sources=tuple(
-            _source(found, share, wanted, _before(before, from_step, found.name), documents, packs)
-            for found, share in zip(sources, parts, strict=True)
+            _source(found_source, share, wanted, _before(before, from_step, found_source.name), documents, packs)
+            for found_source, share in zip(sources, parts, strict=True)
         ),
     )
     if before is not None:
-        _require_whole_documents(before, made, from_step)
-        last = (*revisions, *unmade)[-1]
+        _require_whole_documents(before, new_revision, from_step)
+        revision = (*revisions, *unmade)[-1]
         # One that begins later is undone by this one, which is a change even where both read the same.
-        if last.first_step <= from_step and reads(last) == reads(made):
+        if revision.first_step <= from_step and reads(revision) == reads(new_revision):
             raise ConfigError(
-                f"{wanted.name}: nothing has changed: the revision from step {last.first_step} already reads the "
+                f"{wanted.name}: nothing has changed: the revision from step {revision.first_step} already reads the "
                 f"same at step {from_step}. A resumed run needs no revision"
             )
-    schedule = ScheduleHistory(name=wanted.name, revisions=(*revisions, made))
+    schedule = ScheduleHistory(name=wanted.name, revisions=(*revisions, new_revision))
     if (after := Sampler(schedule, packs)).end <= from_step:
         raise ConfigError(f"{wanted.name}: no step is possible: {after.rules[-1].why}")
     return schedule
@@ -157,11 +161,11 @@ def reads(revision: Revision) -> dict[str, Any]:
 
 def _require_one_tokenizer(sources: Sequence[FoundSource]) -> None:
     for source in sources[1:]:
-        first = sources[0]
-        if (source.tokenizer, source.dtype) != (first.tokenizer, first.dtype):
+        reference = sources[0]
+        if (source.tokenizer, source.dtype) != (reference.tokenizer, reference.dtype):
             raise ConfigError(
-                f"sources {first.name} and {source.name} have different tokenizers ({first.tokenizer[:12]}, "
-                f"{first.dtype}; {source.tokenizer[:12]}, {source.dtype}), but a model reads only one. Rebuild one "
+                f"sources {reference.name} and {source.name} have different tokenizers ({reference.tokenizer[:12]}, "
+                f"{reference.dtype}; {source.tokenizer[:12]}, {source.dtype}), but a model reads only one. Rebuild one "
                 "of them"
             )
 
@@ -170,10 +174,10 @@ def _require_same_tokenizer(before: ScheduleHistory, sources: Sequence[FoundSour
     if not from_step:
         return  # nothing was read before it
     then = before.revisions[before.reign(from_step - 1).revision].sources[0]
-    for found in sources:
-        if found.tokenizer != then.tokenizer:
+    for source in sources:
+        if source.tokenizer != then.tokenizer:
             raise ConfigError(
-                f"source {found.name} has the tokenizer {found.tokenizer[:12]}, but the steps before {from_step} "
+                f"source {source.name} has the tokenizer {source.tokenizer[:12]}, but the steps before {from_step} "
                 f"read {then.tokenizer[:12]}, and a model reads only one. Rebuild the source with that tokenizer, or "
                 "declare a schedule of a different name"
             )
@@ -240,13 +244,19 @@ def _require_unmoved(
 ) -> None:
     """Raise ConfigError if a document that is new in a shard is one that the source had elsewhere before."""
     now = {shard.name: shard for shard in shards}
-    gone: set[tuple[int, int]] = set()
+    gone_documents: set[tuple[int, int]] = set()
     for name, then in old.items():
-        here = now.get(name)
-        if here is None or here.content != then.content:
-            gone.update(_documents_within(documents(then.content), here.removed if here else ((0, then.tokens),)))
-    for shard in shards if gone else ():
-        if gone.intersection(_documents_within(documents(shard.content), _new_ranges(old.get(shard.name), shard))):
+        present_shard = now.get(name)
+        if present_shard is None or present_shard.content != then.content:
+            gone_documents.update(
+                _documents_within(
+                    documents(then.content), present_shard.removed if present_shard else ((0, then.tokens),)
+                )
+            )
+    for shard in shards if gone_documents else ():
+        if gone_documents.intersection(
+            _documents_within(documents(shard.content), _new_ranges(old.get(shard.name), shard))
+        ):
             raise ConfigError(
                 f"source {source}: shard {shard.name} has documents that were at a different place before, so they "
                 "would be read again. Rename the source to start it over, or move them back"
@@ -272,8 +282,8 @@ def _documents_within(documents: DocumentEnds, ranges: Ranges) -> Iterator[tuple
     # a plain 0 would be an int64, which together with uint64 becomes float64
     lengths = np.diff(documents.ends, prepend=np.uint64(0))
     begins = documents.ends - lengths
-    at = np.searchsorted(starts, begins, side="right") - 1
-    inside = (lengths > 0) & (at >= 0) & (begins < stops[at])
+    range_numbers = np.searchsorted(starts, begins, side="right") - 1
+    inside = (lengths > 0) & (range_numbers >= 0) & (begins < stops[range_numbers])
     yield from zip(documents.ids[inside].tolist(), lengths[inside].tolist(), strict=True)
 
 
@@ -287,34 +297,38 @@ def changed_between(old: DocumentEnds, new: DocumentEnds) -> tuple[Ranges, Range
     if old.ids is None or new.ids is None:
         return ((), ()) if np.array_equal(old.ends, new.ends) else None
     before, after = list(_documents(old)), list(_documents(new))
-    kept, found = _in_order(before, after)
-    removed, added = (_left_out(one.ends, held) for one, held in ((old, kept), (new, found)))
-    return removed, added if kept else ()
+    kept_before, kept_after = _in_order(before, after)
+    removed, added = (
+        _left_out(documents.ends, kept_numbers) for documents, kept_numbers in ((old, kept_before), (new, kept_after))
+    )
+    return removed, added if kept_before else ()
 
 
 def _left_out(ends: NDArray[np.uint64], kept: Sequence[int]) -> Ranges:
     """The ranges of tokens of the documents that are not `kept`."""
     starts = np.concatenate([[0], ends[:-1]])
-    others = np.setdiff1d(np.arange(len(ends)), kept)
-    return joined_ranges([(int(starts[at]), int(ends[at])) for at in others.tolist()])
+    other_numbers = np.setdiff1d(np.arange(len(ends)), kept)
+    return joined_ranges([(int(starts[number]), int(ends[number])) for number in other_numbers.tolist()])
 
 
 def _in_order(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """The documents that both have in one order, as their numbers before and after."""
     # One after another, because equal texts have equal ids: which of them went, only the order of the others tells.
-    kept: list[int] = []
-    for at, one in enumerate(before):
-        if len(kept) < len(after) and one == after[len(kept)]:
-            kept.append(at)
-    if len(kept) == len(after):
-        return kept, list(range(len(after)))
+    kept_numbers: list[int] = []
+    for number, document in enumerate(before):
+        if len(kept_numbers) < len(after) and document == after[len(kept_numbers)]:
+            kept_numbers.append(number)
+    if len(kept_numbers) == len(after):
+        return kept_numbers, list(range(len(after)))
     # Some are new. Of what both have the longest part in one order: the k-th of equal documents is the k-th again.
-    places: dict[tuple[int, int], list[int]] = {}
-    for at, one in enumerate(after):
-        places.setdefault(one, []).append(at)
-    turns = {one: iter(found) for one, found in places.items()}
+    numbers_by_document: dict[tuple[int, int], list[int]] = {}
+    for number, document in enumerate(after):
+        numbers_by_document.setdefault(document, []).append(number)
+    next_numbers = {document: iter(numbers) for document, numbers in numbers_by_document.items()}
     pairs = [
-        (at, there) for at, one in enumerate(before) if (there := next(turns.get(one, iter(())), None)) is not None
+        (number, number_after)
+        for number, document in enumerate(before)
+        if (number_after := next(next_numbers.get(document, iter(())), None)) is not None
     ]
     return _rising(pairs)
 
@@ -324,15 +338,15 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     lows: list[int] = []  # the smallest second number in which a run of each length ends, and the pair that it is of
     tails: list[int] = []
     earlier = []
-    for number, (_, there) in enumerate(pairs):
-        length = bisect_left(lows, there)
+    for number, (_, target) in enumerate(pairs):
+        length = bisect_left(lows, target)
         earlier.append(tails[length - 1] if length else -1)
-        lows[length : length + 1], tails[length : length + 1] = [there], [number]
+        lows[length : length + 1], tails[length : length + 1] = [target], [number]
     chain, number = [], tails[-1] if tails else -1
     while number >= 0:
         chain.append(pairs[number])
         number = earlier[number]
-    return [at for at, _ in reversed(chain)], [there for _, there in reversed(chain)]
+    return [index for index, _ in reversed(chain)], [target for _, target in reversed(chain)]
 
 
 def _documents(documents: DocumentEnds) -> Iterator[tuple[int, int]]:

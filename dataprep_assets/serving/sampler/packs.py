@@ -36,12 +36,12 @@ def pack_shard(ends: NDArray[np.uint64], length: int) -> PackTable:
     starts += number * length
     stops = np.minimum(starts + length, np.repeat(stops, pieces))
     order, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for first in range(0, len(starts), _BLOCK):
-        bins = pack((stops - starts)[first : first + _BLOCK], length, "best_fit_decreasing")
-        order.append(first + bins.items)
+    for block_start in range(0, len(starts), _BLOCK):
+        bins = pack((stops - starts)[block_start : block_start + _BLOCK], length, "best_fit_decreasing")
+        order.append(block_start + bins.items)
         counts.append(np.diff(bins.offsets))
-    every = np.concatenate(order)
-    return PackTable(np.cumsum(np.concatenate(counts)), starts[every], stops[every])
+    piece_order = np.concatenate(order)
+    return PackTable(np.cumsum(np.concatenate(counts)), starts[piece_order], stops[piece_order])
 
 
 def pack_bytes(table: PackTable) -> bytes:
@@ -62,5 +62,5 @@ def open_packs(path: Path) -> PackTable:
             f"{path}: {count_of(size, 'byte is', 'bytes are')} not a table of packs: the file is truncated. Run the "
             "schedule again"
         )
-    rest = values[1 + packs :]
-    return PackTable(values[1 : 1 + packs], rest[:pieces], rest[pieces:])
+    bounds = values[1 + packs :]
+    return PackTable(values[1 : 1 + packs], bounds[:pieces], bounds[pieces:])

@@ -114,9 +114,9 @@ class SourceCursor:
         # Batch and weights do not decide the order: where all else is as before, it goes on without another link.
         if before.rules == self._rules and before.source.lock == self.source.lock:
             return before.epoch, before.order, before.done
-        rest = Remainder(before.order, before.done, self._whole.length, moved, changed)
-        cut = SampleSlots(self.source.shards, self._whole.length, self._packs, new)
-        order = SourceOrder(cut, self._key(before.epoch), self.source.shards, rest)
+        remainder = Remainder(before.order, before.done, self._whole.length, moved, changed)
+        new_slots = SampleSlots(self.source.shards, self._whole.length, self._packs, new)
+        order = SourceOrder(new_slots, self._key(before.epoch), self.source.shards, remainder)
         # all that was left may have been retracted
         return (before.epoch, order, 0) if order.size else (before.epoch + 1, self._begun(before.epoch + 1), 0)
 
@@ -138,11 +138,11 @@ class SourceCursor:
 
     def located(self, ordinals: Int64) -> tuple[Int64, Int64]:
         """The epoch of the turn's samples, and which sample of that epoch's order each is."""
-        beyond = ordinals - self.left
+        excess = ordinals - self.left
         size = max(self._whole.size, 1)
-        under_way = beyond < 0
-        epoch = np.where(under_way, self.epoch, self.epoch + 1 + beyond // size)
-        return epoch, np.where(under_way, ordinals + self.done, beyond % size)
+        under_way = excess < 0
+        epoch = np.where(under_way, self.epoch, self.epoch + 1 + excess // size)
+        return epoch, np.where(under_way, ordinals + self.done, excess % size)
 
     def ordinals(self, epoch: int, samples: Int64) -> Int64:
         """The inverse of `located`, without the samples that were read before the turn began."""
@@ -159,34 +159,34 @@ class SourceCursor:
 
     def ends(self, count: int) -> Iterator[tuple[int, int]]:
         """(epoch, number of the turn's samples after which it ends), of those that end within `count`."""
-        epoch, at = self.epoch, self.left
-        while at <= count:
-            yield epoch, at
-            epoch, at = epoch + 1, at + self._whole.size
+        epoch, end = self.epoch, self.left
+        while end <= count:
+            yield epoch, end
+            epoch, end = epoch + 1, end + self._whole.size
 
     def epochs_read(self, count: int) -> float:
         """Return how many times all of the source has been read after `count` of the turn's samples."""
-        epoch, done = (int(found[0]) for found in self.located(np.array([count])))
-        return epoch + self.order_of(epoch).read(done)
+        epoch, done_count = (int(column[0]) for column in self.located(np.array([count])))
+        return epoch + self.order_of(epoch).read(done_count)
 
     def tokens(self, count: int) -> int:
         """The tokens of the turn's first `count` samples, see `SourceOrder.tokens`."""
-        found, epoch, first = 0, self.epoch, self.done
+        total, epoch, start = 0, self.epoch, self.done
         while count > 0:
             order = self.order_of(epoch)
-            stop = min(order.size, first + count)
-            found += order.tokens(first, stop)
-            count, epoch, first = count - (stop - first), epoch + 1, 0
-        return found
+            stop = min(order.size, start + count)
+            total += order.tokens(start, stop)
+            count, epoch, start = count - (stop - start), epoch + 1, 0
+        return total
 
     def after(self, count: int) -> SourceProgress:
         """Return how far it has been read after `count` of the turn's samples."""
-        epoch, done = (int(found[0]) for found in self.located(np.array([count])))
+        epoch, done_count = (int(column[0]) for column in self.located(np.array([count])))
         order = self.order_of(epoch)
-        if count and not done:  # an epoch has just ended: what comes new at this very step still belongs to it
+        if count and not done_count:  # an epoch has just ended: what comes new at this very step still belongs to it
             epoch, order = epoch - 1, self.order_of(epoch - 1)
-            done = order.size
-        return SourceProgress(source=self.source, rules=self._rules, epoch=epoch, order=order, done=done)
+            done_count = order.size
+        return SourceProgress(source=self.source, rules=self._rules, epoch=epoch, order=order, done=done_count)
 
     def pieces(self, ordinals: Int64) -> tuple[Int64, TokenSlices]:
         """The epoch of each of the turn's samples, and their spans."""
@@ -212,7 +212,7 @@ class RevisionRule:
         self.stop = self.end if reign.stop is None else reign.stop
 
     def _end(self) -> tuple[int, str]:
-        found = (
+        limits = (
             []
             if self.revision.steps is None
             else [(self.revision.steps, f"the run has {count_of(self.revision.steps, 'step')}")]
@@ -223,8 +223,8 @@ class RevisionRule:
                 sample = int(self.mixture.place_of(number, np.array([allowed]))[0])
                 often = f"{turn.source.epochs} times" if turn.source.epochs != 1 else "once"
                 why = f"source {turn.source.name} has then been read {often}, the limit set by its `epochs`"
-                found.append((self.first + sample // self.revision.batch, why))
-        return min(found)
+                limits.append((self.first + sample // self.revision.batch, why))
+        return min(limits)
 
     def counts(self, step: int) -> list[int]:
         """Samples of each source that its steps before `step` read."""
@@ -232,8 +232,8 @@ class RevisionRule:
 
     def after(self, step: int) -> dict[str, SourceProgress]:
         """Return how far its sources have been read when the steps before `step` have been read."""
-        counted = zip(self.turns, self.counts(step), strict=True)
-        return {turn.source.name: turn.after(count) for turn, count in counted}
+        turn_counts = zip(self.turns, self.counts(step), strict=True)
+        return {turn.source.name: turn.after(count) for turn, count in turn_counts}
 
 
 class Sampler:
@@ -247,17 +247,17 @@ class Sampler:
     def __init__(self, schedule: ScheduleHistory, packs: Packs | None = None) -> None:
         self.schedule = schedule
         self.rules: list[RevisionRule] = []
-        turns: dict[str, SourceProgress] = {}
+        progress: dict[str, SourceProgress] = {}
         # one after another: where a revision begins in its sources follows from what those before it read
         for reign in schedule.reigns:
-            rule = RevisionRule(schedule.revisions[reign.revision], reign, packs, turns)
+            rule = RevisionRule(schedule.revisions[reign.revision], reign, packs, progress)
             if rule.stop > rule.end:
                 raise ConfigError(
                     f"{schedule.name}: revision {reign.revision} reads until step {rule.end}, because {rule.why}; the "
                     f"next revision begins at step {rule.stop}"
                 )
             self.rules.append(rule)
-            turns = {**turns, **rule.after(rule.stop)}  # a source that is left out keeps its place
+            progress = {**progress, **rule.after(rule.stop)}  # a source that is left out keeps its place
 
     @property
     def end(self) -> int:
@@ -290,12 +290,12 @@ class Sampler:
 
     def place(self, number: int) -> tuple[int, int]:
         """The step that reads a sample, and its position there; raises IndexError beyond the last."""
-        left = number
+        remaining = number
         for rule in self.rules:
             count = (rule.stop - rule.first) * rule.revision.batch
-            if 0 <= left < count:
-                return rule.first + left // rule.revision.batch, left % rule.revision.batch
-            left -= count
+            if 0 <= remaining < count:
+                return rule.first + remaining // rule.revision.batch, remaining % rule.revision.batch
+            remaining -= count
         raise IndexError(f"{self.schedule.name}: sample {number} is out of range: it has {self.samples} samples")
 
     def positions(self, step: int, rank: int = 0, world_size: int = 1) -> Int64:
@@ -311,13 +311,13 @@ class Sampler:
         """Return what a step reads: the spans of the samples at these positions of its batch (default: all), in
         order."""
         rule = self.rule(step)
-        wanted = np.arange(rule.revision.batch) if positions is None else np.asarray(positions, np.int64)
-        if wanted.size and not 0 <= wanted.min() <= wanted.max() < rule.revision.batch:
+        batch_positions = np.arange(rule.revision.batch) if positions is None else np.asarray(positions, np.int64)
+        if batch_positions.size and not 0 <= batch_positions.min() <= batch_positions.max() < rule.revision.batch:
             raise NotFoundError(
-                f"step {step}: positions {wanted.min()} to {wanted.max()} are outside the batch of "
+                f"step {step}: positions {batch_positions.min()} to {batch_positions.max()} are outside the batch of "
                 f"{rule.revision.batch}"
             )
-        return self.spans_of(rule, (step - rule.first) * rule.revision.batch + wanted)
+        return self.spans_of(rule, (step - rule.first) * rule.revision.batch + batch_positions)
 
     def spans_of(self, rule: RevisionRule, samples: Int64) -> Spans:
         """The spans of the samples of a revision, numbered from its first step on."""
@@ -325,15 +325,15 @@ class Sampler:
         parts = []
         for number in np.unique(source).tolist():
             rows = np.flatnonzero(source == number)
-            epochs, found = rule.turns[number].pieces(ordinal[rows])
-            own = found.of_rows(rows)
-            parts.append((own, np.full(len(own.row), number), epochs[found.row]))
+            epochs, slices = rule.turns[number].pieces(ordinal[rows])
+            own = slices.of_rows(rows)
+            parts.append((own, np.full(len(own.row), number), epochs[slices.row]))
         if not parts:
             return Spans(*[_NONE] * 6)
         pieces = join_slices([own for own, _, _ in parts])
         # sources were asked one by one; now back into the order of the samples, and of the spans in each
         order = np.lexsort((pieces.at, pieces.row))
-        sources, epochs = (np.concatenate([part[at] for part in parts])[order] for at in (1, 2))
+        sources, epochs = (np.concatenate([part[column] for part in parts])[order] for column in (1, 2))
         return Spans(pieces.row[order], sources, epochs, pieces.shard[order], pieces.start[order], pieces.stop[order])
 
     def readings(
@@ -359,8 +359,8 @@ class Sampler:
                     if within is not None and within[0] != turn.source.name:
                         continue
                     epoch = None if within is None else within[1]
-                    for shard, one in enumerate(turn.source.shards):
-                        if one.content == content:
+                    for shard, source_shard in enumerate(turn.source.shards):
+                        if source_shard.content == content:
                             yield from self._in_turn(rule, number, shard, (start, stop), (low, high), epoch)
 
     def _in_turn(
@@ -376,8 +376,8 @@ class Sampler:
         count = rule.counts(steps[1])[number]
         if not count:
             return
-        last = int(turn.located(np.array([count - 1]))[0][0])
-        for epoch in range(turn.epoch, last + 1):
+        last_epoch = int(turn.located(np.array([count - 1]))[0][0])
+        for epoch in range(turn.epoch, last_epoch + 1):
             if only not in (None, epoch):
                 continue
             ordinals = turn.ordinals(epoch, turn.order_of(epoch).touching(shard, *span))

@@ -94,10 +94,10 @@ class SeenLedger:
         """Return what the schedule says of a shard: dataset, partition, source files, how its ids were made."""
         name = f"{documents_folder(content)}/{SHARD}"
         try:
-            found: dict[str, Any] = json_of(self.data.handle.read(name))
+            facts: dict[str, Any] = json_of(self.data.handle.read(name))
         except ValueError as error:
             raise FormatError(f"{self.data.handle.location}/{name}: invalid JSON: {error}") from error
-        return found
+        return facts
 
     def ids(self, content: str) -> NDArray[np.uint64] | None:
         """The ids of a shard's documents; None if its dataset has none."""
@@ -132,28 +132,28 @@ class SeenLedger:
     def documents_within(self, shard: SourceShard, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """(document, its tokens among `[start, stop)`) of each document that has any."""
         ends = self.data.ends(shard)
-        at = start
+        position = start
         # right of equal ends: a document that ends where the span begins, an empty one too, has none of its tokens
         for document in range(int(np.searchsorted(ends, np.uint64(start), side="right")), len(ends)):
             to = min(int(ends[document]), stop)
-            if to > at:
-                yield document, to - at
+            if to > position:
+                yield document, to - position
             if to >= stop:
                 return
-            at = to
+            position = to
 
 
 def documents_of_step(ledger: SeenLedger, step: int, *, rank: int = 0, world_size: int = 1) -> list[SeenDocument]:
     """The documents that a step read, or that one of its ranks did, in the order of the batch."""
-    sampler, found = ledger.data.sampler, []
+    sampler, documents = ledger.data.sampler, []
     positions = sampler.positions(step, rank, world_size)
     sources = sampler.rule(step).revision.sources
     spans = sampler.spans(step, positions)
-    for row, number, epoch, at, start, stop in zip(*(column.tolist() for column in spans), strict=True):
-        source, shard = sources[number], sources[number].shards[at]
+    for row, number, epoch, shard_number, start, stop in zip(*(column.tolist() for column in spans), strict=True):
+        source, shard = sources[number], sources[number].shards[shard_number]
         for document, tokens in ledger.documents_within(shard, start, stop):
-            kept = ledger.kept_document(shard.content, document)
-            found.append(
+            kept_document = ledger.kept_document(shard.content, document)
+            documents.append(
                 SeenDocument(
                     step=step,
                     position=int(positions[row]),
@@ -161,13 +161,13 @@ def documents_of_step(ledger: SeenLedger, step: int, *, rank: int = 0, world_siz
                     epoch=epoch,
                     shard=shard.name,
                     document=document,
-                    file=kept.file,
-                    row=kept.row,
-                    id=None if kept.hash is None else f"{kept.hash:016x}",
+                    file=kept_document.file,
+                    row=kept_document.row,
+                    id=None if kept_document.hash is None else f"{kept_document.hash:016x}",
                     tokens=tokens,
                 )
             )
-    return found
+    return documents
 
 
 def find_documents(
@@ -185,20 +185,20 @@ def find_documents(
         hashes: Ids of the index.
         dataset: Only documents of this dataset; default: of all.
     """
-    found, wanted = [], np.array(sorted(set(hashes)), np.uint64)
-    for content, (of, _) in ledger.shards.items():
-        if dataset not in (None, of):
+    kept_documents, sorted_hashes = [], np.array(sorted(set(hashes)), np.uint64)
+    for content, (shard_dataset, _) in ledger.shards.items():
+        if dataset not in (None, shard_dataset):
             continue
         documents: set[int] = set()
-        if len(wanted) and (ids := ledger.ids(content)) is not None:
-            documents |= {*np.flatnonzero(np.isin(ids, wanted)).tolist()}
+        if len(sorted_hashes) and (ids := ledger.ids(content)) is not None:
+            documents |= {*np.flatnonzero(np.isin(ids, sorted_hashes)).tolist()}
         if rows:
             files, index = ledger.rows(content)
             for number, name in enumerate(files):
-                here = (index.document(number, row) for row in rows.get(name, ()))
-                documents |= {document for document in here if document is not None}
-        found += [ledger.kept_document(content, document) for document in sorted(documents)]
-    return found
+                row_documents = (index.document(number, row) for row in rows.get(name, ()))
+                documents |= {document for document in row_documents if document is not None}
+        kept_documents += [ledger.kept_document(content, document) for document in sorted(documents)]
+    return kept_documents
 
 
 def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
@@ -207,7 +207,7 @@ def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
 
     A document that is read twice counts twice. Epochs that were read as a whole are not looked at sample by sample.
     """
-    found: dict[str, NDArray[np.int64]] = {}
+    tokens_by_shard: dict[str, NDArray[np.int64]] = {}
     for rule in ledger.data.sampler.rules:
         stop = min(rule.stop, until)
         if stop <= rule.first:
@@ -215,36 +215,42 @@ def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
         for turn, count in zip(rule.turns, rule.counts(stop), strict=True):
             # Two epochs at most are read in part: the one under way when the turn begins, and the one at its end.
             epoch = int(turn.located(np.array([count]))[0][0])
-            begun = turn.left + max(epoch - turn.epoch - 1, 0) * turn.whole_epoch
-            parts = [(0, count)] if epoch == turn.epoch else [(0, turn.left), (begun, count)]
+            epoch_start = turn.left + max(epoch - turn.epoch - 1, 0) * turn.whole_epoch
+            parts = [(0, count)] if epoch == turn.epoch else [(0, turn.left), (epoch_start, count)]
             for shard in turn.source.shards:
                 # int64, because uint64 together with an int64 becomes float64
                 ends = np.asarray(ledger.data.ends(shard), np.int64)
-                tokens = found.setdefault(shard.content, np.zeros(len(ends), np.int64))
+                tokens = tokens_by_shard.setdefault(shard.content, np.zeros(len(ends), np.int64))
                 # the epochs between those two read every document once each
                 tokens += max(epoch - turn.epoch - 1, 0) * np.diff(ends, prepend=0)
-            for first, last in parts:
-                for at in range(first, last, _BLOCK):
-                    pieces = turn.pieces(np.arange(at, min(at + _BLOCK, last)))[1]
+            for part_start, part_stop in parts:
+                for block_start in range(part_start, part_stop, _BLOCK):
+                    pieces = turn.pieces(np.arange(block_start, min(block_start + _BLOCK, part_stop)))[1]
                     for number in np.unique(pieces.shard).tolist():
                         shard, own = turn.source.shards[number], pieces.where(pieces.shard == number)
                         ends = np.asarray(ledger.data.ends(shard), np.int64)
-                        found[shard.content] += _by_document(ends, own.start, own.stop)
-    return found
+                        tokens_by_shard[shard.content] += _by_document(ends, own.start, own.stop)
+    return tokens_by_shard
 
 
 def _by_document(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many tokens of each document, which end at `ends`, some spans of tokens have; none of them is
     empty."""
     begins, size = np.concatenate([[0], ends[:-1]]), len(ends)
-    first, last = np.searchsorted(ends, starts, side="right"), np.searchsorted(ends, stops - 1, side="right")
+    first_documents, last_documents = (
+        np.searchsorted(ends, starts, side="right"),
+        np.searchsorted(ends, stops - 1, side="right"),
+    )
     # all of the documents from the first to the last, less what lies before and after the span
-    whole = np.bincount(first, minlength=size + 1) - np.bincount(last + 1, minlength=size + 1)[: size + 1]
-    found = np.cumsum(whole)[:size] * (ends - begins)
-    before = np.bincount(first, starts - begins[first], size)
-    after = np.bincount(last, ends[last] - stops, size)
+    coverage = (
+        np.bincount(first_documents, minlength=size + 1)
+        - np.bincount(last_documents + 1, minlength=size + 1)[: size + 1]
+    )
+    document_tokens = np.cumsum(coverage)[:size] * (ends - begins)
+    before = np.bincount(first_documents, starts - begins[first_documents], size)
+    after = np.bincount(last_documents, ends[last_documents] - stops, size)
     # weights are float64, which has every whole number below 2**53
-    read: NDArray[np.int64] = (found - before.astype(np.int64) - after.astype(np.int64)).astype(np.int64)
+    read: NDArray[np.int64] = (document_tokens - before.astype(np.int64) - after.astype(np.int64)).astype(np.int64)
     return read
 
 
@@ -256,11 +262,11 @@ def steps_of_document(ledger: SeenLedger, document: KeptDocument, *, until: int 
 
 def taken_back(ledger: SeenLedger, document: KeptDocument) -> list[tuple[RevisionInterval, SampleRead]]:
     """The times that a document was read in steps that were taken back, with the revision of these."""
-    data, found = ledger.data, []
+    data, samples_read = ledger.data, []
     for reign in data.schedule.taken_back:
         # the schedule as it was then: that of today has no rule for steps that were taken back
         sampler = Sampler(data.schedule.upto(reign.revision + 1), data.packs)
         span = (document.start, document.stop)
         readings = sampler.readings(document.shard.content, *span, first=reign.first, until=reign.stop)
-        found += [(reign, one) for one in sorted(readings, key=lambda one: (one.step, one.position))]
-    return found
+        samples_read += [(reign, one) for one in sorted(readings, key=lambda one: (one.step, one.position))]
+    return samples_read

@@ -66,19 +66,19 @@ def simulated(sampler: Sampler, until: int) -> list[SourceRead]:
 def _ends(rule: RevisionRule, number: int, count: int) -> Iterator[tuple[int, int]]:
     for epoch, ordinal in rule.turns[number].ends(count):
         # samples count from 0, so this one is the first of the next epoch
-        place = int(rule.mixture.place_of(number, np.array([ordinal]))[0])
-        yield epoch, rule.first + place // rule.revision.batch
+        position = int(rule.mixture.place_of(number, np.array([ordinal]))[0])
+        yield epoch, rule.first + position // rule.revision.batch
 
 
 def told_lines(sampler: Sampler, until: int | None = None) -> list[str]:
     """The simulation as lines of text."""
     stop = sampler.end if until is None else until
     lines = [f"{'source':<24}{'samples':>14}{'tokens':>18}{'share':>9}{'epochs':>9}  epochs end at steps"]
-    for one in simulated(sampler, stop):
-        at = [f"{step:,}" for _, step in one.ends]
-        shown = ", ".join(at[:4]) + (f" and {len(at) - 4} more" if len(at) > 4 else "")
+    for row in simulated(sampler, stop):
+        steps = [f"{step:,}" for _, step in row.ends]
+        text = ", ".join(steps[:4]) + (f" and {len(steps) - 4} more" if len(steps) > 4 else "")
         lines.append(
-            f"{one.source:<24}{one.samples:>14,}{one.tokens:>18,}{one.share:>9.2%}{one.epochs:>9.2f}  {shown or '-'}"
+            f"{row.source:<24}{row.samples:>14,}{row.tokens:>18,}{row.share:>9.2%}{row.epochs:>9.2f}  {text or '-'}"
         )
     if until is None:
         lines.append(f"steps 0 to {stop - 1:,}, because then {sampler.rules[-1].why}")

@@ -69,34 +69,34 @@ class Permutation:
         return self._walked(numbers, self._backward)
 
     def _walked(self, numbers: Int64, once: Callable[[_U64], _U64]) -> Int64:
-        found = once(np.asarray(numbers, np.int64).astype(np.uint64))
+        images = once(np.asarray(numbers, np.int64).astype(np.uint64))
         size = np.uint64(self.size)
         # It ends: `once` moves the numbers below a * b in cycles, and that of a number below the size leads back to it.
-        while (beyond := found >= size).any():
-            found[beyond] = once(found[beyond])
-        return found.astype(np.int64)
+        while (is_beyond := images >= size).any():
+            images[is_beyond] = once(images[is_beyond])
+        return images.astype(np.int64)
 
     def _forward(self, numbers: _U64) -> _U64:
-        left, right = numbers // self._b, numbers % self._b
+        left_half, right_half = numbers // self._b, numbers % self._b
         for number, key in enumerate(self._keys):
             if number % 2:
-                right = (right + _below(left, key, self._b)) % self._b
+                right_half = (right_half + _below(left_half, key, self._b)) % self._b
             else:
-                left = (left + _below(right, key, self._a)) % self._a
-        found: _U64 = left * self._b + right
-        return found
+                left_half = (left_half + _below(right_half, key, self._a)) % self._a
+        images: _U64 = left_half * self._b + right_half
+        return images
 
     def _backward(self, numbers: _U64) -> _U64:
-        left, right = numbers // self._b, numbers % self._b
+        left_half, right_half = numbers // self._b, numbers % self._b
         for number in reversed(range(_ROUNDS)):
             key = self._keys[number]
             if number % 2:
                 # the limit is added first, because unsigned numbers have no negative ones
-                right = (right + self._b - _below(left, key, self._b)) % self._b
+                right_half = (right_half + self._b - _below(left_half, key, self._b)) % self._b
             else:
-                left = (left + self._a - _below(right, key, self._a)) % self._a
-        found: _U64 = left * self._b + right
-        return found
+                left_half = (left_half + self._a - _below(right_half, key, self._a)) % self._a
+        images: _U64 = left_half * self._b + right_half
+        return images
 
 
 def _below(half: _U64, key: np.uint64, limit: np.uint64) -> _U64:
@@ -104,8 +104,8 @@ def _below(half: _U64, key: np.uint64, limit: np.uint64) -> _U64:
     mixed = half ^ key
     mixed = (mixed ^ (mixed >> _S33)) * _C1
     mixed = (mixed ^ (mixed >> _S33)) * _C2
-    found: _U64 = ((mixed ^ (mixed >> _S33)) >> _S32) * limit >> _S32
-    return found
+    hashes: _U64 = ((mixed ^ (mixed >> _S33)) >> _S32) * limit >> _S32
+    return hashes
 
 
 _NONE = np.empty(0, np.int64)
@@ -170,19 +170,19 @@ class SampleSlots:
     ) -> None:
         self.length = length
         self._shards, self._packs = shards, packs
-        every = [(at, 0, shard.tokens) for at, shard in enumerate(shards)] if runs is None else runs
+        all_runs = [(index, 0, shard.tokens) for index, shard in enumerate(shards)] if runs is None else runs
         self._tables: dict[int, PackTable] = {}
         if packs is not None:
             # the packs of a shard are one unit, of all its runs together
-            every = [(at, 0, shards[at].tokens) for at in self._packed_shards(every)]
-        self._numbers, self._starts, self._stops = np.array(every, np.int64).reshape(-1, 3).T
+            all_runs = [(index, 0, shards[index].tokens) for index in self._packed_shards(all_runs)]
+        self._numbers, self._starts, self._stops = np.array(all_runs, np.int64).reshape(-1, 3).T
         counts = -(-(self._stops - self._starts) // length)
         if packs is not None:
             counts = np.array([self._packs_of(shard) for shard in self._numbers.tolist()], np.int64)
         self._firsts = np.concatenate([_NONE, [0], np.cumsum(counts, dtype=np.int64)])
         self._at: dict[int, list[int]] = {}
-        for at, number in enumerate(self._numbers.tolist()):
-            self._at.setdefault(number, []).append(at)
+        for index, number in enumerate(self._numbers.tolist()):
+            self._at.setdefault(number, []).append(index)
         self.size = int(self._firsts[-1])
         self.is_exact = packs is None
 
@@ -191,9 +191,9 @@ class SampleSlots:
         ranges: dict[int, list[tuple[int, int]]] = {}
         for shard, start, stop in runs:
             ranges.setdefault(shard, []).append((start, stop))
-        for shard, found in ranges.items():
-            if found != [(0, self._shards[shard].tokens)]:
-                self._tables[shard] = _part(self._table(shard), found)
+        for shard, shard_ranges in ranges.items():
+            if shard_ranges != [(0, self._shards[shard].tokens)]:
+                self._tables[shard] = _part(self._table(shard), shard_ranges)
         return list(ranges)
 
     def _table(self, shard: int) -> PackTable:
@@ -219,27 +219,27 @@ class SampleSlots:
 
     def _locate_packed(self, which: Int64, number: Int64) -> TokenSlices:
         parts = [TokenSlices(_NONE, _NONE, _NONE, _NONE, _NONE)]
-        for row, (at, pack) in enumerate(zip(which.tolist(), number.tolist(), strict=True)):
-            shard = int(self._numbers[at])
+        for row, (run_index, pack) in enumerate(zip(which.tolist(), number.tolist(), strict=True)):
+            shard = int(self._numbers[run_index])
             table = self._table(shard)
             low, high = int(table.ends[pack - 1]) if pack else 0, int(table.ends[pack])
             starts = np.asarray(table.starts[low:high], np.int64)
             stops = np.asarray(table.stops[low:high], np.int64)
             # the pieces of a pack lie one after another in its sample
-            at_ = np.cumsum(stops - starts) - (stops - starts)
-            parts.append(TokenSlices(np.full(high - low, row), at_, np.full(high - low, shard), starts, stops))
+            offsets = np.cumsum(stops - starts) - (stops - starts)
+            parts.append(TokenSlices(np.full(high - low, row), offsets, np.full(high - low, shard), starts, stops))
         return join_slices(parts)
 
     def touching(self, shard: int, start: int, stop: int) -> Int64:
         """The samples with any of the tokens `[start, stop)` of a shard."""
-        return np.concatenate([_NONE, *(self._in_run(at, start, stop) for at in self._at.get(shard, ()))])
+        return np.concatenate([_NONE, *(self._in_run(run_index, start, stop) for run_index in self._at.get(shard, ()))])
 
     def _in_run(self, at: int, start: int, stop: int) -> Int64:
         if self._packs is None:
             begin = int(self._starts[at])
             low, high = max(start, begin) - begin, min(stop, int(self._stops[at])) - begin
-            found: Int64 = self._firsts[at] + np.arange(low // self.length, -(-high // self.length))
-            return found if low < high else _NONE
+            samples: Int64 = self._firsts[at] + np.arange(low // self.length, -(-high // self.length))
+            return samples if low < high else _NONE
         table = self._table(int(self._numbers[at]))
         hit = np.flatnonzero((np.asarray(table.starts) < stop) & (np.asarray(table.stops) > start))
         packs: Int64 = self._firsts[at] + np.unique(np.searchsorted(table.ends, hit, side="right"))
@@ -255,12 +255,12 @@ def _part(table: PackTable, ranges: Sequence[tuple[int, int]]) -> PackTable:
     """The packs of the documents in ranges of tokens: those of a shard without its other documents, none empty."""
     starts, stops = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
     begins = np.asarray(table.starts, np.int64)
-    at = np.searchsorted(starts, begins, side="right") - 1
-    held = (at >= 0) & (begins < stops[at])
+    range_numbers = np.searchsorted(starts, begins, side="right") - 1
+    is_held = (range_numbers >= 0) & (begins < stops[range_numbers])
     # which pack each piece is of
     packs = np.searchsorted(table.ends, np.arange(len(begins)), side="right")
-    counts = np.bincount(packs[held], minlength=len(table.ends))
-    return PackTable(np.cumsum(counts[counts > 0]), begins[held], np.asarray(table.stops, np.int64)[held])
+    counts = np.bincount(packs[is_held], minlength=len(table.ends))
+    return PackTable(np.cumsum(counts[counts > 0]), begins[is_held], np.asarray(table.stops, np.int64)[is_held])
 
 
 class Remainder:
@@ -288,10 +288,14 @@ class Remainder:
         self._kept = {then: KeptRanges.from_shard(shard) for then, shard in changed.items()}
         self._slots = -(-(order.size - done) * self._wide // length)
         self._was = {int(now): then for then, now in enumerate(moved.tolist()) if now >= 0}
-        gone = {at: ((0, one.tokens),) for at, one in enumerate(order.shards) if moved[at] < 0 and one.tokens}
+        gone_ranges = {
+            number: ((0, old_shard.tokens),)
+            for number, old_shard in enumerate(order.shards)
+            if moved[number] < 0 and old_shard.tokens
+        }
         removed = {then: shard.removed for then, shard in changed.items()}
         # samples of then that lost tokens, to a retraction or with their shard
-        touched = [order.touching(s, *span) for s, spans in {**removed, **gone}.items() for span in spans]
+        touched = [order.touching(s, *span) for s, spans in {**removed, **gone_ranges}.items() for span in spans]
         self._holed = np.unique(np.concatenate([_NONE, *touched]))
         # A slot is emptied by what was taken out; one that is cut anew may also lie where samples lacked tokens, and
         # the last one ends early
@@ -324,18 +328,18 @@ class Remainder:
 
     def short(self) -> Int64:
         """The samples that may have fewer than `length` tokens."""
-        last = np.array([self._slots - 1] if self._slots else [], np.int64)
+        last_slot = np.array([self._slots - 1] if self._slots else [], np.int64)
         short = self._cover(np.union1d(self._holed, self._order.short()))
-        return self._count_slots(np.union1d(short, last))
+        return self._count_slots(np.union1d(short, last_slot))
 
     def _cover(self, places: Int64) -> Int64:
         """The slots, ascending, that hold some of the order's samples, of those that were not read."""
         old = places[places >= self._done] - self._done
-        first, last = old * self._wide // self._length, ((old + 1) * self._wide - 1) // self._length
+        first_slots, last_slots = old * self._wide // self._length, ((old + 1) * self._wide - 1) // self._length
         # All runs of slots as rows of one array, as wide as the longest; what is beyond a run's end is left out.
-        most = int((last - first).max(initial=0)) + 1
-        every = first[:, None] + np.arange(most)
-        return np.unique(every[every <= last[:, None]])
+        max_slots = int((last_slots - first_slots).max(initial=0)) + 1
+        slots = first_slots[:, None] + np.arange(max_slots)
+        return np.unique(slots[slots <= last_slots[:, None]])
 
     def _count_slots(self, slots: Int64) -> Int64:
         """The samples that slots are; those without a token are none."""
@@ -343,22 +347,24 @@ class Remainder:
         return slots - np.searchsorted(self._empty, slots)
 
     def _raw(self, slots: Int64) -> TokenSlices:
-        left = self._order.size - self._done
-        first, stop = slots * self._length, np.minimum((slots + 1) * self._length, left * self._wide)
+        remaining = self._order.size - self._done
+        slot_starts, slot_stops = slots * self._length, np.minimum((slots + 1) * self._length, remaining * self._wide)
         parts = [TokenSlices(_NONE, _NONE, _NONE, _NONE, _NONE)]
         # A slot lies in so many samples of then at most; each round looks at the next one of every slot.
         for number in range(-(-self._length // self._wide) + 1):
-            old = first // self._wide + number
-            rows = np.flatnonzero(old * self._wide < stop)
+            old = slot_starts // self._wide + number
+            rows = np.flatnonzero(old * self._wide < slot_stops)
             if not len(rows):
                 break
-            found = self._order.pieces(old[rows] + self._done)
+            slices = self._order.pieces(old[rows] + self._done)
             # where the sample of then begins in the slot; what lies before the slot or behind it is cut off
-            shift = (old * self._wide - first)[rows][found.row]
-            low = np.maximum(-shift - found.at, 0)
-            high = np.maximum(shift + found.at + found.stop - found.start - (stop - first)[rows][found.row], 0)
-            clipped = found._replace(
-                row=rows[found.row], at=found.at + shift + low, start=found.start + low, stop=found.stop - high
+            shift = (old * self._wide - slot_starts)[rows][slices.row]
+            low = np.maximum(-shift - slices.at, 0)
+            high = np.maximum(
+                shift + slices.at + slices.stop - slices.start - (slot_stops - slot_starts)[rows][slices.row], 0
+            )
+            clipped = slices._replace(
+                row=rows[slices.row], at=slices.at + shift + low, start=slices.start + low, stop=slices.stop - high
             )
             parts.append(clipped.where(clipped.start < clipped.stop))
         return self._present_slices(join_slices(parts))
@@ -366,15 +372,17 @@ class Remainder:
     def _present_slices(self, pieces: TokenSlices) -> TokenSlices:
         """The same spans in the shards as they are now, without what is gone."""
         # A span in a shard that lost documents may fall apart, so it is looked at by itself; all others at once.
-        cut = np.isin(pieces.shard, list(self._kept)) if self._kept else np.zeros(len(pieces.row), np.bool_)
-        whole = pieces.where(~cut)
-        whole = whole._replace(shard=self._moved[whole.shard])
-        parts = [whole.where(whole.shard >= 0)]
-        for row, at, shard, start, stop in zip(*pieces.where(cut), strict=True):
+        is_cut = np.isin(pieces.shard, list(self._kept)) if self._kept else np.zeros(len(pieces.row), np.bool_)
+        whole_slices = pieces.where(~is_cut)
+        whole_slices = whole_slices._replace(shard=self._moved[whole_slices.shard])
+        parts = [whole_slices.where(whole_slices.shard >= 0)]
+        for row, offset, shard, start, stop in zip(*pieces.where(is_cut), strict=True):
             begin, end, shift = self._kept[int(shard)].ranges_within(start, stop)
-            some = np.ones_like(begin)
+            filler = np.ones_like(begin)
             parts.append(
-                TokenSlices(some * row, at + begin - start, some * self._moved[shard], begin + shift, end + shift)
+                TokenSlices(
+                    filler * row, offset + begin - start, filler * self._moved[shard], begin + shift, end + shift
+                )
             )
         return join_slices(parts)
 
@@ -391,12 +399,15 @@ class KeptRanges(NamedTuple):
         """Those of a shard that lost some ranges and gained others."""
         removed, added = (_gaps(ranges) for ranges in (shard.removed, shard.added))
         # places among the kept tokens alone, at which something was taken out or put in
-        places = np.unique(np.concatenate([[0], removed[0], added[0]]))
-        out, put = (lengths[np.searchsorted(at, places, side="right")] for at, lengths in (removed, added))
-        starts = places + out
+        positions = np.unique(np.concatenate([[0], removed[0], added[0]]))
+        removed_lengths, added_lengths = (
+            lengths[np.searchsorted(range_starts, positions, side="right")]
+            for range_starts, lengths in (removed, added)
+        )
+        starts = positions + removed_lengths
         # the last one is open, because nothing here knows how long the shard was
-        lengths = np.diff(places, append=np.iinfo(np.int64).max // 2)
-        return cls(starts, starts + lengths, put - out)
+        lengths = np.diff(positions, append=np.iinfo(np.int64).max // 2)
+        return cls(starts, starts + lengths, added_lengths - removed_lengths)
 
     def ranges_within(self, start: int, stop: int) -> tuple[Int64, Int64, Int64]:
         """Return what was kept of the tokens `[start, stop)` of then: starts and stops then, and how far each has
@@ -409,11 +420,11 @@ class KeptRanges(NamedTuple):
         """The numbers of then of the tokens `[start, stop)` of now, from the first to the last; None if all are new."""
         begins = np.maximum(self.starts + self.shifts, start)
         ends = np.minimum(self.stops + self.shifts, stop)
-        held = np.flatnonzero(begins < ends)
-        if not len(held):
+        held_ranges = np.flatnonzero(begins < ends)
+        if not len(held_ranges):
             return None
-        first, last = held[0], held[-1]
-        return int(begins[first] - self.shifts[first]), int(ends[last] - self.shifts[last])
+        first_range, last_range = held_ranges[0], held_ranges[-1]
+        return int(begins[first_range] - self.shifts[first_range]), int(ends[last_range] - self.shifts[last_range])
 
 
 def _gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
@@ -458,30 +469,32 @@ class SourceOrder:
         if not count:
             return 0
         if not self.is_exact:
-            some = np.unique(np.linspace(first, stop - 1, min(count, 256)).astype(np.int64))
-            found = self.pieces(some)
-            return round(int((found.stop - found.start).sum()) / len(some) * count)
+            sample_numbers = np.unique(np.linspace(first, stop - 1, min(count, 256)).astype(np.int64))
+            slices = self.pieces(sample_numbers)
+            return round(int((slices.stop - slices.start).sum()) / len(sample_numbers) * count)
         short = self.short()
-        found = self.pieces(short[(short >= first) & (short < stop)])
-        lacking = self.length * len(np.unique(found.row)) - int((found.stop - found.start).sum())
+        slices = self.pieces(short[(short >= first) & (short < stop)])
+        lacking = self.length * len(np.unique(slices.row)) - int((slices.stop - slices.start).sum())
         return count * self.length - lacking
 
     def pieces(self, samples: Int64) -> TokenSlices:
         """The spans of the order's samples `samples`, which must exist; in no particular order."""
-        place = self._permutation(samples)
+        positions = self._permutation(samples)
         if self._rest is None:
-            return self._cut.pieces(place)
-        new, old = np.flatnonzero(place >= self._left), np.flatnonzero(place < self._left)
-        fresh, rest = self._cut.pieces(place[new] - self._left), self._rest.pieces(place[old])
-        return join_slices([fresh.of_rows(new), rest.of_rows(old)])
+            return self._cut.pieces(positions)
+        new, old = np.flatnonzero(positions >= self._left), np.flatnonzero(positions < self._left)
+        new_slices, old_slices = self._cut.pieces(positions[new] - self._left), self._rest.pieces(positions[old])
+        return join_slices([new_slices.of_rows(new), old_slices.of_rows(old)])
 
     def touching(self, shard: int, start: int, stop: int) -> Int64:
         """The samples that may have any of the tokens `[start, stop)` of a shard: all that have, and few others."""
-        rest = _NONE if self._rest is None else self._rest.touching(shard, start, stop)
+        old_samples = _NONE if self._rest is None else self._rest.touching(shard, start, stop)
         # a shard that gained documents is in both
-        return self._permutation.inverse(np.concatenate([rest, self._left + self._cut.touching(shard, start, stop)]))
+        return self._permutation.inverse(
+            np.concatenate([old_samples, self._left + self._cut.touching(shard, start, stop)])
+        )
 
     def short(self) -> Int64:
         """The samples that may have fewer tokens than `length`."""
-        rest = _NONE if self._rest is None else self._rest.short()
-        return self._permutation.inverse(np.concatenate([rest, self._left + self._cut.short()]))
+        old_samples = _NONE if self._rest is None else self._rest.short()
+        return self._permutation.inverse(np.concatenate([old_samples, self._left + self._cut.short()]))

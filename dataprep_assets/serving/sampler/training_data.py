@@ -106,12 +106,12 @@ class TrainingData:
         if isinstance(root, ArtifactStore):
             store = root
         else:
-            place = place_of(str(root), os.environ, reads=True)
-            if cache_dir is None and not isinstance(place, LocalPlace):
+            address = place_of(str(root), os.environ, reads=True)
+            if cache_dir is None and not isinstance(address, LocalPlace):
                 raise ConfigError(
                     f"{root}: `cache_dir` is required to read from object storage (a folder for copies of small files)"
                 )
-            store = artifacts_at(place, Path(cache_dir or "."), None, private=False)
+            store = artifacts_at(address, Path(cache_dir or "."), None, private=False)
         self.name, self.boundaries, self._store = name, boundaries, store
         self._handle = ArtifactHandle.of(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
@@ -171,14 +171,14 @@ class TrainingData:
                 f"{self.name}: the state is of step {step}, but its schedule has steps 0 to {self.steps - 1}"
             )
         # A checkpoint has the digest of the schedule as it was then, which may have had fewer revisions.
-        known = {self.schedule.upto(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)}
-        if name != self.name or digest not in known:
+        revision_counts = {self.schedule.upto(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)}
+        if name != self.name or digest not in revision_counts:
             raise ConfigError(
                 f"{self.name}: the state belongs to the schedule {name} ({digest[:12]}), which is not an earlier "
                 f"version of this one ({self.schedule.digest[:12]}). Use the schedule that the run began with, or "
                 "begin at step 0"
             )
-        for revision in self.schedule.revisions[known[digest] :]:
+        for revision in self.schedule.revisions[revision_counts[digest] :]:
             if revision.first_step < step:
                 raise ConfigError(
                     f"{self.name}: the state has trained {count_of(step, 'step')}, but a later revision begins at "
@@ -204,12 +204,12 @@ class TrainingData:
         """The spans of a rank's samples `[low, high)` in a step, of those that are computed at a time."""
         rule = self.sampler.rule(step)
         ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
-        block, at = divmod(step - rule.first, ahead)
+        block, block_step = divmod(step - rule.first, ahead)
         spans, mine = self._block(rule.number, block, ahead, rank, world_size)
         # Rows ascend, and a step has `mine` of them: its spans are one stretch.
-        first, last = (int(np.searchsorted(spans.row, at * mine + row)) for row in (low, high))
-        own = Spans(*(column[first:last] for column in spans))
-        return own._replace(row=own.row - at * mine - low)
+        start, stop = (int(np.searchsorted(spans.row, block_step * mine + row)) for row in (low, high))
+        own = Spans(*(column[start:stop] for column in spans))
+        return own._replace(row=own.row - block_step * mine - low)
 
     def _spans(self, number: int, block: int, ahead: int, rank: int, world_size: int) -> tuple[Spans, int]:
         """The spans of a rank in some steps of a revision, and how many samples of each are the rank's."""
@@ -228,55 +228,56 @@ class TrainingData:
             (np.zeros(shape, np.int64), np.full(shape, -1, np.int32)) if self.boundaries else (None, None)
         )
         try:
-            found = self._ids(rule.revision.sources, spans)
+            span_ids = self._ids(rule.revision.sources, spans)
         except (DataprepError, OSError) as error:
             # what another try does not mend keeps its kind; all else is a transfer that failed
             kinds = (kind for kind in (ConfigError, IntegrityError) if isinstance(error, kind))
-            told = str(error).removeprefix(f"{self.name}: ")
-            raise next(kinds, TransferError)(f"{self.name}: step {step} cannot be read: {told}") from error
-        # `at` is the place in the sample of the next token, `document` the number of the next document there, `begun`
-        # where the one began that has not ended at `after`: the end of the span before, if it is of this sample.
-        at, last = 0, -1
-        begun: int | None = None
+            message = str(error).removeprefix(f"{self.name}: ")
+            raise next(kinds, TransferError)(f"{self.name}: step {step} cannot be read: {message}") from error
+        # `offset` is the place in the sample of the next token, `document` the number of the next document there,
+        # `document_start` where the one began that has not ended at `after`: the end of the span before, if it is of
+        # this sample.
+        offset, last_row = 0, -1
+        document_start: int | None = None
         after: tuple[int, int, int] | None = None
         for (row, source, _, shard, start, stop), ids in zip(
-            zip(*(c.tolist() for c in spans), strict=True), found, strict=True
+            zip(*(c.tolist() for c in spans), strict=True), span_ids, strict=True
         ):
-            if row != last:
-                at, last, document, begun = 0, row, 0, None
-            to = at + stop - start
-            tokens[row, at:to] = ids[: stop - start]
+            if row != last_row:
+                offset, last_row, document, document_start = 0, row, 0, None
+            to = offset + stop - start
+            tokens[row, offset:to] = ids[: stop - start]
             # one token more than the span was read, for the last label; at the end of a shard there is none
-            labels[row, at : at + len(ids) - 1] = ids[1:]
+            labels[row, offset : offset + len(ids) - 1] = ids[1:]
             if numbers is not None and documents is not None:
                 # the ends of documents within the span, as places in the sample
                 ends = self.ends(rule.revision.sources[source].shards[shard])
                 # as uint64: given a Python int, NumPy would make float64 of the whole mapped file
                 low, high = np.searchsorted(ends, np.array([start, stop], np.uint64), side="right").tolist()
                 inside = np.asarray(ends[low:high], np.int64)
-                marks = inside[(inside > start) & (inside <= stop)] - start + at
+                marks = inside[(inside > start) & (inside <= stop)] - start + offset
                 labels[row, marks - 1] = IGNORED
-                begins = np.concatenate([[at], marks[marks < to]])
+                begins = np.concatenate([[offset], marks[marks < to]])
                 lengths = np.diff(begins, append=to)
                 # spans that follow one another in a shard are one text, although the samples of then were cut there
-                if begun is not None and after == (source, shard, start):
-                    begins[0], document = begun, document - 1
-                documents[row, at:to] = document + np.repeat(np.arange(len(begins)), lengths)
-                numbers[row, at:to] = np.arange(at, to) - np.repeat(begins, lengths)
+                if document_start is not None and after == (source, shard, start):
+                    begins[0], document = document_start, document - 1
+                documents[row, offset:to] = document + np.repeat(np.arange(len(begins)), lengths)
+                numbers[row, offset:to] = np.arange(offset, to) - np.repeat(begins, lengths)
                 document += len(begins)
-                begun = None if marks.size and marks[-1] == to else int(begins[-1])
+                document_start = None if marks.size and marks[-1] == to else int(begins[-1])
                 after = (source, shard, stop)
-            at = to
+            offset = to
         return Batch(
             step=step, positions=positions, tokens=tokens, labels=labels, position_ids=numbers, document_ids=documents
         )
 
     def _ids(self, sources: tuple[Source, ...], spans: Spans) -> list[NDArray[Any]]:
         """The tokens of each span, and the one after it if its shard has one."""
-        wanted = list(zip(*(column.tolist() for column in spans), strict=True))
+        span_rows = list(zip(*(column.tolist() for column in spans), strict=True))
         read = [
             (self.tokens(sources[source], sources[source].shards[shard]), start, stop + 1)
-            for _, source, _, shard, start, stop in wanted
+            for _, source, _, shard, start, stop in span_rows
         ]
         # each is a request, whose time is mostly waiting
         if any(isinstance(tokens, RemoteTokens) for tokens, _, _ in read):
@@ -288,18 +289,18 @@ class TrainingData:
         if shard.content in self._tokens:
             return self._tokens[shard.content]
         artifact = Artifact(dataset=source.dataset, name=source.artifact, partition=shard.name)
-        again = f"make a revision from the first step not trained yet: dataprep schedule {self.name} --from-step N"
+        remedy = f"make a revision from the first step not trained yet: dataprep schedule {self.name} --from-step N"
         try:
             handle = ArtifactHandle.of(self._store, artifact)
         except MissingArtifactError as error:
             raise ConfigError(
-                f"{self.name}: source {source.name}: {artifact} is missing. Restore it, or {again}"
+                f"{self.name}: source {source.name}: {artifact} is missing. Restore it, or {remedy}"
             ) from error
         if handle.receipt.content != shard.content:
             raise ConfigError(
                 f"{self.name}: source {source.name}: {artifact} differs from the one in the schedule (content "
                 f"{shard.content[:12]}, now {handle.receipt.content[:12]}): documents were removed, or it was "
-                f"rebuilt. Restore it, or {again}"
+                f"rebuilt. Restore it, or {remedy}"
             )
         return self._tokens.setdefault(shard.content, handle.tokens(TOKENS))
 

@@ -54,8 +54,8 @@ class SourceShard:
         """Return whether it is the shard of the same name before it, or what is left of it: not another under its
         name."""
         # of a shard without tokens nothing is left: what it has now is new, and is read in the epoch under way
-        gone = not before.tokens or self.removed == ((0, before.tokens),)
-        return self.content == before.content or not gone
+        is_gone = not before.tokens or self.removed == ((0, before.tokens),)
+        return self.content == before.content or not is_gone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,9 +144,9 @@ class Revision:
                 # shards without tokens may be alike in several sources, and nothing of them can come twice
                 if not shard.tokens:
                     continue
-                if (other := read.setdefault(shard.content, source.name)) != source.name:
+                if (other_source := read.setdefault(shard.content, source.name)) != source.name:
                     raise ConfigError(
-                        f"{where}: sources {other} and {source.name} both have the shard {shard.name} (content "
+                        f"{where}: sources {other_source} and {source.name} both have the shard {shard.name} (content "
                         f"{shard.content[:12]}), so its samples would be read twice. Declare the data once, with the "
                         "sum of the weights"
                     )
@@ -180,33 +180,34 @@ class ScheduleHistory:
     @cached_property
     def reigns(self) -> tuple[RevisionInterval, ...]:
         """Which steps each revision decides; those that were taken back are in none."""
-        held: list[tuple[int, int]] = []
+        starts: list[tuple[int, int]] = []
         for number, revision in enumerate(self.revisions):
             # it takes back those that begin at its first step or after it: they decide no step any more
-            held = [(n, first) for n, first in held if first < revision.first_step]
-            held.append((number, revision.first_step))
-        stops = [*(first for _, first in held[1:]), None][: len(held)]
+            starts = [(n, first_step) for n, first_step in starts if first_step < revision.first_step]
+            starts.append((number, revision.first_step))
+        stops = [*(first_step for _, first_step in starts[1:]), None][: len(starts)]
         return tuple(
-            RevisionInterval(revision=n, first=first, stop=stop) for (n, first), stop in zip(held, stops, strict=True)
+            RevisionInterval(revision=n, first=first_step, stop=stop)
+            for (n, first_step), stop in zip(starts, stops, strict=True)
         )
 
     @property
     def taken_back(self) -> tuple[RevisionInterval, ...]:
         """Steps that were trained on under a revision and then taken back, by an earlier checkpoint."""
-        found = []
+        intervals = []
         for number, revision in enumerate(self.revisions[1:], 1):
             before = self.upto(number)
             for reign in before.reigns:
-                first = max(reign.first, revision.first_step)
+                first_step = max(reign.first, revision.first_step)
                 stop = min(reign.stop or revision.trained, revision.trained)
-                if first < stop:
-                    found.append(RevisionInterval(revision=reign.revision, first=first, stop=stop))
-        return tuple(found)
+                if first_step < stop:
+                    intervals.append(RevisionInterval(revision=reign.revision, first=first_step, stop=stop))
+        return tuple(intervals)
 
     def source_before(self, step: int, name: str) -> Source | None:
         """The source of this name as it was last read by a step before `step`."""
-        held = [self.revisions[reign.revision] for reign in self.reigns if reign.first < step]
-        return next((source for one in reversed(held) if (source := one.source(name)) is not None), None)
+        revisions = [self.revisions[reign.revision] for reign in self.reigns if reign.first < step]
+        return next((source for revision in reversed(revisions) if (source := revision.source(name)) is not None), None)
 
     def upto(self, revisions: int) -> "ScheduleHistory":
         """The schedule as it was when it had this many revisions."""
@@ -220,7 +221,7 @@ class ScheduleHistory:
 
     def to_json(self) -> dict[str, Any]:
         """Plain builtins."""
-        revisions = [asdict(one) for one in self.revisions]
+        revisions = [asdict(entry) for entry in self.revisions]
         for source in (source for revision in revisions for source in revision["sources"]):
             # checkpoints keep the digest of a schedule that does not say these
             if source["artifact"] == TOKEN_BINS:
@@ -241,14 +242,14 @@ class ScheduleHistory:
         try:
             if value["dataprep_schedule"] != SCHEMA:
                 raise FormatError(f"{where}: schema {value['dataprep_schedule']} is not supported (only {SCHEMA})")
-            made = cls(name=value["name"], revisions=tuple(_revision(one) for one in value["revisions"]))
+            history = cls(name=value["name"], revisions=tuple(_revision(entry) for entry in value["revisions"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{where}: not a schedule: {type(error).__name__}: {error}") from error
         except ConfigError as error:
             raise FormatError(f"{where}: {error}") from error
-        if not made.revisions or made.revisions[0].first_step:
+        if not history.revisions or history.revisions[0].first_step:
             raise FormatError(f"{where}: its first revision does not begin at step 0")
-        return made
+        return history
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -275,10 +276,10 @@ def _shard(value: Mapping[str, Any]) -> SourceShard:
 
 def joined_ranges(ranges: Sequence[tuple[int, int]]) -> Ranges:
     """The same ranges, with neighbours joined."""
-    joined: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for start, stop in ranges:
-        if joined and joined[-1][1] == start:
-            joined[-1] = (joined[-1][0], stop)
+        if spans and spans[-1][1] == start:
+            spans[-1] = (spans[-1][0], stop)
         elif stop > start:
-            joined.append((start, stop))
-    return tuple(joined)
+            spans.append((start, stop))
+    return tuple(spans)
