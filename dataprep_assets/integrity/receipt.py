@@ -197,7 +197,7 @@ class Receipt:
 
     def write(self, directory: Path) -> None:
         """Write `receipt.json` into the staged directory. The commit makes it durable."""
-        value = {field.name: getattr(self, field.name) for field in fields(self)} | {
+        value = {attribute.name: getattr(self, attribute.name) for attribute in fields(self)} | {
             "content": self.content,
             "files": [asdict(record) for record in self.files],
             "ledger": self.ledger.to_json() if self.ledger else None,

@@ -228,16 +228,16 @@ def installed_tables() -> dict[str, str]:
     normalizer = load_reference(_probe(normalizer={"type": "NFC"}), special_as_text=True)
     splitter = load_reference(_probe(splits=True), special_as_text=True)
     tables = {NORMALIZATION: OLDEST, LETTERS: OLDEST}
-    for version in VERSIONS:
+    for unicode_version in VERSIONS:
         # a mark that is known is put behind one that belongs nearer to the letter
-        behind = [text for mark in version.marks for text in (f"a{mark}\u0334", f"a\u0334{mark}")]
+        behind = [text for mark in unicode_version.marks for text in (f"a{mark}\u0334", f"a\u0334{mark}")]
         ids = [list(row) for row in normalizer.encode(behind)]
         if behind and ids[::2] == ids[1::2]:
-            tables[NORMALIZATION] = version.name
+            tables[NORMALIZATION] = unicode_version.name
         # a letter that is known is in one word with the letter before, with which its first byte makes a token
-        words = splitter.encode([f"a{character}" for character in version.sample])
-        if any(len(word) == len(letter.encode()) for word, letter in zip(words, version.sample, strict=True)):
-            tables[LETTERS] = version.name
+        words = splitter.encode([f"a{character}" for character in unicode_version.sample])
+        if any(len(word) == len(letter.encode()) for word, letter in zip(words, unicode_version.sample, strict=True)):
+            tables[LETTERS] = unicode_version.name
     return {name: f"Unicode {newest}" for name, newest in tables.items()}
 
 
