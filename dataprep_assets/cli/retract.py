@@ -65,7 +65,7 @@ def _retract(declared: "Dataset", component: "Dataset", store: "ArtifactStore", 
     """Retract documents from a dataset as it is `declared`, or from a `component` with a copy of its list."""
     dataset, is_rehearsed = declared.declaration.dataset, component is not declared
     retracted = component.retract(store, given, strict=strict)
-    trained = [] if strict and retracted.not_found else list(_trained(component, given))
+    trained = [] if strict and retracted.not_found else list(_trained_lines(component, given))
     _tell(dataset, retracted)
     listing = getattr(declared.declaration, "retractions", retracted.list)
     if strict and retracted.not_found:
@@ -83,7 +83,7 @@ def _retract(declared: "Dataset", component: "Dataset", store: "ArtifactStore", 
     for line in _describe_leftovers(component, store, retracted):
         print(line)
     if retracted.found or retracted.held:
-        for line in _beyond(component, retracted.files):
+        for line in _copy_lines(component, retracted.files):
             print(line)
     for line in trained:
         print(line)
@@ -123,7 +123,7 @@ def _list_ids(component: "Dataset", store: "ArtifactStore", ids: Path | None, wh
         yield Path(file.name)
 
 
-def _trained(component: "Dataset", ids: Path) -> Iterator[str]:
+def _trained_lines(component: "Dataset", ids: Path) -> Iterator[str]:
     """Yield lines with the steps at which training runs of this project read retracted documents of a corpus or a
     release."""
     from dataprep_assets.cli.training.training_steps import trained_lines
@@ -180,7 +180,7 @@ def _describe_leftovers(component: "Dataset", store: "ArtifactStore", retracted:
         )
 
 
-def _beyond(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
+def _copy_lines(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
     """Yield lines about copies that a `dataprep run` of this dataset does not change, such as other datasets'
     artifacts."""
     from dataprep_assets.engine.staleness.rebuild import published_places, sharing
@@ -216,13 +216,13 @@ def _tell(dataset: str, retracted: "Retracted") -> None:
             + "".join(f"{_cell(count, noun, privacy):>{width}}" for count, width, noun in columns)
             + ("" if held.planned else "  no longer needed")
         )
-    _more(len(retracted.held))
+    _print_rest(len(retracted.held))
     project.tell(_consequences(retracted), f"{dataset}: other documents are affected")
     if retracted.not_found:
         print(("not found; " if privacy.closed else f"not found {len(retracted.not_found)}; ") + retracted.kept)
     for missing_line in retracted.not_found[:MOST_SHOWN]:
         print(f"  line {missing_line.line}" + ("" if missing_line.text is None else f": {missing_line.text}"))
-    _more(len(retracted.not_found))
+    _print_rest(len(retracted.not_found))
 
 
 def _totals(dataset: str, found: "Retracted") -> Iterator[str]:
@@ -251,6 +251,6 @@ def _consequences(retracted: "Retracted") -> Iterator[str]:
             yield f"{documents} {'is' if retracted.change.gone == 1 else 'are'} dropped as duplicates instead"
 
 
-def _more(count: int) -> None:
+def _print_rest(count: int) -> None:
     if count > MOST_SHOWN:
         print(f"  and {count - MOST_SHOWN} more")

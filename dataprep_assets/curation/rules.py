@@ -223,10 +223,10 @@ class _Parser:
     def _comparison(self, node: ast.Compare, depth: int) -> _Part:
         sides, comparisons = [node.left, *node.comparators], []
         for operator, left, right in zip(node.ops, sides[:-1], sides[1:], strict=True):
-            comparisons.append(self._compared(node, operator, left, right, depth))
+            comparisons.append(self._comparison_chain(node, operator, left, right, depth))
         return _Part("boolean", lambda: _folded("and_kleene", [build() for build in comparisons]))
 
-    def _compared(
+    def _comparison_chain(
         self, node: ast.AST, operator: ast.cmpop, left: ast.AST, right: ast.AST, depth: int
     ) -> Callable[[], Any]:
         left_part = self._part(left, depth + 1)

@@ -235,7 +235,7 @@ def _batch(
         if all_texts:
             column_values = [_read_as(cell, kind) for cell in column_values]
         filled[column_of(path)] = [
-            _checked(cell, kind, path, f"{label}: row {number}", fields)
+            _check_rows(cell, kind, path, f"{label}: row {number}", fields)
             for number, cell in zip(numbers, column_values, strict=True)
         ]
     # Without a refused record, as in most blocks, the columns are taken as they are.
@@ -264,7 +264,7 @@ def _sources(
     return [source if isinstance(source := value_at(values[number], path), str) else "unknown" for number in numbers]
 
 
-def _checked(value: Any, kind: ColumnType, path: str, where: str, fields: CarriedFields) -> Any:
+def _check_rows(value: Any, kind: ColumnType, path: str, where: str, fields: CarriedFields) -> Any:
     if value is None or is_of(value, kind):
         return float(value) if kind == "number" and value is not None else value
     description = "a value" if fields.sensitive else repr(value)[:40]

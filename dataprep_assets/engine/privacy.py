@@ -150,7 +150,7 @@ class Privacy:
             return value
         if isinstance(value, str | float | Markdown):
             return _WITHHELD
-        return self._rounded(int(value))
+        return self._round(int(value))
 
     def named_value(self, name: str, value: Any) -> Any:
         """A value under its name, which may say that it is a position or a name."""
@@ -195,7 +195,7 @@ class Privacy:
             return [self._amount(name, item) for item in value]
         return None if isinstance(value, float) or "bytes" in name else self.named_value(name, value)
 
-    def _rounded(self, number: int) -> int | str:
+    def _round(self, number: int) -> int | str:
         """Two significant digits, and tens at most: two exact totals would tell what was removed between them."""
         if self.hides(number):
             return f"< {self.below}"

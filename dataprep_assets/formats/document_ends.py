@@ -95,7 +95,7 @@ def open_ends(path: Path) -> npt.NDArray[np.uint64]:
 
 def validate(path: Path, tokens: int) -> None:
     """Raise FormatError unless the file's ends never decrease and the last one is ``tokens``."""
-    for _ in _checked(path, tokens):
+    for _ in _check_blocks(path, tokens):
         pass
 
 
@@ -110,14 +110,14 @@ def concatenate(parts: Iterable[tuple[Path, int]], target: Path) -> int:
     offset = 0
     with flat_bins.create(target) as handle:
         for path, tokens in parts:
-            for block in _checked(path, tokens):
+            for block in _check_blocks(path, tokens):
                 handle.write((block + np.uint64(offset)).astype(_DTYPE, copy=False).tobytes())
                 documents += block.size
             offset += tokens
     return documents
 
 
-def _checked(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
+def _check_blocks(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
     """The blocks of a file, with its name in every error; the last end is compared with ``tokens``."""
     last_end, ends = 0, open_ends(path)
     try:

@@ -233,7 +233,7 @@ def staging(final: Path, key: str) -> Iterator[Path]:
         recover_aside(final)
         directory = area / f"{final.name}-{key[:16]}"
         lock_text = lock.read()
-        for old_directory in _begun(final, lock_text):
+        for old_directory in _find_staging(final, lock_text):
             if old_directory != directory:
                 shutil.rmtree(old_directory)
         # Named before it is made: a kill in between leaves a name without a directory, which costs nothing. The other
@@ -303,7 +303,7 @@ def _something_left(final: Path) -> bool:
         return True
     try:
         with open(_lock_path(final), "rb", opener=own_file) as lock:
-            return bool(_begun(final, lock.read()))
+            return bool(_find_staging(final, lock.read()))
     except FileNotFoundError:
         # without a lock file nothing says what was begun
         return bool(_list_staged(final.parent / STAGING, {final.name}))
@@ -335,7 +335,7 @@ def _lock_path(final: Path) -> Path:
     return final.parent / STAGING / f"{final.name}.lock"
 
 
-def _begun(final: Path, said: bytes) -> list[Path]:
+def _find_staging(final: Path, said: bytes) -> list[Path]:
     """The staging directories that are left of this one's builds, as its lock file says."""
     area = final.parent / STAGING
     if not said:  # of a version that wrote nothing into it, or cut short

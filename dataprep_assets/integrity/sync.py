@@ -99,9 +99,9 @@ class Sync:
 
     def plan(self) -> SyncPlan:
         """Compare the two places; nothing is written."""
-        self._known.update(self._remembered())
+        self._known.update(self._recall())
         source_objects = [info for info in self.source.list(self.prefix) if self._is_wanted(info.key)]
-        digests = self._recorded(source_objects)
+        digests = self._read_recorded(source_objects)
         destination_objects = {info.key: info for info in self.destination.list(self.prefix)}
         manifest = self._kept_manifest()
         items = [
@@ -161,7 +161,7 @@ class Sync:
             return False
         return not self.select or any(fnmatch.fnmatchcase(key, pattern) for pattern in self.select)
 
-    def _recorded(self, found: Sequence[ObjectInfo]) -> dict[str, str]:
+    def _read_recorded(self, found: Sequence[ObjectInfo]) -> dict[str, str]:
         """Key → SHA-256, from the receipts of the source."""
         digests: dict[str, str] = {}
         for info in found:
@@ -188,10 +188,10 @@ class Sync:
             source = info if sha256 else self.source.head(info.key) or info
             sha256 = sha256 or source.sha256
             target_info = self.destination.head(info.key) or there
-            action, sha256, why = self._compared(source, target_info, sha256, kept.get(info.key, {}))
+            action, sha256, why = self._compare(source, target_info, sha256, kept.get(info.key, {}))
         return SyncItem(key=info.key, bytes=info.bytes, version=info.version, sha256=sha256, action=action, why=why)
 
-    def _compared(
+    def _compare(
         self, source: ObjectInfo, there: ObjectInfo, sha256: str | None, kept: Mapping[str, Any]
     ) -> tuple[Action, str | None, str]:
         """Return what to do with two objects of the same size."""
@@ -331,7 +331,7 @@ class Sync:
             with open(self._journal_path, "a", opener=own_file) as file:
                 file.write(json.dumps([item.key, item.version, sha256]) + "\n")
 
-    def _remembered(self) -> Iterator[tuple[tuple[str, str], str]]:
+    def _recall(self) -> Iterator[tuple[tuple[str, str], str]]:
         try:
             lines = self._journal_path.read_text().splitlines()
         except OSError:

@@ -160,7 +160,7 @@ class _JobBuild:
         if it fails, that is verified to the last byte, and what is damaged is made again first, once.
         """
         try:
-            yield from self._once()
+            yield from self._run_once()
         except (DataprepError, dg.Failure):
             # asked for first: a verdict is about the inputs that there were
             judged = check_decisions(self._spec, self._store, self._slots)
@@ -175,12 +175,12 @@ class _JobBuild:
                 yield from self._evaluations
                 raise
             try:
-                yield from self._once(failed)
+                yield from self._run_once(failed)
             except dg.Failure:
                 yield from self._evaluations
                 raise
 
-    def _once(self, failed: Set[str | None] = frozenset()) -> Iterator[_Event]:
+    def _run_once(self, failed: Set[str | None] = frozenset()) -> Iterator[_Event]:
         spec, store, slots, attendants = self._spec, self._store, self._slots, self._attendants
         making = StepBuild(self._context, spec, store, partial(_tell, attendants))
         decided = decisions_of(spec, store, slots, events=self._recorded)

@@ -91,7 +91,7 @@ def pack_rows(
     real = segmentation != 0
     position *= real
     inputs = np.full(segmentation.shape, pad_id, np.int32)
-    inputs[real] = _gathered(tokens, offsets[segments.items] + segments.starts, lengths)
+    inputs[real] = _gather_tokens(tokens, offsets[segments.items] + segments.starts, lengths)
     # the last token of a document, and of a row, has no next one to predict
     labelled = np.zeros_like(real)
     labelled[:, :-1] = real[:, 1:] & (segmentation[:, 1:] == segmentation[:, :-1])
@@ -136,7 +136,7 @@ class _RowLayout:
         return found
 
 
-def _gathered(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32:
+def _gather_tokens(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32:
     """The tokens of all segments, one after another."""
     before = np.cumsum(lengths) - lengths
     index: slice | Int64

@@ -78,7 +78,7 @@ def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], ru
     with the document's index and the numbers, for a header that leaves too little room (see `without_room`), a negative
     length, and arrays that are not one-dimensional integers of one shape.
     """
-    headers, bodies = _checked(header_lengths, body_lengths)
+    headers, bodies = _check_limits(header_lengths, body_lengths)
     _refuse(headers, bodies, rule)
     room = _room(headers, rule)
     beyond = np.maximum(bodies - room, 0)
@@ -113,7 +113,7 @@ def without_room(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule:
     that need several chunks while the room beside the header is not above the overlap, so that no chunk would get
     further than the one before.
     """
-    return _without_room(*_checked(header_lengths, body_lengths), rule)
+    return _without_room(*_check_limits(header_lengths, body_lengths), rule)
 
 
 def _without_room(headers: Int64, bodies: Int64, rule: SplitRule) -> Int64:
@@ -149,7 +149,7 @@ def _stride(room: Int64, rule: SplitRule) -> Int64:
     return np.maximum(_later_room(room, rule) - rule.overlap, 1)
 
 
-def _checked(header_lengths: NDArray[Any], body_lengths: NDArray[Any]) -> tuple[Int64, Int64]:
+def _check_limits(header_lengths: NDArray[Any], body_lengths: NDArray[Any]) -> tuple[Int64, Int64]:
     found = []
     for name, lengths in (("header", header_lengths), ("body", body_lengths)):
         array = np.asarray(lengths)

@@ -463,7 +463,7 @@ class _BlobFetcher:
     def __call__(self, file: HubFile) -> None:
         blob = self.blobs / file.etag
         label = f"{file.relpath} of {self.repo.repo_id}@{self.commit}"
-        if self._usable(blob, file, label):
+        if self._is_usable(blob, file, label):
             self.report(file.size)
             return
         source = RemoteFile(
@@ -490,7 +490,7 @@ class _BlobFetcher:
             stop=self.stop,
         )
 
-    def _usable(self, blob: Path, file: HubFile, label: str) -> bool:
+    def _is_usable(self, blob: Path, file: HubFile, label: str) -> bool:
         size = size_of(blob)
         if size == file.size:
             actual = ranged.digest_file(blob, git=file.sha256 is None, stopped=self.stop.is_set)

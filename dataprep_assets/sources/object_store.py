@@ -203,7 +203,7 @@ class _Fetcher:
     def _ensure(self, entry: ManifestEntry, path: Path, record: int, label: str) -> None:
         if entry.etag is None:
             raise SourceError(f"{label}: the manifest has no version of it. Materialize `manifest` again")
-        if self._usable(entry, path, label):
+        if self._is_usable(entry, path, label):
             self.report(entry.size_bytes)
             return
         # In this order: once the file changes, no record vouches for it before the new bytes are verified.
@@ -233,7 +233,7 @@ class _Fetcher:
         """
         info = self.store.head(entry.relpath)
         if info is None:
-            raise _gone(label)
+            raise _is_gone(label)
         if (info.version, info.bytes) != (entry.etag, entry.size_bytes):
             raise _changed_error(
                 label,
@@ -248,7 +248,7 @@ class _Fetcher:
         except ConflictError:
             raise _changed_error(label, f"version {entry.etag} was replaced during the download") from None
         except MissingArtifactError:
-            raise _gone(label) from None
+            raise _is_gone(label) from None
 
     def _complaint(self, info: ObjectInfo, path: Path) -> str:
         """Return how a fetched file contradicts the store's own digests; "" if it does not."""
@@ -270,7 +270,7 @@ class _Fetcher:
         actual = digest.digest().hex()
         return "" if actual == expected_digest else f"{name} is {actual}, but the store's is {expected_digest}"
 
-    def _usable(self, entry: ManifestEntry, path: Path, label: str) -> bool:
+    def _is_usable(self, entry: ManifestEntry, path: Path, label: str) -> bool:
         record = _read_record(_record_of(path))
         if {_size_of(path), record.get("size")} != {entry.size_bytes} or record.get("etag") != entry.etag:
             return False
@@ -294,7 +294,7 @@ def _changed_error(label: str, difference: str) -> SourceError:
     )
 
 
-def _gone(label: str) -> SourceError:
+def _is_gone(label: str) -> SourceError:
     return SourceError(
         f"{label}: the object no longer exists. Restore it, or materialize `manifest` again if it was removed on "
         "purpose"

@@ -82,7 +82,7 @@ def open_asset(
             f"{name} was never materialized, or does not exist (`dg list defs` lists all assets). Materialize it "
             f"first: `{launch(key)}`, or in the UI"
         )
-    places = {materialization.partition: _place(name, materialization, place) for materialization in materializations}
+    places = {materialization.partition: _locate(name, materialization, place) for materialization in materializations}
     if None in places:
         return _open_place(name, places[None], cache_dir, follow_links)
     if len(set(places.values())) < len(places):
@@ -101,7 +101,7 @@ def launch(key: Sequence[str]) -> str:
     return f"{f'DAGSTER_HOME={home} ' if home else ''}dg launch --assets {'/'.join(key)}"
 
 
-def _place(name: str, made: Materialization, declared: str | None) -> str:
+def _locate(name: str, made: Materialization, declared: str | None) -> str:
     """Return where the files of a materialization are."""
     if declared is not None:
         if made.partition is None:

@@ -100,7 +100,7 @@ class _Trial:
     def steps(self) -> Iterator[tuple[str, set[str], Callable[[], str | None]]]:
         """The steps in order: name, the steps that it needs, and the function."""
         yield "credentials and list", set(), self._list
-        yield "put", {"credentials and list"}, self._put
+        yield "put", {"credentials and list"}, self._write
         yield "range read back", {"put"}, self._check_read
         yield "conditional put: if absent", {"put"}, self._if_absent
         yield "conditional put: if unchanged", {"put"}, self._if_version
@@ -123,7 +123,7 @@ class _Trial:
     def _list(self) -> None:
         next(self._store.list(self._scratch), None)
 
-    def _put(self) -> str | None:
+    def _write(self) -> str | None:
         self._store.put(self._key("small"), self._small)
         found = self._store.head(self._key("small"))
         return (

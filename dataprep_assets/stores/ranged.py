@@ -219,7 +219,7 @@ class _Transfer:
         self._digest_written()
         return self.digest.hexdigest()
 
-    def _stopped(self) -> bool:
+    def _is_stopped(self) -> bool:
         return self.over.is_set() or self.outer_stopped()
 
     def _fetch_range(self, index: int) -> None:
@@ -234,7 +234,7 @@ class _Transfer:
             body = self.read_range(reached, end)
             try:
                 for chunk in body:
-                    if self._stopped():
+                    if self._is_stopped():
                         raise StoppedError(f"{label}: stopped before completion")
                     if reached + len(chunk) > end:
                         # Which of the bytes are the right ones is not known: the range begins anew.
@@ -252,7 +252,7 @@ class _Transfer:
             if reached < end:
                 raise RetryableError(f"short body: it ended at byte {reached}")
 
-        self.retry.run(attempt, label=label, stopped=self._stopped)
+        self.retry.run(attempt, label=label, stopped=self._is_stopped)
         self.written.add(index)
         if self.digest_lock.acquire(blocking=False):  # the holder digests this range as well, or the end does
             try:

@@ -212,7 +212,7 @@ def engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSp
         build=partial(_build, engine),
         foresee=partial(_foresee, engine),
         metadata=partial(_metadata, engine),
-        check_groups=(WholeChecks(checks=checks, open=partial(_opened, engine)),),
+        check_groups=(WholeChecks(checks=checks, open=partial(_open, engine)),),
     )
 
 
@@ -389,7 +389,7 @@ class _OpenedCertificate:
         return others
 
 
-def _opened(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) -> _OpenedCertificate:
+def _open(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) -> _OpenedCertificate:
     return _OpenedCertificate(engine, store, load_certificate(engine.dataset, store), load_bundle(engine.tokenizer))
 
 

@@ -202,7 +202,7 @@ def round_trip(
     ends = document_ends.open_ends(directory / ENDS)
     tokens = flat_bins.open_tokens(directory / TOKENS, facts.dtype)
     document_ends.validate(directory / ENDS, len(tokens))
-    chosen = _chosen(receipt, samples)
+    chosen = _choose(receipt, samples)
     reference = ReferenceEngine(bundle, facts.special_tokens)
     around = _Around(facts.separator_id, facts.bos_id, max_tokens)
     layout = _StreamLayout(tokens, ends, around, reference.encode, encode or reference.encode)
@@ -247,7 +247,7 @@ class _Reading:
     by_reference: NDArray[np.int64]
 
 
-def _chosen(receipt: Receipt, samples: int | None) -> list[_Reading]:
+def _choose(receipt: Receipt, samples: int | None) -> list[_Reading]:
     """What is read again: of a sample the files that have a drawn document, else all."""
     counts = [int(line["documents"]) for line in receipt.sources]
     firsts = list(accumulate(counts, initial=0))

@@ -72,8 +72,8 @@ def no_retracted_document(
         return verdict(defects, _NONE_LISTED, _AGAIN, facts={"retracted": 0})
     ids = open_ids(directory / IDS, ledger_of(receipt).documents)
     held = np.flatnonzero(np.isin(ids, listed))
-    looked = list(_sampled(receipt, plan, files))
-    left = list(_left(directory, receipt, plan, held))
+    looked = list(_sample(receipt, plan, files))
+    left = list(_find_left(directory, receipt, plan, held))
     copies = list(_copies(directory, receipt, plan, bundle, looked)) if looked else []
     by_field = plan.ids is not None and plan.ids.id_field is not None
     # what the list names, and has to go, and what it does not name
@@ -90,7 +90,9 @@ def no_retracted_document(
     )
 
 
-def _left(directory: Path, receipt: Receipt, plan: StreamPlan, held: Sequence[int] | NDArray[np.intp]) -> Iterator[str]:
+def _find_left(
+    directory: Path, receipt: Receipt, plan: StreamPlan, held: Sequence[int] | NDArray[np.intp]
+) -> Iterator[str]:
     """What is retracted and there, and what was dropped and is retracted no more."""
     name = name_of(receipt)
     rows = document_rows(directory, receipt)
@@ -127,7 +129,7 @@ def _copies(
         if len(tokens) < SHORTEST:
             continue
         document, is_whole = None, False
-        for at in _places(directory / TOKENS, np.array(tokens, dtype).tobytes(), dtype.itemsize):
+        for at in _locate(directory / TOKENS, np.array(tokens, dtype).tobytes(), dtype.itemsize):
             here = int(np.searchsorted(ends, np.uint64(at), side="right"))
             is_whole = (at, at + len(tokens)) == (int(ends[here - 1]) if here else 0, int(ends[here]))
             # the first one, unless a later one is the whole document
@@ -143,7 +145,7 @@ def _copies(
             yield told, is_whole
 
 
-def _sampled(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]) -> Iterator[tuple[str, int, str]]:
+def _sample(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]) -> Iterator[tuple[str, int, str]]:
     """File, row and text of some retracted documents, from the first source file that held any."""
     selection, found = plan.selection, 0
     # one file alone is read, and only as far as the sample needs
@@ -166,7 +168,7 @@ def _retracted_of(line: Mapping[str, Any], files: Mapping[str, SourcePart]) -> i
     return int(line["dropped"].get(RETRACTED, 0)) + sum(reason == RETRACTED for reason in selected)
 
 
-def _places(path: Path, wanted: bytes, item: int) -> Iterator[int]:
+def _locate(path: Path, wanted: bytes, item: int) -> Iterator[int]:
     """The items of a file at which it has these bytes."""
     # asked first, because an empty file cannot be mapped
     if path.stat().st_size < len(wanted):

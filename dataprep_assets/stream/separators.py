@@ -121,11 +121,11 @@ class _Boundaries:
             self.empty += int(np.count_nonzero(lengths == self._extra))
             if self._separator is not None:
                 last = self._tokens[ends[whole] - 1]
-                unended = _spread(whole, last != self._separator)
+                unended = _scatter(whole, last != self._separator)
                 self._note(first, starts, unended, f"does not end with separator {self._separator}")
             if self._bos is not None:
                 begins = self._tokens[starts[whole]]
-                self._note(first, starts, _spread(whole, begins != self._bos), f"does not start with BOS {self._bos}")
+                self._note(first, starts, _scatter(whole, begins != self._bos), f"does not start with BOS {self._bos}")
 
     def _note(self, first: int, starts: NDArray[np.int64], wrong: NDArray[np.bool_], what: str) -> None:
         where = np.flatnonzero(wrong)
@@ -148,12 +148,12 @@ class _Boundaries:
             self.separators += int(np.count_nonzero(is_separator[min(start, 1) :]))
             pairs = np.flatnonzero(is_separator[1:] & is_separator[:-1]) + max(start - 1, 0) + 1
             if self._separator is not None:
-                self._note_doubled(pairs[~self._explained(pairs)], "separator", self._separator)
+                self._note_doubled(pairs[~self._explain(pairs)], "separator", self._separator)
             if self._bos is not None and self._bos != self._separator:
                 is_bos = block == self._bos
                 self._note_doubled(np.flatnonzero(is_bos[1:] & is_bos[:-1]) + max(start - 1, 0) + 1, "BOS", self._bos)
 
-    def _explained(self, seconds: NDArray[np.intp]) -> NDArray[np.bool_]:
+    def _explain(self, seconds: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Which pairs of separators, given by the offset of the second, are due to the layout."""
         if not len(seconds):
             return np.zeros(0, np.bool_)
@@ -176,7 +176,7 @@ class _Boundaries:
             )
 
 
-def _spread(mask: NDArray[np.bool_], values: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _scatter(mask: NDArray[np.bool_], values: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """`values` at the places where `mask` is True, False elsewhere."""
     spread = np.zeros(len(mask), np.bool_)
     spread[mask] = values

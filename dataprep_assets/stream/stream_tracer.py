@@ -84,7 +84,7 @@ class StreamTracer(Tracer):
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
         # of sensitive data no text is decoded at all, whoever asks
         shown = decode and not self._declaration.sensitive
-        found = [self._traced(shard, document, shown) for shard, document in self.located(question)]
+        found = [self._trace(shard, document, shown) for shard, document in self.located(question)]
         if not found:
             raise NotFoundError(self._absence(question))
         return found
@@ -192,7 +192,7 @@ class StreamTracer(Tracer):
         gone = None if value is None or ids is None else self._refusal_of(hash_id(value, ids.key))
         return absent if gone is None else f"{absent}: {gone}"
 
-    def _traced(self, shard: IndexedShard, document: int, shown: bool) -> Trace:
+    def _trace(self, shard: IndexedShard, document: int, shown: bool) -> Trace:
         span = self.index.span(shard, document)
         file, row = self.index.source(shard, document)
         places = [

@@ -311,14 +311,14 @@ def adversarial_comparison(
     engines = [engine.name, engine.version, reference.name, reference.version]
     # Python's Unicode is in it because it decides the class of a document, which may be normalized or not
     key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
-    comparison = _remembered(key)
+    comparison = _recall(key)
     if comparison is None:
         comparison = compare(bundle, engine, reference)
         remember("adversarial", key, {"compared": comparison.compared, "differing": comparison.differing})
     return comparison
 
 
-def _remembered(key: str) -> Comparison | None:
+def _recall(key: str) -> Comparison | None:
     """The comparison under a key; None if there is none."""
     value = recall("adversarial", key, dict[str, dict[str, NonNegativeInt]])
     if value is None or value.keys() != {"compared", "differing"}:

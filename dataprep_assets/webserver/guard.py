@@ -54,10 +54,10 @@ def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
     # the server behind the guard could use a different one of them
     if any(len(values) > 1 for name, values in headers.items() if name in ("host", "origin", "content-type")):
         return "a header that must be unique occurs twice."
-    host = _first(headers, "host").lower()
+    host = _first_value(headers, "host").lower()
     if host not in hosts and _without_port(host) not in hosts:
         return f"unknown host name {host!r:.80}. If it is a name of this server, add it to {HOSTS}."
-    origin = _first(headers, "origin").lower()
+    origin = _first_value(headers, "origin").lower()
     # `null`, which a sandboxed frame or a file sends, has no host and is also refused
     if origin and urlsplit(origin).netloc != host:
         return "the request comes from a different origin."
@@ -80,7 +80,7 @@ def _headers(scope: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def _first(headers: Mapping[str, Sequence[str]], name: str) -> str:
+def _first_value(headers: Mapping[str, Sequence[str]], name: str) -> str:
     return headers.get(name, [""])[0]
 
 
@@ -98,18 +98,18 @@ def _is_of_this_site(headers: Mapping[str, Sequence[str]]) -> bool:
 
     Other programs than browsers say nothing, and pass.
     """
-    return _first(headers, "sec-fetch-site").lower() in ("", "same-origin", "none")
+    return _first_value(headers, "sec-fetch-site").lower() in ("", "same-origin", "none")
 
 
 def _opens_a_page(headers: Mapping[str, Sequence[str]]) -> bool:
     """Whether somebody follows a link: the page with the link cannot read what is opened."""
-    sought = _first(headers, "sec-fetch-mode").lower(), _first(headers, "sec-fetch-dest").lower()
+    sought = _first_value(headers, "sec-fetch-mode").lower(), _first_value(headers, "sec-fetch-dest").lower()
     return sought == ("navigate", "document")
 
 
 def _unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
-    kind = _first(headers, "content-type").partition(";")[0].strip().lower()
-    empty = _first(headers, "content-length") in ("", "0") and "transfer-encoding" not in headers
+    kind = _first_value(headers, "content-type").partition(";")[0].strip().lower()
+    empty = _first_value(headers, "content-length") in ("", "0") and "transfer-encoding" not in headers
     # a page can also send content without a type, as that of a `Blob`, and needs no preflight for it
     if kind in _WITHOUT_PREFLIGHT or (not kind and not empty):
         return "the content type must be `application/json`."

@@ -56,7 +56,7 @@ def _causes(works: Iterable[ToBuild], privacy: Privacy) -> list[_Cause]:
     return found
 
 
-def _first(lines: Sequence[str]) -> Iterator[str]:
+def _shortened(lines: Sequence[str]) -> Iterator[str]:
     most = MOST if len(lines) > MOST + 2 else len(lines)
     yield from lines[:most]
     if more := len(lines) - most:
@@ -86,7 +86,7 @@ def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterator[str]:
         head, *lines = align_rows([_HEAD, *chain.from_iterable(rows)], right={1, 3, 4, 5})
         yield head
         for cause, own in zip(causes[:most], rows, strict=True):
-            yield from _first(cause.lines)
+            yield from _shortened(cause.lines)
             yield from lines[: len(own)]
             del lines[: len(own)]
     if hidden := causes[most:]:

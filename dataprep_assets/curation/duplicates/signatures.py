@@ -243,15 +243,15 @@ class SignedShard:
     @cached_property
     def digests(self) -> NDArray[np.uint64]:
         """128 bits of what makes rows equal and 64 of their text: ``(rows, 3)``, uint64."""
-        return self._mapped(DIGESTS, _DTYPE, 3 * self.rows).reshape(self.rows, 3)
+        return self._map(DIGESTS, _DTYPE, 3 * self.rows).reshape(self.rows, 3)
 
     @cached_property
     def _ends(self) -> NDArray[np.uint64]:
-        return self._mapped(ENDS, _DTYPE, self.rows)
+        return self._map(ENDS, _DTYPE, self.rows)
 
     @cached_property
     def _shingles(self) -> NDArray[np.uint64]:
-        return self._mapped(SHINGLES, _DTYPE, int(self._ends[-1]) if self.rows else 0)
+        return self._map(SHINGLES, _DTYPE, int(self._ends[-1]) if self.rows else 0)
 
     def shingles(self, row: int) -> NDArray[np.uint64]:
         """The hashes of the shingles of a row, increasing: uint64."""
@@ -269,8 +269,8 @@ class SignedShard:
     def keys(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
         """The tables of keys, hashes and rows: each ``(1 + bands, documents)``, by increasing hash."""
         shape = 1 + self.bands, self.documents
-        hashes = self._mapped(KEY_HASHES, _DTYPE, shape[0] * shape[1]).reshape(shape)
-        rows = self._mapped(KEY_ROWS, np.dtype("<u4"), shape[0] * shape[1]).reshape(shape)
+        hashes = self._map(KEY_HASHES, _DTYPE, shape[0] * shape[1]).reshape(shape)
+        rows = self._map(KEY_ROWS, np.dtype("<u4"), shape[0] * shape[1]).reshape(shape)
         return hashes, rows
 
     def other_than(self, stored: "SignedShard", rows: NDArray[np.int64]) -> Iterator[str]:
@@ -303,7 +303,7 @@ class SignedShard:
             ):
                 yield f"{KEY_HASHES}, {KEY_ROWS}: key {key} of the sampled rows differs"
 
-    def _mapped(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    def _map(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
         path = self.directory / name
         if (size := path.stat().st_size) != count * dtype.itemsize:
             raise FormatError(

@@ -117,9 +117,9 @@ class RecipeInputs:
             return Change(kind="older version", reason=reason, changes=tuple(changes[:1]))
         named, files = (*of["upstream"], *of["settings"]), tuple(source_changes)
         if of["upstream"]:
-            reason = f"its input changed: {_first(_names(of['upstream']))}"
+            reason = f"its input changed: {_first_names(_names(of['upstream']))}"
             return Change(kind="input changed", reason=reason, changes=named, files=files)
-        source = "its source changed: " + _first(list(files) or _names(of["sources"])) if of["sources"] else ""
+        source = "its source changed: " + _first_names(list(files) or _names(of["sources"])) if of["sources"] else ""
         if settings := of["settings"]:
             reason = _describe_changes([one for one in settings if one.consequence] or settings[:1], settings)
             reason += "; " + source if source else ""
@@ -185,7 +185,7 @@ class Recipe(RecipeInputs):
             return None
         first = changed[0]
         difference = f"{first.name} was {first.before or 0}, is {first.now or 0} now"
-        return Change(kind="input changed", reason=f"the ledger of its input changed: {difference}{_more(changed)}")
+        return Change(kind="input changed", reason=f"the ledger of its input changed: {difference}{_rest(changed)}")
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
@@ -211,10 +211,10 @@ def _describe_changes(shown: list[Changed], of: list[Changed]) -> str:
     told = (
         f"{one.name} was {_format_value(one.before)}, is {_format_value(one.now)} now{one.consequence}" for one in shown
     )
-    return "; ".join(told) + _more(of, len(shown))
+    return "; ".join(told) + _rest(of, len(shown))
 
 
-def _more(changed: list[Changed], shown: int = 1) -> str:
+def _rest(changed: list[Changed], shown: int = 1) -> str:
     return f" (and {len(changed) - shown} more)" if len(changed) > shown else ""
 
 
@@ -222,7 +222,7 @@ def _names(changed: list[Changed]) -> list[str]:
     return [one.name for one in changed]
 
 
-def _first(names: list[str], most: int = 3) -> str:
+def _first_names(names: list[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

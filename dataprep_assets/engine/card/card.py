@@ -86,7 +86,7 @@ def data_card_spec(subject: CardSubject) -> ArtifactSpec:
         recipes=lambda store, _: [_recipe(gathered(subject, store))],
         build=lambda request: [_build(subject, request.store)],
         metadata=_metadata,
-        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_opened, subject)),),
+        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_open, subject)),),
     )
 
 
@@ -194,7 +194,7 @@ class _OpenedCard:
     card: Card
 
 
-def _opened(subject: CardSubject, store: ArtifactStore, _: Sequence[str]) -> _OpenedCard:
+def _open(subject: CardSubject, store: ArtifactStore, _: Sequence[str]) -> _OpenedCard:
     artifact = subject.declaration.artifact(DATA_CARD)
     return _OpenedCard(store.local(artifact), store.require(artifact), gathered(subject, store))
 
@@ -244,7 +244,7 @@ def _format_line(line: bytes | None) -> str:
 
 def card_files(card: Card) -> dict[str, bytes]:
     """The files of a card, file name → bytes."""
-    return {PAGE: _page(card).encode(), croissant.NAME: croissant.to_bytes(_described(card))}
+    return {PAGE: _page(card).encode(), croissant.NAME: croissant.to_bytes(_describe(card))}
 
 
 def license_url(license: str) -> str:
@@ -274,7 +274,7 @@ def _summary(card: Card) -> str:
 # --- for machines
 
 
-def _described(card: Card) -> croissant.Node:
+def _describe(card: Card) -> croissant.Node:
     declaration = card.declared
     files = [
         croissant.file_node(

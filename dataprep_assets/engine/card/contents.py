@@ -321,7 +321,7 @@ def _artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, product: bool)
         content=receipts[0].content if spec.partitions is None and receipts else digest_value(contents),
         made_of=tuple(_name(source) for source in spec.inputs),
         product=product,
-        described=tuple(_described(receipts)) if product else (),
+        described=tuple(_describe(receipts)) if product else (),
         contents=tuple((_folder(receipt), receipt.content) for receipt in receipts) if product else (),
     )
 
@@ -330,7 +330,7 @@ def _name(spec: ArtifactSpec | DatasetInput | AssetInput) -> str:
     return spec.path[-1] if isinstance(spec, ArtifactSpec) else "/".join(spec.path)
 
 
-def _described(receipts: Sequence[Receipt]) -> Iterator[CardFile]:
+def _describe(receipts: Sequence[Receipt]) -> Iterator[CardFile]:
     for receipt in receipts:
         for record in receipt.files:
             yield CardFile(path=f"{_folder(receipt)}/{record.path}", record=record)

@@ -79,11 +79,11 @@ def other_files(made: Path, stored: Path, names: Sequence[str]) -> Iterator[tupl
             yield name, f"{name} is unexpected"
         elif name not in names:
             yield name, f"{name} is missing"
-        elif (difference := _other(made / name, stored / name)) is not None:
+        elif (difference := _find_difference(made / name, stored / name)) is not None:
             yield name, f"{name}: {difference}"
 
 
-def _other(made: Path, stored: Path) -> str | None:
+def _find_difference(made: Path, stored: Path) -> str | None:
     """Where a file differs; None if it does not."""
     if cmp(made, stored, shallow=False):
         return None
@@ -145,7 +145,7 @@ def other_rows(made: Path, stored: Path, rows: NDArray[np.int64] | None = None) 
     apart = [
         (row, name)
         for name in made_table.column_names
-        if (row := _first(made_table[name], stored_table[name])) is not None
+        if (row := _first_difference(made_table[name], stored_table[name])) is not None
     ]
     if not apart:
         return None
@@ -171,7 +171,7 @@ def _table(path: Path) -> "pa.Table":
         raise FormatError(f"{path}: cannot be read as Parquet: {error}") from error
 
 
-def _first(one: Any, other: Any) -> int | None:
+def _first_difference(one: Any, other: Any) -> int | None:
     """The first place at which two columns differ."""
     if one.equals(other):
         return None

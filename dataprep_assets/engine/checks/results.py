@@ -46,7 +46,7 @@ def known_results(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str 
         all_artifacts = spec.artifacts(store)
         version = version_of(all_artifacts, store)
         whole_verdict = verdict_in(
-            _path(spec, store), all_artifacts, store, version, of_whole, some=True, of=_declared(spec)
+            _path(spec, store), all_artifacts, store, version, of_whole, some=True, of=_declaration_digest(spec)
         )
         verdicts |= {} if whole_verdict is None else {None: whole_verdict}
     return verdicts
@@ -166,10 +166,12 @@ def keep(
     is_complete = bool(spec.partition_checks) or set(examined) >= set(spec.slots(store))
     # Dagster may evaluate one check by itself
     if spec.kept and checks and is_complete and findings.keys() >= {check.name for check in checks}:
-        write_record(_path(spec, store), spec.artifacts(store), store, version, findings, checks, _declared(spec))
+        write_record(
+            _path(spec, store), spec.artifacts(store), store, version, findings, checks, _declaration_digest(spec)
+        )
 
 
-def _declared(spec: ArtifactSpec) -> str:
+def _declaration_digest(spec: ArtifactSpec) -> str:
     return digest_value(spec.declaration.model_dump(mode="json", exclude=NOT_CHECKED_KEYS))
 
 

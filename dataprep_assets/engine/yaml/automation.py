@@ -103,7 +103,7 @@ class OnFailure(Declared):
         return webhook
 
     @model_validator(mode="after")
-    def _somebody(self) -> Self:
+    def _require_receiver(self) -> Self:
         if self.webhook is None and self.email is None:
             raise ValueError("must have `webhook`, `email` or both")
         return self

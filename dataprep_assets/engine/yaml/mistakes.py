@@ -321,7 +321,7 @@ def validated(model: type[M], document: Document) -> M:
         raise mistakes_error(
             [
                 f"{document.path}:{line}: {'.'.join(map(str, keys))}: must be a number, not "
-                + _shown(True, document.scalar_at(keys))
+                + _format_value(True, document.scalar_at(keys))
                 for line, keys in truths
             ]
         )
@@ -366,7 +366,7 @@ def mistakes(error: "ValidationError", model: "type[BaseModel]", document: Docum
         key_text = ".".join(key if key.isprintable() else repr(key) for key in written_keys)
         # a secret may have been written in the wrong place
         hidden = hides_all or not SECRETS.isdisjoint(keys)
-        got = "" if hidden else _shown(details["input"], document.scalar_at(details["loc"]))
+        got = "" if hidden else _format_value(details["input"], document.scalar_at(details["loc"]))
         sentence = _unset(document, line, details) or _sentence(details, model, got)
         where = f"{document.path}:{line}" if line else str(document.path)
         lines.append((line, f"{where}: {f'{key_text}: ' if key_text else ''}{sentence}"))
@@ -419,7 +419,7 @@ def _led_to(value: Any, key: str | int) -> tuple[bool, Any]:
     return has, value[key] if has else value
 
 
-def _shown(value: Any, written: str | None) -> str:
+def _format_value(value: Any, written: str | None) -> str:
     """A wrong value for a message; numbers, dates, true and false as they are written in the file."""
     return f"{value!r:.80}" if isinstance(value, str | dict | list) or written is None else f"{written:.80}"
 
@@ -430,7 +430,7 @@ def _sentence(details: "ErrorDetails", model: "type[BaseModel]", got: str) -> st
     if kind == "extra_forbidden":
         return "unknown key; " + meant_key(model, details["loc"])
     if kind == "missing":
-        return "missing" + _described(field)
+        return "missing" + _describe(field)
     if kind == "union_tag_not_found":
         name = str(context["discriminator"]).strip("'")
         models = models_in(field.annotation) if field is not None else []
@@ -439,18 +439,18 @@ def _sentence(details: "ErrorDetails", model: "type[BaseModel]", got: str) -> st
     if kind in ("literal_error", "union_tag_invalid", "enum"):
         return _choice(details, context, got)
     if kind in _KINDS and details["input"] is None:
-        return f"no value; {_KINDS[kind]}{_described(field)}"
+        return f"no value; {_KINDS[kind]}{_describe(field)}"
     if kind in _KINDS:
         return _KINDS[kind] + (f", not {got}" if got else "")
     if kind == "string_pattern_mismatch":
-        description = "" if details["loc"][-1] == "[key]" else _described(field)
+        description = "" if details["loc"][-1] == "[key]" else _describe(field)
         return f"invalid value {got}".strip() + (description or f": must match {context.get('pattern')}")
     if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
         limit = f"{next(iter(context.values())):g}"
         words = {"greater_than_equal": "at least", "greater_than": "greater than", "less_than_equal": "at most"}
         return f"must be {words.get(kind, 'less than')} {limit}" + (f", not {got}" if got else "")
     if kind in ("too_short", "string_too_short"):
-        return "must not be empty" + _described(field)
+        return "must not be empty" + _describe(field)
     message = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     scalar = isinstance(details["input"], str | int | float)
     return f"{message} (got {got})" if got and got not in message and (scalar or kind != "value_error") else message
@@ -465,7 +465,7 @@ def _choice(details: "ErrorDetails", context: dict[str, Any], got: str) -> str:
     return f"{start}one of {', '.join(names)}" + (f". Did you mean `{near}`?" if near else "")
 
 
-def _described(field: "FieldInfo | None") -> str:
+def _describe(field: "FieldInfo | None") -> str:
     return f": {field.description.rstrip('.')}" if field is not None and field.description else ""
 
 

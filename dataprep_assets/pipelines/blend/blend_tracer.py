@@ -103,7 +103,7 @@ class ChatTracer(Tracer):
                 raise NotFoundError(self._absence(question.file, question.row, self._choose_shards(question)))
         else:
             raise ConfigError("trace: set `shard` and `packed_row`, or `file` and `row`, to find a conversation")
-        return [self._traced(*location, shown=decode and not self._blend.sensitive) for location in locations]
+        return [self._trace(*location, shown=decode and not self._blend.sensitive) for location in locations]
 
     def _absence(self, file: str, row: int, shards: Sequence[_PackedShard]) -> str:
         sentence = f"trace: row {row} of {file} is in no packed row"
@@ -135,7 +135,7 @@ class ChatTracer(Tracer):
         sources = dict.fromkeys(shard.source(sequence) for sequence in shard.rows.segments(row))
         return [(shard, file, number) for file, number in sources]
 
-    def _traced(self, shard: _PackedShard, file: str, row: int, *, shown: bool) -> Trace:
+    def _trace(self, shard: _PackedShard, file: str, row: int, *, shown: bool) -> Trace:
         sequences = shard.find_sequences(file, row).tolist()
         segments = [shard.rows.segment(sequence) for sequence in sequences]
         return Trace(

@@ -57,7 +57,7 @@ def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
         yield from _tokenizer_remarks(blend, blend.tokenizer)
     if blend.stage == "rl":
         yield from _transform_remarks(blend)
-    for keys, dataset in _placed(data):
+    for keys, dataset in _place_of_each(data):
         # a blend in a file of its own has one line in the YAML, for all its datasets
         yield from _dataset_remarks(blend, dataset, keys if isinstance(blend.blend, DataBlend) else ("blend",))
 
@@ -118,7 +118,7 @@ def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
             yield files
 
 
-def _placed(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
+def _place_of_each(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
     """Each dataset that is read, with the path of its YAML key."""
     for key in ("datasets", *SPLITS):
         for index, dataset in enumerate(getattr(data, key) or ()):

@@ -223,8 +223,8 @@ def combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bins: Art
         recipes=recipes,
         build=build,
         metadata=_metadata,
-        places=partial(_places, corpus, split),
-        check_groups=(WholeChecks(checks=CHECKS, open=partial(_opened, corpus, split)),),
+        places=partial(_locate, corpus, split),
+        check_groups=(WholeChecks(checks=CHECKS, open=partial(_open, corpus, split)),),
     )
 
 
@@ -246,7 +246,7 @@ def current_combined(
     return receipt
 
 
-def _places(corpus: CorpusDeclaration, split: str, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
+def _locate(corpus: CorpusDeclaration, split: str, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
     receipt = current_combined(corpus, store, split, shards)
     itemsize = flat_bins.token_dtype(CombinedBinsFacts.of(receipt).dtype).itemsize
 
@@ -339,7 +339,7 @@ class OpenedCombined(OpenedArtifact):
         return f"{file}: row {row}"
 
 
-def _opened(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]) -> OpenedCombined:
+def _open(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]) -> OpenedCombined:
     manifest = load_manifest(corpus, store)
     artifact, made_of = corpus.artifact(COMBINED_BINS, split), shard_receipts(corpus, store, manifest, split)
     return OpenedCombined(artifact, store, corpus, split, manifest, made_of).opened()

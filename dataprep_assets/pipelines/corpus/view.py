@@ -252,7 +252,7 @@ class OpenedView(OpenedArtifact):
     splits: Sequence[CombinedSplit]
 
 
-def _opened(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: Sequence[str]) -> OpenedView:
+def _open(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: Sequence[str]) -> OpenedView:
     artifact = corpus.artifact(artifact_name(view.name))
     return OpenedView(artifact, store, corpus, view, combined_splits(corpus, store)).opened()
 
@@ -415,9 +415,9 @@ def view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactS
         inputs=combined,
         recipes=lambda store, _: [_recipe(corpus, view, combined_splits(corpus, store))],
         build=lambda request: [Outcome.from_receipt(*build_view(corpus, request.store, name, threads=request.workers))],
-        places=partial(_places, corpus, view),
+        places=partial(_locate, corpus, view),
         losses=lambda _, receipts: _losses(receipts),
-        check_groups=(WholeChecks(checks=CHECKS, open=partial(_opened, corpus, view)),),
+        check_groups=(WholeChecks(checks=CHECKS, open=partial(_open, corpus, view)),),
     )
 
 
@@ -429,7 +429,7 @@ def _losses(receipts: Sequence[Receipt]) -> Iterator[Loss]:
             yield Loss(action="left out", reason=f"{facts.view}_tail", count=count, of=of, unit="token", part=split)
 
 
-def _places(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
+def _locate(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
     """Open a view to say where documents are in it; raises IntegrityError if it was made of other shards."""
     handle = ArtifactHandle.of(store, corpus.artifact(artifact_name(view.name)))
     combined = {split: current_combined(corpus, store, split, shards).content for split in corpus.splits}

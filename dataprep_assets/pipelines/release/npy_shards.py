@@ -177,7 +177,7 @@ def _build(release: ReleaseDeclaration, request: BuildRequest) -> Iterator[Outco
     yield from build_npy_shards(planned, workers=request.workers, engine=release.engine, progress=request.progress)
 
 
-def _planned(release: ReleaseDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[NpyShard]:
+def _plan(release: ReleaseDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[NpyShard]:
     workers = worker_count(release.workers)
     return planned_shards(release, store, release_layout(release, store), partitions, workers=workers)
 
@@ -248,7 +248,7 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
     defects = list(_differences(shard, tokens))
     wrong = sample_ids.differing(tokens, ids, length, threads=shard.planned.threads)
     defects += [f"the id of sample {k} is not the hash of its {count_of(length, 'token')}" for k in wrong]
-    if (counted := _counted(tokens, shard.facts.separator_id)) != ledger_of(shard.receipt):
+    if (counted := _count(tokens, shard.facts.separator_id)) != ledger_of(shard.receipt):
         defects.append(f"its ledger does not match its tokens, which are {counted.tokens}")
     return verdict(
         (f"{shard.name}: {defect}" for defect in defects),
@@ -259,7 +259,7 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
     )
 
 
-def _counted(tokens: NDArray[Any], separator: int) -> Ledger:
+def _count(tokens: NDArray[Any], separator: int) -> Ledger:
     """The ledger of a shard, which cuts documents and so counts neither rows nor documents."""
     found = Ledger()
     for start in range(0, len(tokens), BLOCK):
@@ -466,7 +466,7 @@ def check_groups(release: ReleaseDeclaration) -> tuple[CheckGroup, ...]:
     """The checks of the shards, and of the splits."""
     each = PartitionChecks(
         checks=SHARD_CHECKS,
-        planned=partial(_planned, release),
+        planned=partial(_plan, release),
         open=OpenedNpyShard.open,
         workers=lambda *_: CheckWorkers(engine=release.engine, declared=release.workers),
     )

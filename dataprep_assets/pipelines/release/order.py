@@ -82,13 +82,13 @@ def _open_verified(artifact: Artifact, folder: Path, record: FileRecord, dtype: 
     except FileNotFoundError as error:
         raise IntegrityError(f"{artifact}/{record.path}: missing. Materialize {artifact} again") from error
     # Replacing the file or writing to it changes one of these.
-    return _mapped(artifact, path, record, dtype, (found.st_ino, found.st_size, found.st_ctime_ns))
+    return _map_file(artifact, path, record, dtype, (found.st_ino, found.st_size, found.st_ctime_ns))
 
 
 # Files: two for each of the `mix` source shards of a group. Those of tokens have to fit, or every npy shard digests
 # them again.
 @lru_cache(maxsize=64)
-def _mapped(
+def _map_file(
     artifact: Artifact, path: Path, record: FileRecord, dtype: str, stamp: tuple[int, int, int]
 ) -> NDArray[Any]:
     """A file that has the digest of its record. Cached: several shards in a row are cut from one file."""

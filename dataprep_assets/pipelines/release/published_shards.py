@@ -95,7 +95,7 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
         build=partial(_build, release, target),
         metadata=partial(_metadata, target),
         published_to=lambda receipt: PublishedShardsFacts.of(receipt).place,
-        check_groups=(WholeChecks(checks=CHECKS, open=partial(_opened, release, target)),),
+        check_groups=(WholeChecks(checks=CHECKS, open=partial(_open, release, target)),),
     )
 
 
@@ -322,7 +322,7 @@ class OpenedPublication:
         return inventory(self.place, self.release)
 
 
-def _opened(release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str]) -> OpenedPublication:
+def _open(release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str]) -> OpenedPublication:
     artifact = release.artifact(PUBLISHED_SHARDS)
     return OpenedPublication(
         place=locate(target),

@@ -145,11 +145,11 @@ def _blended(folder: Path, indexed: Indexed, numbers: Int64) -> tuple[Int64, Int
         return np.zeros_like(numbers), numbers
     base = indexed.blend.base()
     names = ("dataset_index", "dataset_sample_index")
-    number, sample = (_at(folder, f"{base}{name}.npy", numbers) for name in names)
+    number, sample = (_read_entry(folder, f"{base}{name}.npy", numbers) for name in names)
     return number, sample
 
 
-def _at(folder: Path, name: str, places: Int64) -> NDArray[np.int64]:
+def _read_entry(folder: Path, name: str, places: Int64) -> NDArray[np.int64]:
     """Entries of an index; raises FormatError where there is none."""
     values = _array(folder, name)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < len(values):
@@ -164,9 +164,9 @@ def _tokens(folder: Path, indexed: Indexed, at: int, samples: Int64) -> Int64:
     """First token of each sample, and the one that is its last label, in tokens of the split, as `GPTDataset` looks
     them up."""
     base, ends = indexed.blend.base(at), indexed.samples[at].ends
-    sample_indexes = _at(folder, f"{base}shuffle_index.npy", samples)
-    pairs = np.stack([_at(folder, f"{base}sample_index.npy", sample_indexes + add) for add in (0, 1)], axis=1)
-    numbers = _at(folder, f"{base}document_index.npy", pairs[:, :, 0])
+    sample_indexes = _read_entry(folder, f"{base}shuffle_index.npy", samples)
+    pairs = np.stack([_read_entry(folder, f"{base}sample_index.npy", sample_indexes + add) for add in (0, 1)], axis=1)
+    numbers = _read_entry(folder, f"{base}document_index.npy", pairs[:, :, 0])
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(ends):
         raise FormatError(f"{folder}/{base}document_index.npy: refers to a document that does not exist. {_AGAIN}")
     # of the first document `numbers - 1` is the last one's place, which `where` does not take

@@ -348,7 +348,7 @@ def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: 
         found_shards = {}
     for content, dataset in _contents(data).items():
         folder = documents_folder(content)
-        description = _parsed(data.handle.read(f"{folder}/{SHARD}"))
+        description = _parse(data.handle.read(f"{folder}/{SHARD}"))
         # the same content may have been made again since, of source files with other names and bytes
         if content in found_shards and _contradicts(description, _description(dataset, found_shards[content][1])):
             yield f"{folder}/{SHARD} differs"
@@ -365,7 +365,7 @@ def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: 
                 yield f"{folder}/{name} differs from the shard"
 
 
-def _parsed(content: bytes) -> dict[str, Any]:
+def _parse(content: bytes) -> dict[str, Any]:
     """The description in a `shard.json`; an empty one if it is none."""
     try:
         value = json_of(content)

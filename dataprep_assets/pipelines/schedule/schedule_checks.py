@@ -117,11 +117,11 @@ def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, p
                     sentence = (
                         "that its documents cannot be identified"
                         if expected_changes is None
-                        else _counted(*expected_changes)
+                        else _describe_ranges(*expected_changes)
                     )
                     defects.append(
                         f"revision {number}: {source.name}/{shard.name}: records "
-                        f"{_counted(shard.removed, shard.added)}, but its documents show {sentence}"
+                        f"{_describe_ranges(shard.removed, shard.added)}, but its documents show {sentence}"
                     )
     count = len(schedule.revisions)
     return verdict(
@@ -132,7 +132,7 @@ def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, p
     )
 
 
-def _counted(removed: Ranges, added: Ranges) -> str:
+def _describe_ranges(removed: Ranges, added: Ranges) -> str:
     return f"ranges of tokens: {len(removed)} removed, {len(added)} added"
 
 

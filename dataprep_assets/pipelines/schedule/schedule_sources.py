@@ -55,7 +55,7 @@ def parts_of(store: ArtifactStore, name: str, source: ScheduleSource) -> list[So
         return _parts_of_blend(store, name, source)
     manifest = Artifact(dataset=source.dataset, name="manifest")
     if store.receipt(manifest) is None:
-        raise _absent(name, source.dataset, str(manifest))
+        raise _not_built_error(name, source.dataset, str(manifest))
     plan = read_plan(store.local(manifest, [SHARD_PLAN]))
     keys = [key for key in plan if split_of(key) == source.split]
     if not keys:
@@ -67,7 +67,7 @@ def parts_of(store: ArtifactStore, name: str, source: ScheduleSource) -> list[So
 def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> list[SourceSelection]:
     plan_receipt = store.receipt(Artifact(dataset=source.dataset, name=_BLEND_PLAN))
     if plan_receipt is None:
-        raise _absent(name, source.dataset, _BLEND_PLAN)
+        raise _not_built_error(name, source.dataset, _BLEND_PLAN)
     if (stage := plan_receipt.facts["stage"]) != "pretrain":
         raise ConfigError(
             f"{name}: source {source.dataset} is a blend of the stage {stage}, whose rows its trainer shuffles "
@@ -76,7 +76,7 @@ def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> 
     # runs of earlier plans may lie beside it
     run = Artifact(dataset=source.dataset, name=_RUNS, partition=plan_receipt.facts["run_hash"])
     if (run_receipt := store.receipt(run)) is None:
-        raise _absent(name, source.dataset, str(run))
+        raise _not_built_error(name, source.dataset, str(run))
     if not (used := run_receipt.facts["used"].get(source.split)):
         raise _no_split(name, source, {split for split, shards in run_receipt.facts["used"].items() if shards})
     share_of_dataset = {
@@ -92,7 +92,7 @@ def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> 
     ]
 
 
-def _absent(name: str, dataset: str, what: str) -> MissingArtifactError:
+def _not_built_error(name: str, dataset: str, what: str) -> MissingArtifactError:
     return MissingArtifactError(f"{name}: source {dataset}: not built yet: {what}. Run: dataprep run {dataset}")
 
 
@@ -106,7 +106,7 @@ def _require_receipts(store: ArtifactStore, name: str, part: SourceSelection) ->
     pairs = list(zip(part.shards, store.receipts(part.shards), strict=True))
     dataset = part.shards[0].dataset
     if missing := [str(artifact.partition) for artifact, receipt in pairs if receipt is None]:
-        raise _absent(name, dataset, f"{len(missing)} of {count_of(len(pairs), 'shard')}, first {missing[0]}")
+        raise _not_built_error(name, dataset, f"{len(missing)} of {count_of(len(pairs), 'shard')}, first {missing[0]}")
     return [(artifact, receipt) for artifact, receipt in pairs if receipt is not None]
 
 

@@ -109,7 +109,7 @@ def _finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remed
     }
     bad = sorted((p for p in tasks if tasks[p]), key=lambda p: verdicts[p])
     rows: list[Row] = [
-        {"task": p, "verdict": verdicts[p], "defects": len(tasks[p]), "what": _first(tasks[p])}
+        {"task": p, "verdict": verdicts[p], "defects": len(tasks[p]), "what": _first_of(tasks[p])}
         for p in [*bad, *(p for p in tasks if not tasks[p])]
     ]
     rows += [{"task": p, "verdict": "not migrated yet"} for p in waiting]
@@ -128,7 +128,7 @@ def _finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remed
     )
 
 
-def _first(faults: Sequence[Fault]) -> str:
+def _first_of(faults: Sequence[Fault]) -> str:
     return min(faults, key=lambda fault: fault.warns).text if faults else ""
 
 

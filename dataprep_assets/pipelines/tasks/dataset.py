@@ -237,10 +237,10 @@ def _loss(reason: str, files: Mapping[str, int], of: int, part: str, *, unit: st
 def _metadata(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     partition = receipt.partition or ""
     record = read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))
-    return {} if record is None else _described(declaration, partition, record)
+    return {} if record is None else _describe(declaration, partition, record)
 
 
-def _described(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, Shown]:
+def _describe(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, Shown]:
     """Metadata: where the files came from, how they differ from the original, and the value for a training script."""
     route = route_of(declaration, partition)
     shown: dict[str, Shown] = {

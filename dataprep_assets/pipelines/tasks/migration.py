@@ -138,7 +138,7 @@ def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool)
     path = folder / spec.name
     place = path.relative_to(route.declaration.old_root).as_posix()
     try:
-        reason = _unusable(route, path, place)
+        reason = _why_unusable(route, path, place)
         rows = None if reason else read_rows(path)
     except OSError as error:
         reason, rows = ("unreadable", f"{place} cannot be read: {error.strerror}"), None
@@ -159,7 +159,7 @@ def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool)
     return FileToMigrate(file=file, path=path, rows=rows)
 
 
-def _unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCause, str] | None:
+def _why_unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCause, str] | None:
     """Return why a file of the old project cannot be taken; None when it can."""
     try:
         # as they are listed: where a disk ignores case, a file answers to a name that the trainer's may not know

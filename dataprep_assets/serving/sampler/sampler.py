@@ -88,9 +88,11 @@ class SourceCursor:
         self._packs = packs if revision.samples == "documents" else None
         self._whole = SampleSlots(source.shards, revision.sequence_length, self._packs)
         # neighbouring steps lie in the same few epochs
-        self._of_epoch = lru_cache(maxsize=4)(self._begun)
+        self._of_epoch = lru_cache(maxsize=4)(self._order_from_start)
         # Where the source stands as the turn begins: `done` samples of this order were read under earlier revisions.
-        self.epoch, self.order, self.done = (0, self._begun(0), 0) if before is None else self._resumed(before)
+        self.epoch, self.order, self.done = (
+            (0, self._order_from_start(0), 0) if before is None else self._resumed(before)
+        )
         self.left = self.order.size - self.done
 
     def _resumed(self, before: SourceProgress) -> tuple[int, SourceOrder, int]:
@@ -110,7 +112,7 @@ class SourceCursor:
                 new += [(number, start, stop) for start, stop in shard.added]
         # The epoch has ended, and nothing came new that would still belong to it.
         if before.done == before.order.size and not new:
-            return before.epoch + 1, self._begun(before.epoch + 1), 0
+            return before.epoch + 1, self._order_from_start(before.epoch + 1), 0
         # Batch and weights do not decide the order: where all else is as before, it goes on without another link.
         if before.rules == self._rules and before.source.lock == self.source.lock:
             return before.epoch, before.order, before.done
@@ -118,7 +120,9 @@ class SourceCursor:
         new_slots = SampleSlots(self.source.shards, self._whole.length, self._packs, new)
         order = SourceOrder(new_slots, self._key(before.epoch), self.source.shards, remainder)
         # all that was left may have been retracted
-        return (before.epoch, order, 0) if order.size else (before.epoch + 1, self._begun(before.epoch + 1), 0)
+        return (
+            (before.epoch, order, 0) if order.size else (before.epoch + 1, self._order_from_start(before.epoch + 1), 0)
+        )
 
     @property
     def whole_epoch(self) -> int:
@@ -129,7 +133,7 @@ class SourceCursor:
         # with the number of the revision: each one shuffles what is left of an epoch anew
         return self._seed, self.source.name, epoch, self._number
 
-    def _begun(self, epoch: int) -> SourceOrder:
+    def _order_from_start(self, epoch: int) -> SourceOrder:
         return SourceOrder(self._whole, self._key(epoch), self.source.shards)
 
     def order_of(self, epoch: int) -> SourceOrder:

@@ -49,12 +49,12 @@ class Shard:
 
     def __getitem__(self, k: int) -> npt.NDArray[Any]:
         """Sample `k`: token ids of shape `(sequence_length,)`, a view; IndexError beyond the last."""
-        start = self._checked(k) * self.sequence_length
+        start = self._check_shard(k) * self.sequence_length
         return self.tokens[start : start + self.sequence_length]
 
     def sample_id(self, k: int) -> int:
         """The id of sample `k`."""
-        return int(self.sample_ids[self._checked(k)])
+        return int(self.sample_ids[self._check_shard(k)])
 
     def batch(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uint32]:
         """Several samples: shape `(len(indices), sequence_length)`, a uint32 copy; IndexError beyond the last."""
@@ -64,7 +64,7 @@ class Shard:
             raise IndexError(f"{self}: samples {sample_indices.min()} to {sample_indices.max()} are out of range")
         return samples[sample_indices].astype(np.uint32, copy=False)
 
-    def _checked(self, k: int) -> int:
+    def _check_shard(self, k: int) -> int:
         # Negative numbers count from the end elsewhere in Python; the original would give an empty or shifted sample.
         if not 0 <= k < len(self):
             raise IndexError(f"{self}: sample {k} does not exist")

@@ -25,22 +25,22 @@ class Schedule:
         if self.steps_per_shard < 1:
             raise ConfigError(f"steps_per_shard must be at least 1, not {self.steps_per_shard}")
 
-    def _turn(self, step: int) -> int:
+    def _turn_at(self, step: int) -> int:
         if step < 0:
             raise ConfigError(f"step {step} must be at least 0")
         return step // self.steps_per_shard
 
     def shard(self, step: int) -> int:
         """The shard that this step trains on."""
-        return self._turn(step) % self.shards
+        return self._turn_at(step) % self.shards
 
     def epoch(self, step: int) -> int:
         """Return how many times all shards were trained on before this step's pass over them."""
-        return self._turn(step) // self.shards
+        return self._turn_at(step) // self.shards
 
     def swap_step(self, step: int) -> int:
         """The first later step that trains on the next shard (the same shard if there is only one)."""
-        return (self._turn(step) + 1) * self.steps_per_shard
+        return (self._turn_at(step) + 1) * self.steps_per_shard
 
     def next_shard(self, step: int) -> int:
         """The shard that follows this step's."""
@@ -48,7 +48,7 @@ class Schedule:
 
     def sample_steps(self, step: int) -> tuple[int, int]:
         """This step's number within its shard's turn, and the number of steps of the turn."""
-        return step - self._turn(step) * self.steps_per_shard, self.steps_per_shard
+        return step - self._turn_at(step) * self.steps_per_shard, self.steps_per_shard
 
     def samples(self, step: int, count: int, *, rank: int = 0, world_size: int = 1) -> NDArray[np.int64]:
         """Return which samples of its shard a rank trains on in this step: int64, ascending, shape ``(samples,)``.

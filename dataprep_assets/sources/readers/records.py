@@ -315,7 +315,7 @@ class AbsentColumnError(SourceError):
         self.hidden = hidden
 
 
-def _absent(label: str, kind: str, name: str, setting: str, schema: Any) -> AbsentColumnError:
+def _absent_column_error(label: str, kind: str, name: str, setting: str, schema: Any) -> AbsentColumnError:
     inside, names = names_of_type(schema, name)
     examples = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     has = f"column {inside!r} has" if inside else "it has"
@@ -340,7 +340,7 @@ class ParquetReader(ParquetBlocks[Block]):
         def require(name: str, kind: str, setting: str, *allowed: Any) -> str:
             its_type = inner_type(schema, name)
             if its_type is None:
-                raise _absent(self._label, kind, name, setting, schema)
+                raise _absent_column_error(self._label, kind, name, setting, schema)
             if not any(allows(its_type) for allows in allowed):
                 # of a struct not the names of its fields
                 its = f"its type is {_outer(its_type)}"

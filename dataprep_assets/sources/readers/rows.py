@@ -175,7 +175,7 @@ class JsonRows(ReadThrough[TextReader]):
             too_large = raw is None or is_too_large(raw, self._largest)
             if not block_bytes or is_close():
                 report_position(self._label, number)
-            value = None if raw is None or too_large else self._parsed(raw, number, byte)  # all: is it an array?
+            value = None if raw is None or too_large else self._parse(raw, number, byte)  # all: is it an array?
             if not self._is_wanted(number):
                 continue
             if too_large:
@@ -189,7 +189,7 @@ class JsonRows(ReadThrough[TextReader]):
         if block.rows or block.bad:
             yield block
 
-    def _parsed(self, raw: bytes, number: int, byte: int) -> Any:
+    def _parse(self, raw: bytes, number: int, byte: int) -> Any:
         try:
             return parse(raw)
         except orjson.JSONDecodeError as error:

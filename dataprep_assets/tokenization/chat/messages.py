@@ -130,7 +130,7 @@ def _tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refusal |
     if choices.tools == "parse":
         if isinstance(value, str):  # a column of JSON text: Parquet has no type for tools of different shapes
             try:
-                value = _parsed(value) if value.strip() else None
+                value = _parse(value) if value.strip() else None
             except ValueError:
                 return Refusal("bad_tools")
         value = value or None
@@ -219,7 +219,7 @@ def _call(call: Any) -> dict[str, Any] | None:
     arguments = inner.get("arguments")
     if isinstance(arguments, str):
         try:
-            arguments = _parsed(arguments) if arguments.strip() else {}
+            arguments = _parse(arguments) if arguments.strip() else {}
         except ValueError:
             return None
     if arguments is None:
@@ -230,7 +230,7 @@ def _call(call: Any) -> dict[str, Any] | None:
     return {**call, "function": inner} if "function" in call else inner
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     """The value of JSON text; raises ValueError for any other."""
     orjson.loads(text)  # strict, but it makes doubles of integers beyond 64 bits
     return json_of(text)

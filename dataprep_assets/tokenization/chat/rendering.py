@@ -115,10 +115,10 @@ class ConversationRenderer:
             turn_messages = messages[user + 1 : stop]
             has_answer = any(message["role"] == "assistant" for message in turn_messages)
             if has_answer or (turn_messages and self._choices.untrained == "kept"):
-                for chunks in self._turn(conversation, user + 1, stop, mark):
+                for chunks in self._render_turn(conversation, user + 1, stop, mark):
                     yield self._question_cut(chunks, conversation, user)
 
-    def _turn(
+    def _render_turn(
         self, conversation: Conversation, first: int, stop: int, mark: str | None
     ) -> list[tuple[RenderedChunk, ...]]:
         """The sequence of the turn of messages from `first` up to `stop`, or, if its answers change, one of each."""

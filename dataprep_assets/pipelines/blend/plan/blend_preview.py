@@ -335,7 +335,7 @@ def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> Artifa
         recipes=lambda store, _: [_recipe(blend, store, load_blend_plan(blend, store))],
         build=partial(_build, blend),
         metadata=_metadata,
-        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_opened, blend)),),
+        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_open, blend)),),
     )
 
 
@@ -482,7 +482,7 @@ class _OpenedPreview(OpenedArtifact):
             yield f"{file}: does not match the receipt of the preview"
 
 
-def _opened(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedPreview:
+def _open(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedPreview:
     return _OpenedPreview(blend.artifact(BLEND_PREVIEW), store, blend).opened()
 
 

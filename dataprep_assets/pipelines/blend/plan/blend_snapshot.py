@@ -65,7 +65,7 @@ def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, prev
         recipes=partial(_recipes, blend),
         build=partial(_build, blend),
         reads=partial(readings, blend),
-        check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_planned, blend)),),
+        check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_planned_snapshots, blend)),),
     )
 
 
@@ -217,7 +217,9 @@ class _OpenedBlendSnapshot(OpenedArtifact):
     plan: BlendPlan
 
 
-def _planned(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedBlendSnapshot]:
+def _planned_snapshots(
+    blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str]
+) -> list[_OpenedBlendSnapshot]:
     plan = load_blend_plan(blend, store)
     return [
         _OpenedBlendSnapshot(blend.artifact(BLEND_SNAPSHOT, partition), store, blend, plan) for partition in partitions

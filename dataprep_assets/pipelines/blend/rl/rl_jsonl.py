@@ -209,7 +209,7 @@ def round_trip(shard: OpenedRecords) -> Finding:
     planned_shard, receipt = shard.planned, shard.receipt
     made_count = stored_count = 0
     defects: list[str] = []
-    for expected_line, line in zip_longest(_made(planned_shard), lines_of(shard.directory, receipt)):
+    for expected_line, line in zip_longest(_make(planned_shard), lines_of(shard.directory, receipt)):
         made_count, stored_count = made_count + (expected_line is not None), stored_count + (line is not None)
         if expected_line is not None and line is not None and line != expected_line[1] and len(defects) < SHOWN:
             defects.append(f"line {made_count}, from {expected_line[0]}: differs from the result of the transforms")
@@ -234,7 +234,7 @@ def round_trip(shard: OpenedRecords) -> Finding:
     )
 
 
-def _made(shard: RlShard) -> Iterator[tuple[str, bytes]]:
+def _make(shard: RlShard) -> Iterator[tuple[str, bytes]]:
     steps = compose(shard.transforms, shard.placeholders, shard.rules)
     for part in shard.files:
         for block in part.read_rows():

@@ -171,7 +171,7 @@ class OpenedShard:
             scan.high = high if scan.high is None else max(scan.high, high)
             if low < 0 or high >= size:
                 index = int(np.argmax((rows.tokens < 0) | (rows.tokens >= size)))
-                scan.beyond.append((_place(rows, index)[0], int(rows.tokens[index])))
+                scan.beyond.append((_locate(rows, index)[0], int(rows.tokens[index])))
 
     def _unsound(self, rows: PackedRowBlock) -> str | None:
         counts = np.diff(rows.heads)
@@ -197,7 +197,7 @@ class OpenedShard:
         is_cut = np.isin(run_ends[~complete], np.maximum(ends - 2, 0))
         found.unfinished += int(is_cut.sum())
         if len(inside := run_ends[~complete][~is_cut]):
-            row, token = _place(rows, int(inside[0]))
+            row, token = _locate(rows, int(inside[0]))
             label = int(rows.tokens[min(int(inside[0]) + 1, len(rows.tokens) - 1)])
             found.wrong.append((row, token, label, len(inside)))
 
@@ -211,7 +211,7 @@ class OpenedShard:
         indexes = indexes[np.isin(rows.tokens[indexes], special)]
         scan.doubled.update(rows.tokens[indexes].tolist())
         if len(indexes) and scan.doubled_at is None:
-            scan.doubled_at = _place(rows, int(indexes[0]))
+            scan.doubled_at = _locate(rows, int(indexes[0]))
 
     def _sample(
         self, scan: SftRowScan, rows: PackedRowBlock, begins: NDArray[np.int64], ends: NDArray[np.int64]
@@ -266,7 +266,7 @@ class OpenedShard:
             yield from zip(block.numbers, block.rows, strict=True)
 
 
-def _place(rows: PackedRowBlock, at: int) -> tuple[int, int]:
+def _locate(rows: PackedRowBlock, at: int) -> tuple[int, int]:
     """The row of a token, and its position there."""
     row = int(np.searchsorted(rows.rows, at, side="right")) - 1
     return rows.first + row, at - int(rows.rows[row])

@@ -440,7 +440,7 @@ class _Comparison:
             return  # reported by `round_trip`
         answers = [m for m in conversation.messages if m["role"] == "assistant" and is_trained(m)]
         is_unprompted = self._plan.choices.unprompted_header and conversation.messages[0]["role"] == "assistant"
-        as_given = [_said(message, str.strip) for message in answers]
+        as_given = [_text_of(message, str.strip) for message in answers]
         given_back: list[_Answer | None] | None = None
         for start, stop in _runs(sample.mask):
             labels = sample.tokens[start:stop]
@@ -448,7 +448,7 @@ class _Comparison:
             targets, is_whole = as_given, is_unprompted and start == 1  # the first token is nobody's label
             if not self._is_any(text, targets, is_cut, is_whole):
                 # most tokenizers give a text back as it was, so few answers have to be encoded to know
-                given_back = given_back or [_said(message, self._given_back) for message in answers]
+                given_back = given_back or [_text_of(message, self._given_back) for message in answers]
                 targets = given_back
             if self._is_any(text, targets, is_cut, is_whole):
                 self.compared += 1
@@ -494,7 +494,7 @@ class _Comparison:
         return int(np.count_nonzero(labels == self._plan.stop.id)) > 1
 
 
-def _said(message: dict[str, Any], read: Callable[[str], str]) -> _Answer | None:
+def _text_of(message: dict[str, Any], read: Callable[[str], str]) -> _Answer | None:
     """The text of a message, after `read`; None if a template may change it."""
     texts = [message.get(key) for key in ("reasoning_content", "content")]
     if not all(text is None or isinstance(text, str) for text in texts):

@@ -36,7 +36,7 @@ def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, 
     benchmarks = tagger.benchmarks
     found, mistaken = _planted(benchmarks, asked.share), _mistaken(benchmarks, asked.share)
     below = list(uncovered(benchmarks.coverage, asked.least_covered))
-    defects = [*left, *below, *_missed(found, mistaken)]
+    defects = [*left, *below, *_find_missed(found, mistaken)]
     every = benchmarks.coverage.values()
     if below and not left:
         todo = "Lower `min_words`, declare other `fields`, or lower `decontaminate.coverage` if that is good enough"
@@ -130,13 +130,13 @@ class _Kept:
 def _planted(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
     """The form → the share of planted texts and items that are found in it."""
     forms: dict[str, list[str]] = defaultdict(list)
-    for _, text in _some(benchmarks.items):
+    for _, text in _list_some(benchmarks.items):
         # upper case is no rewrite of some texts, as of a Turkish dotless i
         changed = {"case"} if text.upper().casefold() != text.casefold() else set()
         for way, rewritten in rewrites(text).items():
             if way not in changed:
                 forms[way].append(rewritten)
-    for whole in _some(benchmarks.wholes):
+    for whole in _list_some(benchmarks.wholes):
         for form, written in renderings(whole.parts, whole.name).items():
             forms[form].append(written)
     return _flagged(benchmarks, containment, forms)
@@ -145,19 +145,19 @@ def _planted(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
 def _mistaken(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
     """The kind of what only looks like an item → the share that is taken for one."""
     kinds: dict[str, list[str]] = defaultdict(list)
-    for name, text in _some(benchmarks.items):
+    for name, text in _list_some(benchmarks.items):
         words = words_of(text)
         # seeded by the item, so each examination plants the same texts
         shuffled = random.Random(name).sample(words, len(words))
         if shuffled != words:
             kinds["shuffled"].append(" ".join(shuffled))
-    for whole in _some(benchmarks.wholes):
+    for whole in _list_some(benchmarks.wholes):
         for kind, written in look_alikes(whole.parts, whole.name).items():
             kinds[kind].append(written)
     return _flagged(benchmarks, containment, kinds)
 
 
-def _some(every: Sequence[_T]) -> Sequence[_T]:
+def _list_some(every: Sequence[_T]) -> Sequence[_T]:
     # evenly spaced, because items are ordered by benchmark
     return every[:: max(1, len(every) // _PLANTED)][:_PLANTED]
 
@@ -169,7 +169,7 @@ def _flagged(benchmarks: Benchmarks, containment: float, forms: Mapping[str, Seq
     }
 
 
-def _missed(found: Mapping[str, float], mistaken: Mapping[str, float]) -> Iterator[str]:
+def _find_missed(found: Mapping[str, float], mistaken: Mapping[str, float]) -> Iterator[str]:
     for form, share in found.items():
         if share < _FOUND:
             yield f"{share:.1%} of planted items are found in the form {form!r}, but at least {_FOUND:.0%} must be"

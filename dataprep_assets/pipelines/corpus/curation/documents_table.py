@@ -104,7 +104,7 @@ def documents_spec(
         metadata=_metadata,
         rows=lambda receipt: DocumentsFacts.of(receipt).rows,
         columns={**corpus.columns, **decided_columns(corpus)},
-        check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_planned, corpus)),),
+        check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_plan, corpus)),),
     )
 
 
@@ -328,7 +328,7 @@ class _OpenedDocuments(OpenedArtifact):
         return DocumentsFacts.of(self.receipt)
 
 
-def _planned(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedDocuments]:
+def _plan(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedDocuments]:
     return [_OpenedDocuments(corpus.artifact(DOCUMENTS, one), store, corpus) for one in partitions]
 
 

@@ -272,7 +272,7 @@ class _OpenedSelection(OpenedArtifact):
     corpus: CorpusDeclaration
 
 
-def _planned(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedSelection]:
+def _plan(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedSelection]:
     return [_OpenedSelection(corpus.artifact(SELECTION, one), store, corpus) for one in partitions]
 
 
@@ -326,6 +326,6 @@ def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ..
     asked = corpus.decontaminate
     whole = SPLIT_CHECKS if asked is None or asked.action == "tag" else (*SPLIT_CHECKS, NO_BENCHMARK_CONTAMINATION)
     each: PartitionChecks[_OpenedSelection, _OpenedSelection] = PartitionChecks(
-        checks=SHARD_CHECKS, planned=partial(_planned, corpus)
+        checks=SHARD_CHECKS, planned=partial(_plan, corpus)
     )
     return each, WholeChecks(checks=whole, open=opened)

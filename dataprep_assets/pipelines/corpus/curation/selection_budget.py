@@ -218,7 +218,7 @@ def _sources_over(
     if most is None:
         return
     lost = []
-    for names in _compared(sources):
+    for names in _compare(sources):
         counts = folded(sources[name] for name in names)
         by_rule = _summed(dropped.get(name, {}) for name in names)
         gone = folded(by_rule.values())
@@ -243,7 +243,7 @@ def _sources_over(
         )
 
 
-def _compared(sources: Mapping[str, Counts]) -> Iterator[tuple[str, ...]]:
+def _compare(sources: Mapping[str, Counts]) -> Iterator[tuple[str, ...]]:
     """The sources that are compared on their own, then all others together, if these have enough documents."""
     few = []
     for name, (documents, _) in sorted(sources.items()):

@@ -148,15 +148,15 @@ def _write(shard: TaggedShard, staged: Path) -> WrittenFiles:
     facts, taken = _taken_over(shard, staged, made_of)
     if facts is None or len(taken) < len(made_of):
         facts = tag(shard, staged, taken)
-    return _told(shard, facts, made_of)
+    return _describe(shard, facts, made_of)
 
 
 def write_anew(shard: TaggedShard, staged: Path) -> WrittenFiles:
     """Write all files of a shard's tags, whatever its present tags have."""
-    return _told(shard, tag(shard, staged, frozenset()), shard.made_of())
+    return _describe(shard, tag(shard, staged, frozenset()), shard.made_of())
 
 
-def _told(shard: TaggedShard, facts: TagsFacts, made_of: dict[str, str]) -> WrittenFiles:
+def _describe(shard: TaggedShard, facts: TagsFacts, made_of: dict[str, str]) -> WrittenFiles:
     return WrittenFiles(
         inputs={file.label: file.sha256 for file in shard.files},
         facts=TagsFacts(rows=facts.rows, bad=facts.bad, made_of=made_of, **_coverage(shard.taggers)),
@@ -239,7 +239,7 @@ def _tag_rows(
                 texts.add({"text": batch.texts, **batch.good_rows})
             for tagger, file in files:
                 found = tags_of(tagger, batch, sensitive=shard.fields.sensitive)
-                file.add({name: _spread(values, batch) for name, values in found.items()})
+                file.add({name: _scatter(values, batch) for name, values in found.items()})
             rows, bad = rows + len(batch), bad + len(batch) - len(batch.good)
     # what decides each file is added by `_write`
     return TagsFacts(rows=rows, bad=bad, made_of={})
@@ -277,7 +277,7 @@ def batches_of(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatc
     require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
 
 
-def _spread(values: list[Any], batch: DocumentBatch) -> list[Any]:
+def _scatter(values: list[Any], batch: DocumentBatch) -> list[Any]:
     """Values of the texts of a batch as values of all its rows."""
     if len(values) == len(batch):
         return values

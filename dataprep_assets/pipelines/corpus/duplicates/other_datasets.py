@@ -117,7 +117,7 @@ def others_of(corpus: CorpusDeclaration, store: ArtifactStore) -> OtherDocuments
     for place, name in enumerate(corpus.duplicates.against):
         artifact = Artifact(dataset=name, name=DUPLICATES)
         if (receipt := store.receipt(artifact)) is None:
-            raise _absent(corpus, name, f"not there: {artifact}")
+            raise _missing_error(corpus, name, f"not there: {artifact}")
         _require_alike(corpus, name, receipt.recipe["settings"])
         files[name] = receipt.recipe["sources"]["files"]
         shards += _shards(corpus, store, name, place, receipt)
@@ -137,15 +137,19 @@ def _shards(
     for (partition, content), now in zip(signed.items(), store.receipts(artifacts), strict=True):
         # which rows are kept is told by their positions in those signatures
         if now is None or now.content != content:
-            raise _absent(corpus, name, f"signatures of {partition} differ from those used to find its duplicates")
+            raise _missing_error(
+                corpus, name, f"signatures of {partition} differ from those used to find its duplicates"
+            )
         if kept_file(partition) not in kept:
-            raise _absent(corpus, name, f"{DUPLICATES} was built by an older version and does not record the kept rows")
+            raise _missing_error(
+                corpus, name, f"{DUPLICATES} was built by an older version and does not record the kept rows"
+            )
         yield OtherShard(
             dataset=name, place=place, partition=partition, signatures=content, kept=kept[kept_file(partition)]
         )
 
 
-def _absent(corpus: CorpusDeclaration, name: str, what: str) -> MissingArtifactError:
+def _missing_error(corpus: CorpusDeclaration, name: str, what: str) -> MissingArtifactError:
     return MissingArtifactError(
         f"{corpus.dataset}: duplicates.against: {name}: {what}. Run it first: dataprep run {name}"
     )

@@ -389,7 +389,7 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], w
         foresee=lambda request: [Outcome.from_receipt(*build_manifest_artifact(corpus, request.store))],
         metadata=partial(_metadata, corpus),
         losses=lambda _, receipts: left_out_files(receipts),
-        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_opened, corpus)),),
+        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_open, corpus)),),
     )
 
 
@@ -434,7 +434,7 @@ class _OpenedManifest:
         return [e for e in self.manifest.entries if not self.access.mirrored or self.access.path(e).exists()]
 
 
-def _opened(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedManifest:
+def _open(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedManifest:
     return _OpenedManifest(corpus, store, load_manifest(corpus, store), open_source(corpus.source))
 
 

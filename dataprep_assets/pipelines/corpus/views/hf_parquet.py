@@ -44,7 +44,7 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
         yield f"{directory / hf_parquet.CARD}: does not match these files"
 
 
-def _places(handle: ArtifactHandle) -> Locate:
+def _locate(handle: ArtifactHandle) -> Locate:
     @cache
     def files(split: str) -> tuple[list[str], list[int]]:
         """A split's files in order, and the document that each begins with, then the number of documents."""
@@ -76,7 +76,7 @@ VIEW = CorpusView(
     kinds=frozenset({"parquet", "huggingface"}),
     version=4,
     copied=hf_parquet.read_blocks,
-    places=_places,
+    places=_locate,
     rows=Rows(
         prefix=lambda split: f"data/{split}-",
         columns=(ParquetColumn(name=hf_parquet.COLUMN, about="Token ids of a document, including its separator."),),

@@ -58,7 +58,7 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
             )
 
 
-def _places(handle: ArtifactHandle) -> Locate:
+def _locate(handle: ArtifactHandle) -> Locate:
     length = MdsFacts.of(handle.receipt).sequence_length
 
     @cache
@@ -115,7 +115,7 @@ VIEW = CorpusView(
     settings=("mds_sequence_length",),
     version=3,
     copied=_read_copies,
-    places=_places,
+    places=_locate,
     samples=_samples,
     shortest=_shortest,
     write=_write,

@@ -243,7 +243,7 @@ class CohortTracer(Tracer):
         is_shown = decode and not self._declaration.sensitive and self._bundle is not None
         with unquoting(self._declaration.dataset):
             # a note once, though a row may hold several chunks; months compare by identity, because each is opened once
-            return [self._traced(*note, shown=is_shown) for note in dict.fromkeys(self._located(question))]
+            return [self._trace(*note, shown=is_shown) for note in dict.fromkeys(self._located(question))]
 
     def _located(self, question: Question) -> Iterator[Found]:
         if question.tfrecord_row is not None:
@@ -359,14 +359,14 @@ class CohortTracer(Tracer):
         if is_absent:
             raise NotFoundError(f"trace: {self._declaration.dataset} has no row of this patient")
 
-    def _traced(self, month: TracedMonth, split: str, record: int, note: int, *, shown: bool) -> Trace:
+    def _trace(self, month: TracedMonth, split: str, record: int, note: int, *, shown: bool) -> Trace:
         rows = month.rows(split)
         origins = rows.origins
         indexes = np.flatnonzero((origins[:, RECORD] == record) & (origins[:, NOTE] == note))
         indexes = indexes[np.argsort(origins[indexes, CHUNK])]
         segments = [rows.segment(index) for index in indexes.tolist()]
         token_ranges = [
-            token_range for segment in segments for token_range in self._places(month, split, segment, note)
+            token_range for segment in segments for token_range in self._locate(month, split, segment, note)
         ]
         for stale_artifact in month.stale:
             self.notes = tuple(
@@ -383,7 +383,7 @@ class CohortTracer(Tracer):
             text=self._text(month, segments) if shown else None,
         )
 
-    def _places(self, month: TracedMonth, split: str, segment: TracedSegment, note: int) -> Iterator[TokenRange]:
+    def _locate(self, month: TracedMonth, split: str, segment: TracedSegment, note: int) -> Iterator[TokenRange]:
         row, start, stop = segment.row, segment.start, segment.stop
         position = {"segment": segment.number + 1, "note": note}
         name = month.file(split, f"{month.month}.jsonl")

@@ -86,7 +86,7 @@ def sampled_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) ->
                 if columns is not None:
                     verbatim.add(count)
                 try:
-                    columns_of_line[count] = columns or _parsed(line)
+                    columns_of_line[count] = columns or _parse(line)
                 except (ValueError, TypeError, AttributeError, OverflowError):
                     # no JSON, no object, lists of something else, or an integer beyond int64
                     raise FormatError(f"{path}: line {count + 1} is not a row of integers. {remedy}") from None
@@ -105,7 +105,7 @@ def _if_verbatim(line: bytes, rows: PackedFile, shape: RowShape, at: int) -> Col
     return {name: column[:, :stop] for name, column in shape.values(block).items()}
 
 
-def _parsed(line: bytes) -> dict[str, NDArray[Any]]:
+def _parse(line: bytes) -> dict[str, NDArray[Any]]:
     return {name: np.array([values], np.int64) for name, values in orjson.loads(line).items()}
 
 
@@ -308,13 +308,13 @@ class OpenedCohort:
         with unquoting(self.month):
             for item in self._read_notes(self.file.reader(self.file.fetch())):
                 if isinstance(item, Note) and not self._is_retracted(item):
-                    yield self._placed(item)
+                    yield self._place_of_each(item)
 
     def _read_notes(self, reader: CohortReader) -> Iterator[RecordStart | Note | DroppedNote]:
         fields, template = self.notes.cohorts.fields, self.notes.header_template()
         return read_notes(reader, fields, template, key=self.key, month=self.month)
 
-    def _placed(self, note: Note) -> SampledNote:
+    def _place_of_each(self, note: Note) -> SampledNote:
         return SampledNote(
             record=note.record,
             number=note.number,
@@ -343,7 +343,7 @@ class OpenedCohort:
                 is_retracted = self._is_retracted(item)
                 kind = "retracted" if is_retracted else "kept"
                 if counts[kind] in (unwanted if is_retracted else sampled_numbers):
-                    samples[is_retracted].append(self._placed(item))
+                    samples[is_retracted].append(self._place_of_each(item))
                 counts[kind] += 1
                 counts["headers"] += bool(item.header)
                 # a note of a retracted patient goes with the patient, even if it is also on the list by itself

@@ -175,7 +175,7 @@ class _Writer:
         for path in (paths.jsonl, paths.rows):
             (self._staged / path).parent.mkdir(exist_ok=True)
         with open(self._staged / paths.jsonl, "xb") as jsonl:
-            write_rows(self._staged / paths.rows, self._checked(spool, layout, jsonl), masked=False)
+            write_rows(self._staged / paths.rows, self._check_rows(spool, layout, jsonl), masked=False)
         patients = _patients(spool, [layout.documents])
         (self._staged / paths.patients).write_bytes(b"".join(patients))
         write_origins(self._staged / paths.origins, layout.origins(spool))
@@ -192,7 +192,7 @@ class _Writer:
             truncated_documents=layout.truncated_documents,
         )
 
-    def _checked(self, spool: Spool, layout: NoteLayout, jsonl: BinaryIO) -> Iterator[PackedRowBlock]:
+    def _check_rows(self, spool: Spool, layout: NoteLayout, jsonl: BinaryIO) -> Iterator[PackedRowBlock]:
         """The rows, a row group at a time, which are written as JSON lines, too."""
         for block in layout.blocks(self._plan.shape.group_rows, spool.tokens):
             self._require_valid(block)

@@ -145,11 +145,11 @@ def _by_tokens(packed: OpenedCohort, index: int, split: str) -> Iterator[str]:
         # every chunk of it, as one alone may be another note's; ids are bytes, four a token
         if own and all(presence[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * SHORTEST
     }
-    for at in _unexplained(packed, index, search, notes, chunks_of_note) if chunks_of_note else ():
+    for at in _find_unexplained(packed, index, search, notes, chunks_of_note) if chunks_of_note else ():
         yield (f"the tokens of record {notes[at].record}, note {notes[at].number}, which is retracted, are in {split}")
 
 
-def _unexplained(
+def _find_unexplained(
     packed: OpenedCohort,
     index: int,
     search: NoteSearch,

@@ -145,7 +145,7 @@ def labels_within_notes(packed: OpenedCohort) -> Finding:
     for name in packed_paths(packed.notes, packed.month):
         file = packed.rows(name)
         for line, columns in packed.lines[name].columns.items():
-            trained_mask, hidden = _trained(packed, columns)
+            trained_mask, hidden = _trained_positions(packed, columns)
             # The note of each position, 0 behind the tokens. One more than labels: label i is the token at i + 1.
             notes = np.zeros(trained_mask.size + 1, np.int64)
             segments = file.block(line, line + 1).lengths
@@ -178,7 +178,7 @@ def labels_within_notes(packed: OpenedCohort) -> Finding:
     )
 
 
-def _trained(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], int]:
+def _trained_positions(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], int]:
     """For one row: the positions whose labels the loader trains, and how many it leaves out because of their id."""
     if packed.notes.layout == "prepacked":
         batch = six_columns(columns)

@@ -260,7 +260,7 @@ class _Filling:
         if self._size >= _CHARACTERS or len(self._batch) >= _NOTES:
             self.flush()
 
-    def _place(self, note: Note) -> tuple[str, Position]:
+    def _locate(self, note: Note) -> tuple[str, Position]:
         """Return where a note is, in words and as a position."""
         return f"{self._month}: record {note.record}, note {note.number}", {"month": self._month, "row": note.record}
 
@@ -275,7 +275,7 @@ class _Filling:
             self._encoder.encode,
             [*(note.header for note in batch), *texts],
             self._encoder.bundle.name,
-            lambda at: self._place(batch[at % len(batch)]),
+            lambda at: self._locate(batch[at % len(batch)]),
         )
         bounds = offsets.astype(np.int64)
         # before the columns grow: it numbers the notes from their length

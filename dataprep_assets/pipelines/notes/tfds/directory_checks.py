@@ -76,7 +76,7 @@ def _compare_directory(where: Path, dataset: str, version: str, format: FileForm
     # TensorFlow's C++ code writes to stderr directly, whatever its environment variables say.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
-        return _compared(where, dataset, version, format)
+        return _compare(where, dataset, version, format)
     except Exception as error:  # the text of any error of TensorFlow may quote data
         error_name = type(error).__name__
     return Finding(
@@ -86,7 +86,7 @@ def _compare_directory(where: Path, dataset: str, version: str, format: FileForm
     )
 
 
-def _compared(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
+def _compare(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
     import tensorflow_datasets as library
 
     info = tfds.read_metadata(where)

@@ -97,7 +97,7 @@ def tfds_directory_spec(notes: NotesDeclaration, format: FileFormat, *, shards: 
         check_groups=(
             WholeChecks(
                 checks=DIRECTORY_CHECKS,
-                open=partial(_opened, notes, format),
+                open=partial(_open, notes, format),
                 guard=partial(unquoting, notes.dataset),
             ),
         ),
@@ -320,7 +320,7 @@ class OpenedNotes(OpenedDirectory):
     format: FileFormat
 
 
-def _opened(notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, _: Sequence[str] = ()) -> OpenedNotes:
+def _open(notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, _: Sequence[str] = ()) -> OpenedNotes:
     return OpenedNotes(notes.artifact(DIRECTORIES[format]), store, notes, notes, format).opened()
 
 
