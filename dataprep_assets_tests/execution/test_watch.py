@@ -246,7 +246,7 @@ def test_the_work_ends_with_its_watcher() -> None:
 
 def test_a_json_text_is_parsed_within_its_limits() -> None:
     assert parsed(b'{"a": [1, 2]}', 20) == {"a": [1, 2]}
-    with pytest.raises(ValueError, match="30 bytes; 20 are the most"):
+    with pytest.raises(ValueError, match="30 bytes, but at most 20"):
         parsed(b" " * 30, 20)
     with pytest.raises(ValueError, match="more than 4,194,304 values"):
         parsed(b"[" + b"1," * 5_000_000 + b"1]", 1 << 30)

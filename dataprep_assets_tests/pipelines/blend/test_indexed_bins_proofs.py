@@ -63,7 +63,7 @@ def _receipt(work: TokenShard) -> Receipt:
 def test_a_shard_that_tells_of_another_separator_than_its_recipe_is_told(work: TokenShard) -> None:
     plan = replace(work.plan, separator_id=EOS - 1)
     told = boundaries_match(work.store.directory(work.artifact), _receipt(work), plan)
-    assert f"its separator is {EOS}, that of its recipe is {EOS - 1}" in told.summary
+    assert f"its separator is {EOS}, but {EOS - 1} in its recipe" in told.summary
 
 
 @pytest.mark.parametrize("options", [{}, {"add_eos": False}, {"max_doc_tokens": None}, {"dtype": "int32"}])

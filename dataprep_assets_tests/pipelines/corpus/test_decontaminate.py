@@ -167,7 +167,7 @@ def test_a_declaration_without_effect_is_refused(tmp_path: Path, asked: dict[str
             {"min_words": 500, "sets": {"quiz": {"path": "quiz.jsonl", "fields": ["question"]}}},
             "none of the 20 items in .* has 500 words in a text, or 8 in two, so nothing would be found",
         ),
-        ({"sets": {"quiz": {"path": "quiz.jsonl", "fields": ["quest"]}}}, "no item of .* has a field 'quest'"),
+        ({"sets": {"quiz": {"path": "quiz.jsonl", "fields": ["quest"]}}}, "no item in .* has a field 'quest'"),
         ({"sets": {"quiz": "none.jsonl"}}, "decontaminate.sets.quiz: .*none.jsonl: No such file"),
     ],
 )

@@ -212,7 +212,7 @@ def test_a_retracted_document_brings_back_what_it_stood_for(pages: Pages) -> Non
     built = pages.build()
     # the shard of the retracted document, and that of the one that comes back
     assert (built[0], len(built)) == ("duplicates", 3)
-    assert pages.warnings == ["pages/duplicates: back, because the representative is gone: 1 document"]
+    assert pages.warnings == ["pages/duplicates: restored, because the document kept instead was removed: 1 document"]
     assert (one["file"], one["row"]) not in {(other["file"], other["row"]) for other in pages.dropped()}
     assert pages.build() == []
 
@@ -373,8 +373,8 @@ def test_signatures_of_sensitive_data_are_keyed(tmp_path: Path, monkeypatch: pyt
         ({"kind": "exact", "threshold": 0.9}, "`threshold` has no effect with `kind: exact`"),
         ({"threshold": 0.05, "permutations": 16}, "16 permutations find"),
         ({"priority": {"column": "qualty"}}, "duplicates.priority.column: unknown column 'qualty"),
-        ({"priority": {"column": "source"}}, "give a list of its values in `order`"),
-        ({"priority": {"column": "bytes", "order": ["a"]}}, "give `highest` or `lowest`"),
+        ({"priority": {"column": "source"}}, "a list of its values in `order`"),
+        ({"priority": {"column": "bytes", "order": ["a"]}}, "must be `highest` or `lowest`"),
     ],
 )
 def test_a_declaration_without_effect_is_refused(tmp_path: Path, declared: dict[str, Any], said: str) -> None:
@@ -416,7 +416,7 @@ def _fewer(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"), [(_other_similarity, "similarity differs"), (_fewer, "train-00000.parquet: it has")]
+    ("damage", "said"), [(_other_similarity, "similarity is different"), (_fewer, "train-00000.parquet: it has")]
 )
 def test_a_removal_that_is_not_true_is_found(pages: Pages, damage: Callable[[Path], None], said: str) -> None:
     rewritten(damage)(pages)

@@ -127,7 +127,7 @@ def test_what_the_other_dataset_drops_by_a_rule_or_retraction_stands_for_nothing
     pages = shelf.pages()
     # of the version of it in both splits one copy stays in each: they are alike, and no one asked to drop across
     assert [one for one in pages.build() if one != "duplicates"] == ["selection/train-00000", "selection/val-00000"]
-    assert pages.warnings == ["pages/duplicates: back, because the representative is gone: 2 documents"]
+    assert pages.warnings == ["pages/duplicates: restored, because the document kept instead was removed: 2 documents"]
     assert len(pages.dropped()) == 13
     assert passes(pages)
     listed.unlink()
@@ -198,9 +198,9 @@ def test_what_another_dataset_has_to_be_is_told(shelf: Shelf, monkeypatch: pytes
             shelf.pages(**duplicates).build()
 
     refused(MissingArtifactError, "pages: duplicates.against: maps: not there: .*dataprep run maps", against=["maps"])
-    refused(ConfigError, r"another `duplicates.shingle` \(shingle 5, here 4\).* Give both the same", shingle=4)
+    refused(ConfigError, r"`duplicates.shingle` \(shingle 5, here 4\).* Set the same in both", shingle=4)
     refused(ConfigError, "a different `duplicates.kind`", kind="exact")
-    refused(ConfigError, "another `duplicates.threshold and permutations`", threshold=0.7)
+    refused(ConfigError, "a different `duplicates.threshold and permutations`", threshold=0.7)
     with monkeypatch.context() as later:
         later.setattr("dataprep_assets.curation.duplicates.signatures.WORDS", WORDS + 1)
         refused(ConfigError, f"books was made with another version of words: {WORDS}.* dataprep run books")

@@ -117,12 +117,12 @@ FAULTS: dict[tuple[str, str], Fault] = {
 }
 SAID = {
     ("tags", "rows_complete"): "row 1 is not in the order of the source",
-    ("tags", "rebuild_matches"): "gopher.parquet: row 1: words differs",
+    ("tags", "rebuild_matches"): "gopher.parquet: row 1: words is different",
     ("selection", "rebuild_matches"): "dropped.parquet: it has",
     ("selection", "within_budget"): "no document of val is left",
     ("selection", "sources_kept"): "the rule longest drops",
     ("documents", "sums_match_ledger"): "tokens sum to",
-    ("documents", "rebuild_matches"): "row 1: words differs",
+    ("documents", "rebuild_matches"): "row 1: words is different",
 }
 
 
@@ -142,7 +142,7 @@ def test_a_tagger_that_misses_planted_cases_or_takes_others_for_them_is_told(
     blind(monkeypatch)
     found = judged(finished, "tags")["taggers_accurate"]
     assert not found.passed
-    assert "personal takes" in found.summary
+    assert "personal flags" in found.summary
     assert (found.facts["recall_phones"], found.facts["defects"]) == (0.0, 2)
 
 

@@ -165,4 +165,4 @@ def test_a_hub_out_of_reach_is_believed_to_be_as_it_was(
     assert run_pipeline(corpus, store).failed == {}
     hub.fail("revision", "status", times=None)
     assert list(stale(corpus_specs(corpus), store)) == []
-    assert "corpus: the source cannot be asked for changes: revision main of org/corpus: " in caplog.text
+    assert "corpus: the source cannot be checked for changes: revision main of org/corpus: " in caplog.text

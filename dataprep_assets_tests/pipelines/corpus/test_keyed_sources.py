@@ -156,7 +156,7 @@ def rl(path: str, *transforms: Any) -> dict[str, Any]:
 )
 def test_a_blend_needs_the_key_where_it_may_read_files_of_this_machine(given: dict[str, Any], needed: bool) -> None:
     declared = {"dataset": "d", "stage": "rl", "sensitive": True, **given}
-    with pytest.raises(ValueError, match="add `source_key") if needed else contextlib.nullcontext():
+    with pytest.raises(ValueError, match="needs `source_key") if needed else contextlib.nullcontext():
         BlendDeclaration.model_validate(declared)
     BlendDeclaration.model_validate({**declared, "source_key": {"env": "SOME_KEY"}})
 

@@ -63,9 +63,9 @@ def function(name: str, column: str = "score", **more: str) -> dict[str, Any]:
 TOLD = {
     "good": None,
     "loud": None,
-    "short": "gave 1 value of short for 10 documents",
+    "short": "returned 1 value of short for 10 documents",
     "typed": "is no number",
-    "other": "gave unknown; its columns are other",
+    "other": "returned unknown, but its columns are other",
     "fails": "raised ZeroDivisionError: division by zero (",
     "exits": "raised SystemExit: 3 (",
     "dies": "its worker process died (exit code 3",

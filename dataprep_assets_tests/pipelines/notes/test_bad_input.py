@@ -136,7 +136,7 @@ FILES: dict[str, tuple[bytes, str]] = {
     ),
     "notes without text": (
         json.dumps([person(notes=[note(" ")])]).encode(),
-        "none of its notes is left: 1 for empty_note",
+        "all of its notes were dropped: 1 for empty_note",
     ),
 }
 
@@ -159,7 +159,7 @@ def test_a_cohort_without_one_record_fails_though_months_may_be_empty(tmp_path: 
     outcome = run_notes(NotesDeclaration.model_validate(declared), tmp_path / "out")
     (error,) = outcome.failed.values()
     assert isinstance(error, BadRecordError)
-    assert re.search(rf"{MONTH}: no row .*row 1.*not_an_object", str(error))
+    assert re.search(rf"{MONTH}: none of its rows .*row 1.*not_an_object", str(error))
     assert_silent(error)
     assert "policy: drop" not in str(error)
 
@@ -239,7 +239,7 @@ def test_a_month_without_a_file_fails_alone(tmp_path: Path) -> None:
 def test_a_patient_in_two_cohorts_fails_the_directory_unless_allowed(tmp_path: Path) -> None:
     people = {month: [patient("CANARY-1", note("CANARY")), patient(month, note("x"))] for month in (MONTH, "2010-02")}
     source = written(tmp_path / "in", people)
-    with pytest.raises(IntegrityError, match="patients in several cohorts: 1, of 2010-01, 2010-02") as raised:
+    with pytest.raises(IntegrityError, match="1 patient in several cohorts, among 2010-01, 2010-02") as raised:
         run_notes(plain(source, (MONTH, "2010-02")), tmp_path / "out")
     assert_silent(raised.value)
     allowed = run_notes(plain(source, (MONTH, "2010-02"), duplicate_patients="allow"), tmp_path / "out")

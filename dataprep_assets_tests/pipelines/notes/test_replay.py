@@ -298,4 +298,4 @@ def test_a_combination_is_stale_when_a_source_is_made_anew(tmp_path: Path) -> No
     (one,) = stale(directory_specs(changed), store)
     assert one.kind == "input changed"
     (one,) = stale(directory_specs(combined(splits=["val"])), store)
-    assert "unknown split val" in one.reason
+    assert "no split val" in one.reason

@@ -109,7 +109,7 @@ def test_a_file_without_one_record_fails_under_both_policies(tmp_path: Path, dat
         outcome, _ = run(rl_blend(tmp_path / "s", **policy, **changes), tmp_path / "out")
         (error,) = outcome.failed.values()
         assert isinstance(error, BadRecordError)
-        assert "z.jsonl: no row" in str(error)
+        assert "z.jsonl: none of its rows" in str(error)
         assert told in str(error)
         assert "policy: drop" not in str(error)
 
@@ -221,7 +221,7 @@ def test_a_record_without_a_prompt_is_counted_under_its_own_reason(tmp_path: Pat
     outcome, _ = run(rl_blend(tmp_path / "s", **changes), tmp_path / "out")
     told = str(next(iter(outcome.failed.values())))
     assert "a.jsonl: row 4, byte " in told
-    assert "no_prompt: nothing is where its prompt should be" in told
+    assert "no_prompt: no prompt found" in told
     dropping = {"bad_records": {"policy": "drop", "budget": 0.5}, **changes}
     blend = rl_blend(tmp_path / "s", **dropping)
     _, receipt, _ = finished(blend, tmp_path / "out")

@@ -146,7 +146,7 @@ def test_a_dataset_that_lost_everything_says_why(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError) as raised:
         _run(blend, tmp_path / "out")
     assert str(raised.value) == (
-        "small_blend: big has a weight of 1.0 and no data in any of its shards, from big.jsonl.zst on: none of "
+        "small_blend: big has a weight of 1.0, but no data in any of its shards, from big.jsonl.zst on: none of "
         "its 80 rows was kept: 80 empty_after_masking in big.jsonl.zst. Correct its source or its fields; where every "
         "answer lies behind the cut at `pack_size: 4`, raise it; or set its weight to 0"
     )

@@ -27,7 +27,7 @@ def test_books_that_do_not_balance_are_found(shard: Shard) -> None:
     wrong = replace(shard, receipt=with_ledger(shard.receipt, rows_in=62))
     assert "does not balance" in failing(wrong)["ledger_balances"]
     (shard.directory / QUARANTINE).unlink()
-    assert "1 row dropped as no_messages, quarantine.jsonl holds 0" in failing(shard)["ledger_balances"]
+    assert "1 row dropped as no_messages, but quarantine.jsonl has 0" in failing(shard)["ledger_balances"]
 
 
 def test_a_source_line_that_does_not_add_up_is_found(shard: Shard) -> None:
@@ -50,7 +50,7 @@ def test_another_schema_is_found(shard: Shard) -> None:
 
 def test_other_row_groups_are_found(shard: Shard) -> None:
     pq.write_table(pq.read_table(shard.directory / PACKED), shard.directory / PACKED)
-    assert "declared are 4" in failing(shard)["rows_valid"]
+    assert "but 4 are declared" in failing(shard)["rows_valid"]
 
 
 def set_starts(rows: list[dict[str, list[int]]]) -> None:
@@ -69,9 +69,9 @@ def clear_mask(rows: list[dict[str, list[int]]]) -> None:
 
 
 ROW_FAULTS: list[tuple[Callable[[list[dict[str, list[int]]]], None], str]] = [
-    (set_starts, "row 5: starts of sequences do not increase strictly"),
-    (set_mask(1), "row 5: the last position of a sequence is trained"),
-    (set_mask(7), "row 5: loss_mask holds a value that is not 0 or 1"),
+    (set_starts, "row 5: the starts of sequences are not strictly increasing"),
+    (set_mask(1), "row 5: the last position of a sequence is in the loss"),
+    (set_mask(7), "row 5: loss_mask has a value other than 0 and 1"),
     (clear_mask, "row 5: a sequence has no trained token"),
 ]
 
