@@ -171,7 +171,7 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         (
             "views: [",
             "accept: {looks}\n  views: [",
-            "17: accept.looks: has no value; must be text: Non-blocking checks",
+            "17: accept.looks: no value; must be text: Non-blocking checks",
         ),
         ("dataset: mine", "dataset: other", "3: dataset: other is also declared in "),
         ("dataset: mine", "dataset: my-data", "3: dataset: invalid value 'my-data': Name of the dataset and of its"),
@@ -187,7 +187,7 @@ def test_a_file_without_a_mistake_loads(project: Declarations) -> None:
         (
             "views: [",
             "accept: {looks_like_txet: fine}\n  views: [",
-            "17: accept.looks_like_txet: is not a check of this dataset; did you mean `looks_like_text`",
+            "17: accept.looks_like_txet: unknown check of this dataset; did you mean `looks_like_text`",
         ),
         ("views: [", "sample_rate: 2\n  views: [", "17: sample_rate: must be at most 1, not 2"),
         ("views: [", "dtype: uint8\n  views: [", "17: dtype: unknown value 'uint8'; one of auto, uint16, uint32."),

@@ -96,7 +96,7 @@ def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project:
     assert "everything is up to date, nothing to do" in dataprep(tmp_path, "run", "numbers", project=project).stdout
     for name, why in (
         ("random_batches_load", "blocks what is downstream"),
-        ("nonesuch", "is not a check of this dataset"),
+        ("nonesuch", "unknown check of this dataset"),
     ):
         declared["attributes"]["accept"] = {name: "because"}
         path.write_text(yaml.safe_dump(declared))

@@ -67,7 +67,7 @@ def test_a_worker_that_stalls_is_ended_and_one_that_gets_on_is_not(monkeypatch: 
 
 @pytest.mark.parametrize(("name", "value"), [(MEMORY, "1000"), (MEMORY, "4GB"), (STALL, "0"), (STALL, "-5")])
 def test_a_bound_that_is_none_is_refused(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name}: '{value}' is not a number of"):
+    with pytest.raises(ConfigError, match=f"{name}='{value}': must be a whole number of"):
         Bounds.from_environment({name: value})
 
 
@@ -246,7 +246,7 @@ def test_the_work_ends_with_its_watcher() -> None:
 
 def test_a_json_text_is_parsed_within_its_limits() -> None:
     assert parsed(b'{"a": [1, 2]}', 20) == {"a": [1, 2]}
-    with pytest.raises(ValueError, match="30 bytes, but at most 20"):
+    with pytest.raises(ValueError, match="30 bytes, but at most 20 are"):
         parsed(b" " * 30, 20)
     with pytest.raises(ValueError, match="more than 4,194,304 values"):
         parsed(b"[" + b"1," * 5_000_000 + b"1]", 1 << 30)

@@ -77,8 +77,8 @@ def test_a_shard_whose_object_changed_fails_alone(bucket: Bucket, tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"url": "gcs://bucket/corpus"}, "is not allowed: `s3://bucket/prefix`"),
-        ({"url": "s3:/bucket"}, "is not allowed: `s3://bucket/prefix`"),
+        ({"url": "gcs://bucket/corpus"}, "source.url: invalid value 'gcs://bucket/corpus': `s3://bucket/prefix`"),
+        ({"url": "s3:/bucket"}, "source.url: invalid value 's3:/bucket': `s3://bucket/prefix`"),
         ({"cache_dir": None}, "cache_dir"),
         ({"secret": "x"}, "unknown key; "),
     ],
