@@ -40,7 +40,7 @@ TOLD = {
     "no_key": "8: document.id_key: the environment variable SURELY_NOT_SET is not set. Run `openssl rand -hex 32`",
     "storage": "9: storage: {folder}/defs.yaml/below: cannot be a folder: {folder}/defs.yaml is a file",
     "two": "11: must not contain a second document",
-    "no_parquet": "4: source: train_more.parquet: it is text. Rename it by its format",
+    "no_parquet": "4: source: train_more.parquet: it is text. Rename it after its format",
     "empty": "no records. Add a file that has some, or remove the split",
     "mixed": "8: `document.id_field: id`: no row of the files of split train of format txt has it",
     "unset": "4: source.path: the variable SURELY_NOT_SET is not set",

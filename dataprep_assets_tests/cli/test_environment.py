@@ -19,7 +19,7 @@ VERIFY = ["verify"]  # reads nothing but the storage
 
 # what is typed, the variables (HERE is the folder of the files below), the exit code, what is said
 CASES = [
-    (VERIFY, {"DATAPREP_STORAGE": "tape"}, 2, "DATAPREP_STORAGE: 'tape' is not allowed; one of local, gcs, r2, s3"),
+    (VERIFY, {"DATAPREP_STORAGE": "tape"}, 2, "DATAPREP_STORAGE: unknown kind 'tape'. Available: local, gcs, r2, s3"),
     (VERIFY, {"DATAPREP_STORAGE": "gcs"}, 2, "DATAPREP_BUCKET: not set; DATAPREP_STORAGE=gcs needs it"),
     (VERIFY, {"DATAPREP_STORAGE": "s3"}, 2, "DATAPREP_BUCKET: not set (or R2_DATASET_BUCKET_NAME)"),
     (VERIFY, {**R2, "DATAPREP_ENDPOINT_URL": ""}, 2, "DATAPREP_ENDPOINT_URL: not set (or R2_DATASET_ACCOUNT_ID)"),
@@ -28,7 +28,7 @@ CASES = [
         VERIFY,
         {**R2, "R2_DATASET_WRITE_SECRET_ACCESS_KEY": ""},
         2,
-        "R2_DATASET_WRITE_SECRET_ACCESS_KEY: not set, but R2_DATASET_WRITE_ACCESS_KEY_ID is",
+        "R2_DATASET_WRITE_SECRET_ACCESS_KEY is not set, but R2_DATASET_WRITE_ACCESS_KEY_ID is",
     ),
     (
         VERIFY,
@@ -81,10 +81,10 @@ CASES = [
         VERIFY,
         {"DATAPREP_CACHE": "~no_such_user"},
         2,
-        "DATAPREP_CACHE: '~no_such_user': no home folder is known of~no",
+        "DATAPREP_CACHE: '~no_such_user': the home folder of `~no_such_user` is unknown",
     ),
     (VERIFY, {}, 2, "no artifacts found to verify"),
-    (["verify", "http://x/y"], {}, 2, "'http://x/y' is not a storage address: give s3://bucket/prefix, gs://"),
+    (["verify", "http://x/y"], {}, 2, "'http://x/y' is not a storage URL; use s3://bucket/prefix, gs://"),
     (["verify", f"s3://k:{SECRET}@b/x"], {}, 2, "a storage URL contains credentials"),
     (["sync", "s3://", "HERE/copy"], {}, 2, "'s3://' is not a storage URL"),
     (["diff", "HERE/nowhere", "HERE/nowhere"], {}, 2, "nowhere: no lock file or folder"),
@@ -100,7 +100,7 @@ CASES = [
     (STATUS, {"DATAPREP_ROOT": "HERE/file"}, 1, "file/sample_corpus/manifest/receipt.json: Not a directory"),
     (RUN, {"DATAPREP_WORKERS": "many"}, 2, "DATAPREP_WORKERS='many': must be a whole number of at least 1"),
     (RUN, {"DATAPREP_WORKERS": "0"}, 2, "DATAPREP_WORKERS='0': must be a whole number of at least 1"),
-    (RUN, {"DATAPREP_ENGINE": "spark"}, 2, "DATAPREP_ENGINE: 'spark' is not allowed; one of processes, ray"),
+    (RUN, {"DATAPREP_ENGINE": "spark"}, 2, "DATAPREP_ENGINE: unknown engine 'spark'. Available: processes, ray"),
     (
         ["check"],
         {"DATAPREP_SHOW": "all"},
@@ -120,7 +120,7 @@ CASES = [
         2,
         "/nowhere: not a project: found no pyproject.toml with [tool.dg.project]",
     ),
-    (STATUS, {"DATAPREP_PROJECT": "~no_such_user"}, 2, "DATAPREP_PROJECT: '~no_such_user': no home folder is known of"),
+    (STATUS, {"DATAPREP_PROJECT": "~no_such_user"}, 2, "DATAPREP_PROJECT: '~no_such_user': the home folder of `~no_such_user` is unknown"),
     (STATUS, {"DATAPREP_PROJECT": "HERE/no_toml"}, 2, "no_toml/pyproject.toml: invalid TOML: Expected ']'"),
     (STATUS, {"DATAPREP_PROJECT": "HERE/no_package"}, 2, "no_package: no folder nowhere/defs"),
     (STATUS, {"DATAPREP_PROJECT": "HERE/no_module"}, 2, "[tool.dg.project] must set `root_module` or `defs_mod"),

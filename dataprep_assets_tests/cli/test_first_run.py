@@ -54,7 +54,7 @@ def tagger(path: Path, code: str) -> None:
 
 
 FOUND: dict[Callable[[Path], None], str] = {
-    no_field: ":4: source: train_more.jsonl: no row of it can be read",
+    no_field: ":4: source: train_more.jsonl: none of its rows can be read",
     another_kind: ":4: source: train_more.jsonl: it is a Parquet file",
     bad_row: ":4: source: train.jsonl: row 21, byte ",
     no_module: ":11: tag: my_texts.taggers:quality: cannot be imported: ModuleNotFoundError",

@@ -170,7 +170,7 @@ def test_somebodys_copy_is_proven_with_the_lock_alone(place: tuple[Path, Path]) 
     lines = bad.stdout.splitlines()
     assert "DIFFERS snapshot/train-00001: missing: in the lock, but not found" in lines
     assert any(line.startswith("DIFFERS nanogpt_bins: train.bin: sha256") for line in lines)
-    assert f"DIFFERS manifest_2: extra: not in the lock; its receipt is that of {NAME}/manifest" in lines
+    assert f"DIFFERS manifest_2: extra: not in the lock; its receipt belongs to {NAME}/manifest" in lines
     assert "DIFFERS loose: extra: files without a receipt, not in the lock" in lines
     assert lines[-1] == f"{NAME}: 9 artifacts of the lock: 4 differ"
     some = dataprep(

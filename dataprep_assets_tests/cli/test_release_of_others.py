@@ -187,9 +187,9 @@ def other_ids(folder: Path) -> None:
     ("damage", "told"),
     [
         (lambda folder: (folder / "train_000001.npy").unlink(), "train_000001.npy: missing: --shards 1 adopts those"),
-        (cut_tokens, "beside them do not name in sequences of 16: no reader takes such a shard. --shards 2 adopts"),
+        (cut_tokens, "of ids, so readers reject such a shard. --shards 2 adopts those before it"),
         (saved_ids, "has a .npy header, which readers would read as 16 ids"),
-        (other_ids, "sample_ids_000000.bin: the id of sample 0 is not that of its tokens (2 defects)"),
+        (other_ids, "sample_ids_000000.bin: the id of sample 0 does not match its tokens (2 defects)"),
         (lambda folder: (folder / "train_000000.npy").write_bytes(b"\x93NUMPY"), "train_000000.npy: .npy version"),
         (
             lambda folder: [path.unlink() for path in folder.glob("*")],

@@ -19,12 +19,12 @@ NOTES = [
         "path: ../sample_corpus/tokenizer",
         "path: /nowhere/tokenizer",
         "tokenizer:",
-        "/nowhere/tokenizer: no tokenizer.json: there is no such folder. Save one: ",
+        "/nowhere/tokenizer: the folder does not exist. Save one ",
     ),
     ('separator: "<|endoftext|>"', 'separator: "<|nope|>"', "separator:", "'<|nope|>' is not in the vocabulary"),
     ("  document:", '  document:\n    bos: "<|nope|>"', "bos:", "document.bos: '<|nope|>' is not in the vocabulary"),
     ('token: "<|pad|>"', 'token: "<|nope|>"', "pad:", "pad.token: '<|nope|>' is not in the vocabulary"),
-    ('token: "<|pad|>"', "id: 5", "pad:", "pad: id 5 is an ordinary token, which documents hold"),
+    ('token: "<|pad|>"', "id: 5", "pad:", "pad: id 5 is an ordinary token, which documents contain"),
     ('token: "<|pad|>"', 'token: "<|endoftext|>"', "pad:", "ends or begins every document"),
     ('token: "<|pad|>"', "id: 5000", "pad:", "pad.id: 5000 is not below the 4,096 ids"),
     ("public: a key for", "env: UNSET_KEY #", "patient_key:", "the environment variable UNSET_KEY is not set"),
@@ -39,7 +39,7 @@ NOTES = [
         "list.jsonl: line 1: not a retraction",
     ),
     ('last: "2011-02"', 'last: "2011-13"', "last:", "months.last: invalid value: Last month, YYYY-MM"),
-    ("likes {colour}", "likes {coluor}", "header:", "template.header names ['coluor']; declared fields are"),
+    ("likes {colour}", "likes {coluor}", "header:", "template.header: unknown fields ['coluor']. Available: author, colour"),
     ("likes {colour}", "likes {colour", "header:", "template.header: "),
 ]
 SFT = [
@@ -75,7 +75,7 @@ SFT = [
         "expected '<|nope|>'",
     ),
     ("blend: ./blend.json", "blend: ./blond.json", "blend:", "blond.json: cannot be read: No such file"),
-    ("blend: ./blend.json", "blend: ./wrong.json", "blend:", "but a list of datasets has at most"),
+    ("blend: ./blend.json", "blend: ./wrong.json", "blend:", "wrong.json:1: not a blend file: expecting value, at column 15"),
     ("blend: ./blend.json", f"blend: {DATASET % './absent.jsonl'}", "blend:", "absent.jsonl: No such file"),
     (
         "blend: ./blend.json",
@@ -99,12 +99,12 @@ SFT = [
         "blend: ./blend.json",
         f"blend: {DATASET % 's3://bucket/a'}",
         "blend:",
-        "Set the folder to which its files are downloaded",
+        "sources.object_cache: required, because a is in s3://bucket/a. Set it to a download folder",
     ),
     ("held_out: {valid: 1}", "held_out: {vlaid: 1}", "held_out:", "held_out.vlaid: unknown key; did you mean `valid`?"),
 ]
 PRETRAIN = [
-    ("path: ../sample_corpus/tokenizer", "path: ./none", "tokenizer:", "no tokenizer.json"),
+    ("path: ../sample_corpus/tokenizer", "path: ./none", "tokenizer:", "none: the folder does not exist. Save one "),
     ('separator: "<|endoftext|>"', 'separator: "<|nope|>"', "separator:", "'<|nope|>' is not in the vocabulary"),
 ]
 RL = [
@@ -145,7 +145,7 @@ COMBINED = [
     ),
 ]
 TASKS = [
-    ("old_root: ./data/old", "old_root: ./data/older", "old_root:", "older/Data/rejection_sampling/0_data: no such"),
+    ("old_root: ./data/old", "old_root: ./data/older", "old_root:", "older/Data/rejection_sampling/0_data: folder does not exist"),
     ("version: all", "version: version_9", "Copa:", "tasks.Copa.version"),
     (
         "version: all",

@@ -74,14 +74,14 @@ def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_
     assert row.startswith("  combined_bins_train")
     assert "everything is up to date" not in shown.stdout
     summary = dataprep(tmp_path, "show", "words", project=project).stdout
-    assert "\n  failed, which blocks: words/combined_bins_train: random_batches_load: " in summary
-    assert "\n  not examined yet: words/data_card: card_matches_receipts\n" in summary
+    assert "\n  failed, blocking: words/combined_bins_train: random_batches_load: " in summary
+    assert "\n  not run yet: words/data_card: card_matches_receipts\n" in summary
 
 
 def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project: Path, tmp_path: Path) -> None:
     done = dataprep(tmp_path, "run", "numbers", project=project)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "not passed, which is a warning: numbers/token_bins_train: looks_like_text" in done.stdout
+    assert "warning, not passed: numbers/token_bins_train: looks_like_text" in done.stdout
     assert "accept: {looks_like_text: <why>}" in done.stdout
     again = dataprep(tmp_path, "run", "numbers", project=project)
     assert "everything is up to date, nothing to do" in again.stdout
@@ -95,7 +95,7 @@ def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project:
     assert "not passed" not in accepted.stdout
     assert "everything is up to date, nothing to do" in dataprep(tmp_path, "run", "numbers", project=project).stdout
     for name, why in (
-        ("random_batches_load", "blocks what is downstream"),
+        ("random_batches_load", "is a blocking check, which cannot be accepted"),
         ("nonesuch", "unknown check of this dataset"),
     ):
         declared["attributes"]["accept"] = {name: "because"}
