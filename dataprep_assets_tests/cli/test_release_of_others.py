@@ -186,7 +186,10 @@ def other_ids(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda folder: (folder / "train_000001.npy").unlink(), "train_000001.npy: missing: --shards 1 adopts those"),
+        (
+            lambda folder: (folder / "train_000001.npy").unlink(),
+            "train_000001.npy: missing. --shards 1 adopts the ",
+        ),
         (cut_tokens, "of ids, so readers reject such a shard. --shards 2 adopts those before it"),
         (saved_ids, "has a .npy header, which readers would read as 16 ids"),
         (other_ids, "sample_ids_000000.bin: the id of sample 0 does not match its tokens (2 defects)"),

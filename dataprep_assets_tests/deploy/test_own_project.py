@@ -218,7 +218,7 @@ def test_the_command_adds_a_place_to_a_project_and_overwrites_nothing(tmp_path: 
     root = tmp_path / "night-corpora"
     done = dataprep(tmp_path, "init", str(root), "--deploy", "compose", project=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "files for compose. Next:" in done.stdout
+    assert f"files for compose to {root / 'deploy'}. Next:" in done.stdout
     name = tomllib.loads((root / "pyproject.toml").read_text())["project"]["name"]
     assert name == "night_corpora"
     dockerfile = root / "deploy" / "Dockerfile"

@@ -57,7 +57,7 @@ def test_ends_that_cannot_be_are_refused_and_leave_no_file(tmp_path: Path, ends:
 def test_the_complaint_names_file_and_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document_ends, "BLOCK", 2)
     np.array([1, 5, 9, 12, 11], dtype="<u8").tofile(tmp_path / "ends")
-    with pytest.raises(FormatError, match=r"ends: document 4 ends at token 11, the one before at 12"):
+    with pytest.raises(FormatError, match=r"ends: document 4 ends at token 11, but the previous one at 12"):
         document_ends.validate(tmp_path / "ends", 11)
 
 

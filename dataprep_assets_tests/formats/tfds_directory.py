@@ -107,7 +107,10 @@ def _flip(raw: bytes) -> bytes:
 
 
 METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no dataset_info.json": (lambda where: (where / "dataset_info.json").unlink(), "dataset_info.json: the file is missing"),
+    "no dataset_info.json": (
+        lambda where: (where / "dataset_info.json").unlink(),
+        "dataset_info.json: the file is ",
+    ),
     "no features.json": (lambda where: (where / "features.json").unlink(), "features.json: the file is missing"),
     "info cut": (_at("dataset_info.json", lambda raw: raw[:-5]), "dataset_info.json: invalid JSON .*line 16"),
     "features empty": (_at("features.json", lambda raw: b""), "features.json: invalid JSON"),
@@ -172,7 +175,11 @@ SHARD_DEFECTS: dict[str, tuple[Callable[[Path], object], str, bool]] = {
         True,
     ),
     "no numBytes": (in_split(lambda split: split.pop("numBytes")), "split 'train': numBytes 0, counted", True),
-    "another name inside": (_info(lambda info: info.update(name="replay")), "3 of 3 shards are not there, first replay-train", True),
+    "another name inside": (
+        _info(lambda info: info.update(name="replay")),
+        "3 of 3 shards are not there, first replay",
+        True,
+    ),
     "a shard missing": (lambda where: (where / TRAIN[1]).unlink(), f"1 of 3 shards .*, first {TRAIN[1]}", True),
     "names from 1": (_rename(TRAIN[0], "notes-train.tfrecord-00003-of-00003"), f"first {TRAIN[0]}", True),
     "three digits": (_rename(TRAIN[0], "notes-train.tfrecord-000-of-003"), f"first {TRAIN[0]}", True),
@@ -200,7 +207,11 @@ SHARD_DEFECTS: dict[str, tuple[Callable[[Path], object], str, bool]] = {
     "two shards exchanged": (_exchange, f"{TRAIN[0]}: 3 records, dataset_info.json says 4", True),
     "a flipped bit": (_at(TRAIN[1], _flip), f"{TRAIN[1]}: record 2 at byte .* checksum", False),
     "a column not declared": (in_features(lambda f: f.pop("inputs")), "record 0.*undeclared columns: inputs", True),
-    "a column too many": (in_features(lambda f: f.update(targets=f["inputs"])), "record 0.*missing columns: targets", True),
+    "a column too many": (
+        in_features(lambda f: f.update(targets=f["inputs"])),
+        "record 0.*missing columns: targets",
+        True,
+    ),
     "another row length": (
         _column(lambda column: column["tensor"]["shape"].update(dimensions=["41"])),
         "'inputs' has 40 values, expected 41",

@@ -11,7 +11,7 @@ from dataprep_assets.integrity.commit import refusal_error, staging, writing
 
 
 def test_a_write_that_finds_no_room_says_where_and_how_much(tmp_path: Path) -> None:
-    message = rf"{tmp_path}/a/b: the disk is full: 1,000,000 bytes are to be written, [0-9,]+ bytes are free\. What is"
+    message = rf"{tmp_path}/a/b: the disk is full: 1,000,000 bytes are needed, [0-9,]+ bytes are free\. Finished"
     with pytest.raises(DiskFullError, match=message), writing(tmp_path / "a" / "b", 1_000_000):
         _fill()
 
