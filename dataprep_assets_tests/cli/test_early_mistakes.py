@@ -31,17 +31,17 @@ MISTAKES = {
     "no_template": ("  views", '  description: "{{ (1 }}"\n  views'),
 }
 TOLD = {
-    "text_name": "9: `text_field: txt`: none of the first 20 rows of split train, from train.jsonl on, has it; they "
-    "have `text`, `id`",
+    "text_name": "9: `text_field: txt`: none of the first 20 rows of split train, from train.jsonl on, has it. "
+    "Their fields: `text`, `id`",
     "text_type": "9: `text_field: id`: none of the first 20 rows of split train, from train.jsonl on, has it as text",
-    "id_name": "8: `document.id_field: doc`: none of the first 20 rows of split train, from train.jsonl on, has it; "
-    "they have `text`, `id`",
+    "id_name": "8: `document.id_field: doc`: none of the first 20 rows of split train, from train.jsonl on, has it. "
+    "Their fields: `text`, `id`",
     "twice": "9: views: `nanogpt` is listed twice. Remove one",
     "no_key": "8: document.id_key: the environment variable SURELY_NOT_SET is not set. Run `openssl rand -hex 32`",
-    "storage": "9: storage: {folder}/defs.yaml/below: cannot be a folder: {folder}/defs.yaml is a file",
+    "storage": "9: storage: {folder}/defs.yaml/below: must be a folder, but {folder}/defs.yaml is a file",
     "two": "11: must not contain a second document",
     "no_parquet": "4: source: train_more.parquet: it is text. Rename it after its format",
-    "empty": "no records. Add a file that has some, or remove the split",
+    "empty": "6: splits.val: its 1 file has no records. Add a file that has some, or remove the split",
     "mixed": "8: `document.id_field: id`: no row of the files of split train of format txt has it",
     "unset": "4: source.path: the variable SURELY_NOT_SET is not set",
     "unset_folder": "4: source.path: the variable SURELY_NOT_SET is not set",
@@ -51,7 +51,7 @@ TOLD = {
     "retracted": "9: {folder}/defs.yaml: line 1: not a retraction",
     "no_filter": "9: description: invalid template: No filter named 'lowre'",
     "no_template": "9: description: invalid template: unexpected '}}', expected ')'. Put text with braces between",
-    "combined": "5: `sources`: d00: is a TokenizedCorpus, which has no `tfds_directory` to be made of",
+    "combined": "5: `sources`: d00: a TokenizedCorpus has no artifact `tfds_directory`",
 }
 COMBINED = """type: dataprep_assets.components.CombinedCohorts
 attributes:

@@ -68,7 +68,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     locked = dataprep(work, "lock", NAME, project=clone)
     assert locked.returncode == 0, locked.stderr
-    assert locked.stdout == f"{NAME}: 9 artifacts, 2 source files: {folder / 'dataset.lock'}\n"
+    assert locked.stdout == f"Locked {NAME} (9 artifacts, 2 source files): wrote {folder / 'dataset.lock'}\n"
     return clone, work
 
 
@@ -221,7 +221,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     other.write_text(lock.read_text().replace(f'"dataset": "{NAME}"', '"dataset": "sagas"'))
     for arguments, words in [
         (["run", NAME, "--lock", str(other)], f"must be a lock of {NAME}"),
-        (["lock", NAME, "--output", str(tmp_path / "none" / "x.lock")], "not a file in a folder"),
+        (["lock", NAME, "--output", str(tmp_path / "none" / "x.lock")], "none/x.lock: must be a file in an existing folder"),
     ]:
         done = dataprep(work, *arguments, project=clone)
         assert done.returncode == 2, (arguments, done.stdout, done.stderr)
@@ -229,7 +229,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(
         assert len(done.stderr.splitlines()) == 1, done.stderr
     for arguments, code, words in [
         (["run", NAME, NAME, "--lock", str(lock)], 2, "applies to one dataset"),
-        (["run", NAME, "--split", "train", "--locked"], 2, "leave out --split"),
+        (["run", NAME, "--split", "train", "--locked"], 2, "applies to whole datasets. Remove --split"),
         (["verify", "--lock", str(no_lock)], 1, "not a lock of a dataset"),
         (["verify", "--lock", str(newer)], 1, "unsupported schema 3; this version reads 2"),
         (["verify", "--lock", str(lock), "--select", "nothing"], 2, "matches no artifact"),

@@ -188,7 +188,7 @@ def other_ids(folder: Path) -> None:
     [
         (
             lambda folder: (folder / "train_000001.npy").unlink(),
-            "train_000001.npy: missing. --shards 1 adopts the ",
+            "train_000001.npy: missing. --shards 1 adopts the shards before it",
         ),
         (cut_tokens, "of ids, so readers reject such a shard. --shards 2 adopts those before it"),
         (saved_ids, "has a .npy header, which readers would read as 16 ids"),
@@ -264,7 +264,7 @@ def test_verify_tells_the_truth_of_a_release_its_copy_and_a_folder_of_neither(tm
     (tmp_path / "here" / "random" / "a.txt").write_text("hello")
     done = typed(tmp_path / "here", "verify", "random")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "no artifacts found to verify" in done.stderr
+    assert "random: nothing to verify: no artifact (receipt.json) and no release (release.json)" in done.stderr
 
 
 def test_another_datasets_release_is_not_published_over(tmp_path: Path) -> None:

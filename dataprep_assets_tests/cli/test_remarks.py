@@ -84,7 +84,7 @@ SFT = [
         "blend: ./blend.json",
         "blend: ./wrong.json",
         "blend:",
-        "wrong.json:1: not a blend file: expecting value, at ",
+        "wrong.json:1: not a blend file: expecting value, at column 15",
     ),
     ("blend: ./blend.json", f"blend: {DATASET % './absent.jsonl'}", "blend:", "absent.jsonl: No such file"),
     (
@@ -159,7 +159,7 @@ TASKS = [
         "old_root: ./data/old",
         "old_root: ./data/older",
         "old_root:",
-        "older/Data/rejection_sampling/0_data: folder does",
+        "older/Data/rejection_sampling/0_data: folder does not exist",
     ),
     ("version: all", "version: version_9", "Copa:", "tasks.Copa.version"),
     (

@@ -109,7 +109,7 @@ def _flip(raw: bytes) -> bytes:
 METADATA_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no dataset_info.json": (
         lambda where: (where / "dataset_info.json").unlink(),
-        "dataset_info.json: the file is ",
+        "dataset_info.json: the file is missing",
     ),
     "no features.json": (lambda where: (where / "features.json").unlink(), "features.json: the file is missing"),
     "info cut": (_at("dataset_info.json", lambda raw: raw[:-5]), "dataset_info.json: invalid JSON .*line 16"),

@@ -22,7 +22,7 @@ def test_a_file_is_digested_where_it_lies_and_one_that_cannot_be_read_is_named(t
 def test_a_file_of_which_other_bytes_were_read_is_refused_with_what_to_do() -> None:
     require_digest("a.jsonl", "00", "00", "`snapshot`")
     with pytest.raises(
-        CorruptSourceError, match=r"^a\.jsonl: .* is 00, its snapshot says 11\. .*materialize `snapshot`"
+        CorruptSourceError, match=r"^a\.jsonl: .* sha256 00, but its snapshot has 11\. .*Materialize `snapshot`"
     ):
         require_digest("a.jsonl", "00", "11", "`snapshot`")
 
