@@ -221,7 +221,10 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     other.write_text(lock.read_text().replace(f'"dataset": "{NAME}"', '"dataset": "sagas"'))
     for arguments, words in [
         (["run", NAME, "--lock", str(other)], f"must be a lock of {NAME}"),
-        (["lock", NAME, "--output", str(tmp_path / "none" / "x.lock")], "none/x.lock: must be a file in an existing folder"),
+        (
+            ["lock", NAME, "--output", str(tmp_path / "none" / "x.lock")],
+            "none/x.lock: must be a file in an existing folder",
+        ),
     ]:
         done = dataprep(work, *arguments, project=clone)
         assert done.returncode == 2, (arguments, done.stdout, done.stderr)

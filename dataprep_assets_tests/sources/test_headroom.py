@@ -22,5 +22,7 @@ def test_the_headroom_comes_on_top(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1199))
     check_headroom(tmp_path, 1000, headroom=0.19)
-    with pytest.raises(SourceError, match=r"1,000 bytes are to be downloaded, which needs 1200 with 20% headroom, .*Free 1 byte"):
+    with pytest.raises(
+        SourceError, match=r"1,000 bytes are to be downloaded, which needs 1200 with 20% headroom, .*Free 1 byte"
+    ):
         check_headroom(tmp_path, 1000, headroom=0.2)

@@ -69,7 +69,7 @@ def rebuilt_otherwise(
     ]
     for what in claims[0]:
         if claims[0][what] != claims[1][what]:
-            yield f"its receipt has a different {what} than a rebuild"
+            yield f"{what} in its receipt: different in a rebuild"
 
 
 def other_bytes(held: Path, made: Path, *, left_out: Set[str] = frozenset()) -> Iterator[str]:

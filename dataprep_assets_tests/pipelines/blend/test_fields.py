@@ -22,7 +22,7 @@ from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokeni
 
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
 CHAT = [{"messages": TURNS, "meta": i} for i in (1, 2)]
-WRONG_TEXT = "`text_field: txt`: none of the first 60 rows of dataset a, from {} on, has it; they have `text`"
+WRONG_TEXT = "`text_field: txt`: none of the first 60 rows of dataset a, from {} on, has it. Their fields: `text`"
 
 
 def _blend(path: Path, entry: dict[str, Any] | None = None, **changes: Any) -> BlendDeclaration:
@@ -53,16 +53,16 @@ def test_a_text_field_that_no_row_has_is_named_with_those_that_they_have(tmp_pat
     blend = _blend(write_rows(tmp_path / name, texts("a", 60)), {"text_field": "txt"})
     wrong = WRONG_TEXT.format(name)
     assert _told(blend) == [(("blend", "datasets", 0, "text_field"), wrong)]
-    assert _previewed(blend, tmp_path / "out").startswith(f"{wrong}. Name the field that its rows have")
+    assert _previewed(blend, tmp_path / "out").startswith(f"{wrong}. Set the field that its rows have")
     hidden = _told(blend.model_copy(update={"sensitive": True}))
-    told = wrong.partition(";")[0].replace(f", from {name} on,", "")
+    told = wrong.partition(". Their")[0].replace(f", from {name} on,", "")
     assert hidden == [(("blend", "datasets", 0, "text_field"), told)], "neither fields nor names of files"
 
 
 def test_a_messages_field_that_no_row_has_is_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", CHAT)
-    wrong = "`messages_field: turns`: none of the first 2 rows of dataset a, from a.jsonl on, has it; "
-    wrong += "they have `messages`, `meta`"
+    wrong = "`messages_field: turns`: none of the first 2 rows of dataset a, from a.jsonl on, has it. "
+    wrong += "Their fields: `messages`, `meta`"
     for blend in (_chat(path, {"messages_field": "turns"}), _chat(path, messages_field="turns")):
         assert _told(blend) == [(("blend", "datasets", 0, "messages_field"), wrong)]
         assert _previewed(blend, tmp_path / "out").startswith(wrong)
@@ -74,14 +74,15 @@ def test_one_of_the_first_thousand_rows_is_enough(tmp_path: Path) -> None:
     assert _told(_blend(write_rows(tmp_path / "a.jsonl", rows), {"text_field": "txt"})) == []
     ((_, told),) = _told(_blend(write_rows(tmp_path / "b.jsonl", [{"id": 0}, *rows]), {"text_field": "txt"}))
     assert (
-        told == "`text_field: txt`: none of the first 1,000 rows of dataset a, from b.jsonl on, has it; they have `id`"
+        told
+        == "`text_field: txt`: none of the first 1,000 rows of dataset a, from b.jsonl on, has it. Their fields: `id`"
     )
 
 
 @pytest.mark.parametrize("rows", [[], [b"\n", b"\n"]])
 def test_an_empty_dataset_is_called_empty(tmp_path: Path, rows: list[bytes]) -> None:
     path = write_rows(tmp_path / "a.jsonl", rows)
-    empty = f"dataset a is empty: there is no row in {path}"
+    empty = f"dataset a is empty: no rows found in {path}"
     blend = _blend(path, num_shards=1)
     assert _told(blend) == [(("blend", "datasets", 0, "text_field"), empty)]
     assert _previewed(blend, tmp_path / "out").startswith(empty)
@@ -101,7 +102,7 @@ def test_one_file_of_a_hub_that_is_empty_does_not_make_the_dataset_empty(tmp_pat
 def test_what_cannot_be_read_is_told_of_the_source(tmp_path: Path) -> None:
     (broken,) = blend_remarks(_blend(write_rows(tmp_path / "a.jsonl", [b"{broken\n"])))
     assert (broken.keys, broken.of_source) == (("blend", "datasets", 0, "path"), True)
-    assert broken.sentence.startswith("a.jsonl: no row of it can be read")
+    assert broken.sentence.startswith("a.jsonl: none of its rows can be read")
     (gone,) = blend_remarks(_blend(tmp_path / "gone" / "c.jsonl"))
     assert (gone.keys, gone.of_source) == (("blend", "datasets", 0, "path"), True)
     assert _told(_blend(tmp_path / "a.jsonl", {"weight": 1, "path": "hf://org/name"})) == []
@@ -116,10 +117,10 @@ def test_where_every_row_is_refused_the_first_is_named_with_its_file(tmp_path: P
         blend = _blend(path, num_shards=1)
     blend = blend.model_copy(update={"bad_records": blend.bad_records.model_copy(update={"policy": "drop"})})
     ((_, told),) = _told(blend)
-    assert told.startswith("a.jsonl: no row of it can be read. The first is row 2")
+    assert told.startswith("a.jsonl: none of its rows can be read. First error: row 2")
     told = _previewed(blend, tmp_path / "out")
     assert "dataset a: none of the rows read can be used: 2 not_an_object in a.jsonl, 1 bad_json in a.jsonl" in told
-    assert "a.jsonl, row 2: bad_json. Name the field" in told
+    assert "a.jsonl, row 2: bad_json. Set the field" in told
 
 
 def test_a_parquet_file_that_cannot_be_opened_is_named_wherever_it_stands(tmp_path: Path) -> None:
@@ -132,11 +133,11 @@ def test_a_parquet_file_that_cannot_be_opened_is_named_wherever_it_stands(tmp_pa
 
 
 USELESS: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "numbers": ([{"text": i} for i in range(9)], "9 not a text in a.jsonl; they have `text`"),
-    "blanks": ([{"text": " \n", "id": i} for i in range(9)], "9 blank in a.jsonl; they have `text`, `id`"),
+    "numbers": ([{"text": i} for i in range(9)], "9 not a string in a.jsonl. Their fields: `text`"),
+    "blanks": ([{"text": " \n", "id": i} for i in range(9)], "9 blank in a.jsonl. Their fields: `text`, `id`"),
     "nulls": (
         [{"text": None}] * 5 + [{"text": ""}] * 4,
-        "5 not a text in a.jsonl, 4 blank in a.jsonl; they have `text`",
+        "5 not a string in a.jsonl, 4 blank in a.jsonl. Their fields: `text`",
     ),
 }
 
@@ -147,19 +148,16 @@ def test_a_text_field_without_any_text_says_so_before_the_plan_and_in_the_previe
     blend = _blend(write_rows(tmp_path / "a.jsonl", rows))
     wanted = f"`text_field: text`: none of the first 9 rows of dataset a, from a.jsonl on, can be used: {told}"
     assert _told(blend) == [(("blend", "datasets", 0, "text_field"), wanted)]
-    assert _previewed(blend, tmp_path / "out").startswith(f"{wanted}. Name the field that its rows have")
+    assert _previewed(blend, tmp_path / "out").startswith(f"{wanted}. Set the field that its rows have")
 
 
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (None, "2 no_messages in a.jsonl (the field must hold a list of messages; one that is JSON text"),
-        (json.dumps(TURNS), "2 no_messages in a.jsonl (the field must hold a list of messages; one that is JSON text"),
-        ([{"from": "human", "value": "a"}], "2 unknown_role in a.jsonl (each message needs a `role` that is taken"),
-        (
-            [TURNS[0], {**TURNS[1], "weight": 3}],
-            "2 unclear_weight in a.jsonl (an answer that is not to be trained says `weight",
-        ),
+        (None, "2 no_messages in a.jsonl (the field must contain a list of messages; if it is JSON text"),
+        (json.dumps(TURNS), "2 no_messages in a.jsonl (the field must contain a list of messages; if it is JSON text"),
+        ([{"from": "human", "value": "a"}], "2 unknown_role in a.jsonl ("),
+        ([TURNS[0], {**TURNS[1], "weight": 3}], "2 unclear_weight in a.jsonl ("),
     ],
 )
 def test_messages_of_which_none_is_of_use_say_why_with_what_to_do(tmp_path: Path, value: Any, told: str) -> None:
@@ -168,7 +166,7 @@ def test_messages_of_which_none_is_of_use_say_why_with_what_to_do(tmp_path: Path
     assert keys == ("blend", "datasets", 0, "messages_field")
     begun = "`messages_field: messages`: none of the first 2 rows of dataset a, from a.jsonl on, can be used: "
     assert sentence.startswith(begun + told)
-    assert sentence.endswith("; they have `messages`, `meta`")
+    assert sentence.endswith(". Their fields: `messages`, `meta`")
     (hidden,) = _told(blend.model_copy(update={"sensitive": True}))
     assert hidden[1].startswith(
         begun.replace(", from a.jsonl on,", "") + told.removeprefix("2 ").replace(" in a.jsonl", "")
@@ -195,7 +193,7 @@ def test_a_weight_that_is_too_small_is_still_told_as_one(tmp_path: Path) -> None
 def test_less_than_a_sample_is_told_with_its_files_and_no_weight_is_proposed(tmp_path: Path) -> None:
     blend = _blend(write_rows(tmp_path / "few.jsonl", texts("a", 1)))
     told = _previewed(blend, tmp_path / "out")
-    assert told.startswith("a: 14 tokens in all (rows: 1, from few.jsonl on) are less than a sample of 32. ")
+    assert told.startswith("a: 14 tokens in total (rows: 1, from few.jsonl on) are fewer than one sample of 32. ")
     assert "Set the field that its rows have, correct its rows or its path, add data, or set its weight to 0" in told
     hidden = _previewed(blend.model_copy(update={"sensitive": True}), tmp_path / "hidden")
     assert "few.jsonl" not in hidden

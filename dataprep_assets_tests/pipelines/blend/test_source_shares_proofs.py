@@ -65,8 +65,7 @@ def test_a_source_that_grew_is_told_with_its_shares_before_and_now(grown: Finish
     assert float(code["epochs_now"]) < float(code["planned_epochs"])
     assert web["epochs_now"] == web["planned_epochs"], "its data is the same, and so is the budget"
     assert finding.summary.startswith(
-        f"code: files 1 added since the plan: it was {before:.2%} of the tokens of train and is about {now:.2%}; "
-        "its weight of 75.00% reads it"
+        f"code: files 1 added since the plan: its share of the tokens in train was {before:.2%} and is now about {now:.2%}"
     )
 
 

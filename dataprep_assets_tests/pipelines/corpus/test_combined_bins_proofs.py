@@ -85,7 +85,7 @@ def test_document_ends_that_differ_name_the_document(copy: Combined, sample: Sam
     assert f"at document {documents + 3} (byte {(documents + 3) * 8})" in equal(copy, sample).summary
     ends[documents + 3] -= 1
     np.append(ends, ends[-1]).tofile(copy.ends)
-    assert f"has {len(ends) + 1:,} documents, its shards have {len(ends)}" in equal(copy, sample).summary
+    assert f"has {len(ends) + 1:,} documents, but its shards have {len(ends)}" in equal(copy, sample).summary
 
 
 # --- wrong_totals
@@ -141,7 +141,7 @@ def test_a_train_file_in_the_validation_split_is_a_leak(sample: Sample) -> None:
     copied = [entry._replace(sha256=stolen["sha256"]) if e is entry else e for e in sample.entries]
     same_bytes = replace(val, sources=({**val.sources[0], "sha256": stolen["sha256"]},))
     assert (
-        f"has the same bytes as {stolen['file']} of split train"
+        f"has the same bytes as {stolen['file']} in split train"
         in sources_complete([same_bytes], copied, "val").summary
     )
     nothing_in_it = replace(same_bytes, sources=({**same_bytes.sources[0], "documents": 0},))

@@ -233,4 +233,4 @@ def test_a_wrong_id_or_row_of_any_document_of_a_file_that_is_read_fails_the_roun
     (shard.directory / ROWS).write_bytes(np.array([[0, 2], [1, 4], [3, 9]], "<u8").tobytes())
     assert "row 8: document_rows.bin has a different row for document 3" in proven(shard, file)
     (shard.directory / IDS).write_bytes(ids[:-1].tobytes())
-    assert "holds the ids of 4 documents, the stream has 5" in proven(shard, file)
+    assert "contains the ids of 4 documents, but the stream has 5" in proven(shard, file)

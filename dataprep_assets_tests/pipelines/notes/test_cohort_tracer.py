@@ -161,9 +161,9 @@ def test_packed_rows_shards_records_and_patients_name_the_same_notes(clinic: Cli
     ("question", "told"),
     [
         ({"tfrecord_row": 10**6, "split": "train"}, "row 1000000 is out of range: notes/tfds_directory, train, has"),
-        ({"tfrecord_row": 0}, "name the split, one of train, val"),
-        ({"tfrecord_row": 0, "shard": "2010-01_009-of-009"}, "no file '2010-01_009-of-009' in notes/tfds_directory"),
-        ({"packed_row": 0, "split": "train"}, "name the month; there are 2010-01 to 2010-02"),
+        ({"tfrecord_row": 0}, "the split is missing. Use one of train, val"),
+        ({"tfrecord_row": 0, "shard": "2010-01_009-of-009"}, "notes/tfds_directory has no file '2010-01_009-of-009'"),
+        ({"packed_row": 0, "split": "train"}, "the month is missing. Available: 2010-01 to 2010-02"),
         ({"packed_row": 99, "shard": "2010-01", "split": "val"}, "trace: row 99 is out of range: 2010-01, val, has"),
         (
             {"file": "2010-01", "row": 99},

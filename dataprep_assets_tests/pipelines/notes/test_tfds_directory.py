@@ -263,7 +263,9 @@ def test_months_that_are_declared_no_more_are_told_where_the_trainer_reads_them(
 
     assert told(*months) == []
     assert told(months[0]) == (
-        ["hf also reads months that are no longer declared: 2010-02. Run `dataprep prune notes` first"] if pipeline == "hf" else []
+        ["hf also reads months that are no longer declared: 2010-02. Run `dataprep prune notes` first"]
+        if pipeline == "hf"
+        else []
     )
 
 

@@ -54,7 +54,7 @@ def test_rows_that_are_not_there_are_told(notes_root: Path) -> None:
 def test_a_receipt_that_counts_otherwise_is_told(what: str, notes_root: Path) -> None:
     path = directory(notes_root).parents[1] / "receipt.json"
     edit_receipt(path, lambda value: value["facts"]["splits"]["val"].update({what: 99}))
-    assert "its receipt has other facts" in prove(notes_root)["matches_cohort_shards"].summary
+    assert "facts in its receipt: different" in prove(notes_root)["matches_cohort_shards"].summary
 
 
 def test_patients_in_two_cohorts_are_a_fact_where_that_is_declared(tmp_path: Path) -> None:
@@ -72,4 +72,4 @@ def test_patients_in_two_cohorts_are_a_fact_where_that_is_declared(tmp_path: Pat
     assert finding.facts["in_several_cohorts"] == 1
     strict = notes.model_copy(update={"duplicate_patients": "fail"})
     finding = patients_disjoint(opened(strict))
-    assert "1 patient is in several cohorts, of 2010-01, 2010-02" in finding.summary
+    assert "1 patient in several cohorts, among 2010-01, 2010-02" in finding.summary

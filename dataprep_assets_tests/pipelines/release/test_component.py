@@ -37,7 +37,7 @@ from dataprep_assets_tests.pipelines.release.release_project import release_attr
             "release",
             "is not a multiple of `sequence_length` 2048, so readers would reject the shards",
         ),
-        ({"release": {"tokens_per_shard": 100}}, "release", "use 2048"),
+        ({"release": {"tokens_per_shard": 100}}, "release", "Use 2048"),
         ({"sequence_length": 1}, "release.sequence_length", "at least 2"),
         ({"sequence_length": "long"}, "release.sequence_length", "a whole number"),
         ({"shuffle_seed": -1}, "release.shuffle_seed", "at least 0"),
