@@ -38,7 +38,7 @@ def bucket(client: Any) -> Any:
 class TestTheFakeServesTheOfficialClient:
     def test_bucket(self, client: Any) -> None:
         assert client.get_bucket("bucket").name == "bucket"
-        with pytest.raises(NotFound, match="no longer exists"):
+        with pytest.raises(NotFound, match="does not exist"):
             client.get_bucket("another")
 
     @pytest.mark.parametrize("chunk", [None, 256 * 1024])

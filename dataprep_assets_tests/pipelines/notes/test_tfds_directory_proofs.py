@@ -72,4 +72,4 @@ def test_patients_in_two_cohorts_are_a_fact_where_that_is_declared(tmp_path: Pat
     assert finding.facts["in_several_cohorts"] == 1
     strict = notes.model_copy(update={"duplicate_patients": "fail"})
     finding = patients_disjoint(opened(strict))
-    assert "1 patient in several cohorts, among 2010-01, 2010-02" in finding.summary
+    assert "1 patient is in several cohorts, among 2010-01, 2010-02" in finding.summary
