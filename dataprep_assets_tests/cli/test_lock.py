@@ -233,13 +233,13 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     for arguments, code, words in [
         (["run", NAME, NAME, "--lock", str(lock)], 2, "applies to one dataset"),
         (["run", NAME, "--split", "train", "--locked"], 2, "applies to whole datasets. Remove --split"),
-        (["verify", "--lock", str(no_lock)], 1, "not a lock of a dataset"),
+        (["verify", "--lock", str(no_lock)], 1, "no.lock: not a lock file"),
         (["verify", "--lock", str(newer)], 1, "unsupported schema 3; this version reads 2"),
         (["verify", "--lock", str(lock), "--select", "nothing"], 2, "matches no artifact"),
         (["verify", "--select", "nothing"], 2, "Add --lock"),
-        (["diff", str(lock), str(no_lock)], 2, "not a lock of a dataset"),
+        (["diff", str(lock), str(no_lock)], 2, "no.lock: not a lock file"),
         (["diff", str(lock), str(tmp_path / "nowhere")], 2, "no lock file or folder"),
-        (["diff", str(lock), str(tmp_path)], 2, "no finished artifact is there"),
+        (["diff", str(lock), str(tmp_path)], 2, "no finished artifact found"),
     ]:
         assert main(arguments) == code, arguments
         err = capsys.readouterr().err
