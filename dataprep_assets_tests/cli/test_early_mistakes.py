@@ -105,7 +105,7 @@ def test_check_tells_each_with_its_line(project: Path) -> None:
         folder = project / "my_texts" / "defs" / "wrong" / name
         assert f"{folder}/defs.yaml:{told.format(folder=folder)}" in done.stdout, done.stdout
     assert "`held_out`: 1 shard for valid and 1 for test leave none of 2 for training" in done.stdout
-    assert f"{project}/my_texts/defs/wrong/torn/defs.yaml:5: a.parquet: Parquet cannot be read" in done.stdout
+    assert f"{project}/my_texts/defs/wrong/torn/defs.yaml:5: a.parquet: invalid Parquet data near row 1" in done.stdout
     right = dataprep(project, "check", "d00", "d01", project=project)
     assert (right.returncode, right.stdout) == (0, "2 declarations: no errors found\n")
 

@@ -13,8 +13,8 @@ from dataprep_assets.integrity.verify import receipts_below
 from dataprep_assets_tests.tokenization import candidate
 
 TOUCHED = (
-    "reference.normalization was Unicode 9.0, is Unicode 17.0 now (other ids for texts with combining marks and "
-    "composed letters that Unicode 17.0 has and 9.0 has not, for no others)"
+    "reference.normalization was Unicode 9.0, is Unicode 17.0 now (different ids for texts with combining marks and "
+    "composed letters added between Unicode 9.0 and 17.0; all others are unchanged)"
 )
 DECLARED = """
 type: dataprep_assets.components.TokenizedCorpus
