@@ -142,8 +142,8 @@ def test_the_references_tables_are_a_part_of_the_key_once_they_are_others_and_ar
     change = before.change(RecipeInputs(settings={"reference": dict(newer.reference_tables)}))
     assert change is not None
     assert change.reason == (
-        "reference.normalization was Unicode 9.0, is Unicode 17.0 now (different ids for texts with combining marks and "
-        "composed letters added between Unicode 9.0 and 17.0; all others are unchanged)"
+        "reference.normalization was Unicode 9.0, is Unicode 17.0 now (different ids for texts with combining marks "
+        "and composed letters added between Unicode 9.0 and 17.0; all others are unchanged)"
     )
 
 

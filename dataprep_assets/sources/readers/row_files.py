@@ -336,8 +336,9 @@ class ParquetBlocks(ABC, Generic[B]):
         with suppress(OSError):  # of a file that is gone, which is said below
             if (kind := no_table(self._path, ".parquet")) is not None:
                 return CorruptSourceError(f"{self._label}: {kind}")
+        why = str(error).rstrip(".")  # Arrow ends some of its messages with a period
         return CorruptSourceError(
-            f"{self._label}: invalid Parquet data near row {row}: {error}. Download the file again",
+            f"{self._label}: invalid Parquet data near row {row}: {why}. Download the file again",
             file=self._label,
             row=row,
         )
