@@ -200,7 +200,7 @@ CAUSES: dict[str, tuple[PartitionFacts, tuple[str, ...]]] = {
     "a stale input": (with_files(UNKNOWN, stale_input="d/b", input_causes=UPSTREAM), UPSTREAM),
     "a key that nothing explains": (
         with_files(replace(FILES, recipe=replace(RECIPE, key="l"))),
-        ("made from other inputs or settings than now",),
+        ("built from different inputs or settings",),
     ),
     "its own damage": (
         with_files(replace(FILES, defects=["f: missing"]), stale_input="d/b", input_causes=UPSTREAM),
