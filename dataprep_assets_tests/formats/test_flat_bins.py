@@ -148,7 +148,7 @@ def test_a_part_that_changes_size_meanwhile_is_refused(
     parts = _parts(tmp_path, [100, 100])
     # The sizes are known before the space is reserved, the bytes are read after.
     monkeypatch.setattr(os, "posix_fallocate", lambda *_: os.truncate(parts[1], size))
-    with pytest.raises(FormatError, match="part1: was 100 bytes"):
+    with pytest.raises(FormatError, match="part1: had 100 bytes"):
         flat_bins.concatenate(parts, tmp_path / "all")
     assert not (tmp_path / "all").exists()
 

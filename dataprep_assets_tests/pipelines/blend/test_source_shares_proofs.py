@@ -65,7 +65,8 @@ def test_a_source_that_grew_is_told_with_its_shares_before_and_now(grown: Finish
     assert float(code["epochs_now"]) < float(code["planned_epochs"])
     assert web["epochs_now"] == web["planned_epochs"], "its data is the same, and so is the budget"
     assert finding.summary.startswith(
-        f"code: files 1 added since the plan: its share of the tokens in train was {before:.2%} and is now about {now:.2%}"
+        f"code: files 1 added since the plan: its share of the tokens in train was {before:.2%} "
+        f"and is now about {now:.2%}"
     )
 
 

@@ -111,7 +111,7 @@ def test_a_template_that_can_be_read_in_two_ways_is_told_before_anything_is_buil
     assert list(TrainingBlend(blend().model_copy(update=datasets)).remarks()) == []
     (remark,) = TrainingBlend(blend(chat_template=NO_KWARGS).model_copy(update=datasets)).remarks()
     assert remark.keys == ("sft", "chat_template")
-    assert "nothing says which" in remark.sentence
+    assert "does not decide which" in remark.sentence
     assert not remark.hint
 
 
