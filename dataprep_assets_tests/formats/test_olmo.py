@@ -97,7 +97,7 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path, size: int) -> None:
 
 def test_a_missing_file_a_cut_index_and_another_sequence_length_are_refused(tmp_path: Path) -> None:
     path, _ = _release(tmp_path)
-    with pytest.raises(FormatError, match="the trainer takes 128"):
+    with pytest.raises(FormatError, match="the trainer uses 128"):
         olmo.validate(path, tmp_path, sequence_length=128)
     (tmp_path / "b.npy").unlink()
     with pytest.raises(FormatError, match=r"names 'b\.npy'"):

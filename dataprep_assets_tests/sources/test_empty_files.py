@@ -37,5 +37,5 @@ def test_a_column_of_the_type_null(tmp_path: Path) -> None:
     made = io.BytesIO()
     pq.write_table(pa.table({"id": [1, 2], "text": pa.nulls(2)}), made)
     (tmp_path / "a.parquet").write_bytes(made.getvalue())
-    with pytest.raises(SourceError, match=r"'text'.*type null"):
+    with pytest.raises(SourceError, match=r"'text'.*type is null"):
         list(read_records(tmp_path / "a.parquet", format="parquet", compression=None, text_field="text", label="a"))

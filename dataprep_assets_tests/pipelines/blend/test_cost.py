@@ -29,5 +29,5 @@ def test_a_pretraining_blend_has_the_shards_of_its_plan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stage", ["sft", "rl"])
 def test_other_stages_have_no_plan_of_token_shards(tmp_path: Path, stage: str) -> None:
-    with pytest.raises(ConfigError, match="only corpora, releases and pretraining blends"):
+    with pytest.raises(ConfigError, match="only the cost of corpora, releases and pretraining blends"):
         TrainingBlend(shipped(f"sample_blend_{stage}")).cost(LocalArtifacts(tmp_path), MACHINE)

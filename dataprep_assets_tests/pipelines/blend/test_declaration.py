@@ -77,7 +77,7 @@ def test_weight_zero_leaves_a_dataset_out(tmp_path: Path) -> None:
         ({"datasets": [{**ONE, "weight": 0}]}, "every weight is 0"),
         ({"datasets": [{**ONE, "wieght": 1}]}, r"json:1: datasets\.0\.wieght: unknown key; did you mean `weight`\?"),
         ({"datasets": [{"name": "a"}]}, r"json:1: datasets\.0\.path: missing: "),
-        ({"datasets": [{**ONE, "name": "../a"}]}, r"json:1: datasets\.0\.name: \'../a\' is not allowed"),
+        ({"datasets": [{**ONE, "name": "../a"}]}, r"json:1: datasets\.0\.name: invalid value \'../a\'"),
         ({"dataset": [ONE]}, "dataset"),
         ('{"datasets": [{"name": "a", "path": "p", "weight": NaN}]}', "NaN"),
         ('{"datasets": [{"name": "a", "path": "p", "weight": Infinity}]}', "Infinity"),

@@ -41,7 +41,7 @@ def test_a_prompt_that_loses_more_than_white_space_is_refused_with_both_readings
         openings(NO_KWARGS)
     said = str(refused.value)
     assert "prompt ends in" in said
-    assert "'</think>Yes, one.<|im_end|>\\n', or 'Yes, one.<|im_end|>\\n'" in said
+    assert "'</think>Yes, one.<|im_end|>\\n' or 'Yes, one.<|im_end|>\\n'" in said
 
 
 def test_a_row_is_not_packed_by_the_wrong_reading_either() -> None:
@@ -53,7 +53,7 @@ def test_a_row_is_not_packed_by_the_wrong_reading_either() -> None:
 
 def test_marks_of_the_template_that_begin_elsewhere_are_refused_with_both_readings() -> None:
     early = MARKED.replace("<|im_start|>{{ m.role }}\n{% generation %}", "{% generation %}<|im_start|>{{ m.role }}\n")
-    with pytest.raises(ConfigError, match=r"begin 'Yes, one\.<\|im_end\|>', or '<\|im_start\|>assistant"):
+    with pytest.raises(ConfigError, match=r"begin at 'Yes, one\.<\|im_end\|>' or '<\|im_start\|>assistant"):
         openings(early)
 
 
