@@ -76,31 +76,31 @@ def shard_receipts(
     """
     shards = [corpus.artifact(TOKEN_BINS, partition) for partition in manifest.partitions(split)]
     receipts = store.receipts(shards)
-    found = [(shard, receipt) for shard, receipt in zip(shards, receipts, strict=True) if receipt is not None]
+    pairs = [(shard, receipt) for shard, receipt in zip(shards, receipts, strict=True) if receipt is not None]
     missing = [str(shard.partition) for shard, receipt in zip(shards, receipts, strict=True) if receipt is None]
     if missing:
-        shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
+        names = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
             f"{corpus.dataset}/{split}: {len(missing)} of {count_of(len(shards), 'shard is', 'shards are')} missing: "
-            f"{shown}. Materialize these partitions of token_bins first"
+            f"{names}. Materialize these partitions of token_bins first"
         )
-    for shard, receipt in found:
+    for shard, receipt in pairs:
         # a shard keeps its name when it loses a file
-        planned = [entry.relpath for entry in manifest.shard(str(shard.partition))]
-        if [line["file"] for line in receipt.sources] != planned:
+        planned_files = [entry.relpath for entry in manifest.shard(str(shard.partition))]
+        if [line["file"] for line in receipt.sources] != planned_files:
             raise IntegrityError(
                 f"{shard}: built from other files than the current manifest has for it. Materialize this partition "
                 "of snapshot and token_bins again"
             )
-    _require_same_stream(corpus, split, [receipt for _, receipt in found])
-    return found
+    _require_same_stream(corpus, split, [receipt for _, receipt in pairs])
+    return pairs
 
 
 def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequence[Receipt]) -> None:
-    every = [(receipt, TokenBinsFacts.of(receipt)) for receipt in receipts]
+    pairs = [(receipt, TokenBinsFacts.of(receipt)) for receipt in receipts]
     # what decides how ids are read: shards that differ in it are no one file
     kinds = {
-        (f.dtype, str(f.separator_id), str(f.bos_id), f.special_tokens, r.inputs["tokenizer"][:12]) for r, f in every
+        (f.dtype, str(f.separator_id), str(f.bos_id), f.special_tokens, r.inputs["tokenizer"][:12]) for r, f in pairs
     }
     if len(kinds) > 1:
         raise IntegrityError(
@@ -109,9 +109,9 @@ def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequen
             "Materialize token_bins again: only stale shards are rebuilt"
         )
     # all may be alike and of an earlier declaration, while `meta.pkl` says what is declared now
-    declared = meta_of(corpus)
-    for receipt, facts in every:
-        if (facts.dtype, receipt.inputs["tokenizer"]) != (declared["dtype"], declared["tokenizer_sha256"]):
+    meta_values = meta_of(corpus)
+    for receipt, facts in pairs:
+        if (facts.dtype, receipt.inputs["tokenizer"]) != (meta_values["dtype"], meta_values["tokenizer_sha256"]):
             raise IntegrityError(
                 f"{corpus.dataset}/{receipt.partition}: built with a different tokenizer or dtype than declared now. "
                 "Materialize token_bins again"
@@ -170,11 +170,11 @@ def build_combined_bins(
         flat_bins.write_meta(staged, meta_values)
         ledger = Ledger.total(r.ledger or Ledger() for _, r in shards)
         ledger.balance(f"{corpus.dataset}/combined_bins/{split}")
-        wanted = ledger.tokens * flat_bins.token_dtype(meta_values["dtype"]).itemsize
-        if tokens.record.bytes != wanted:
+        expected_bytes = ledger.tokens * flat_bins.token_dtype(meta_values["dtype"]).itemsize
+        if tokens.record.bytes != expected_bytes:
             raise IntegrityError(
                 f"{corpus.dataset}/combined_bins/{split}: {count_of(tokens.record.bytes, 'byte')}, but "
-                f"{ledger.tokens} {meta_values['dtype']} tokens need {count_of(wanted, 'byte')}. Materialize "
+                f"{ledger.tokens} {meta_values['dtype']} tokens need {count_of(expected_bytes, 'byte')}. Materialize "
                 "token_bins again"
             )
         return WrittenFiles(
@@ -331,7 +331,7 @@ class OpenedCombined(OpenedArtifact):
     @cached_property
     def _index(self) -> StreamIndex:
         # opened only if a row has to be named
-        return StreamIndex({self.split: [IndexedShard(self.store, shard, made) for shard, made in self.made_of]})
+        return StreamIndex({self.split: [IndexedShard(self.store, shard, receipt) for shard, receipt in self.made_of]})
 
     def source_at(self, token: int) -> str:
         """The row of the source file that a token is of."""
@@ -353,25 +353,25 @@ def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: 
     """
     path = directory / f"{split}.bin"
     claimed = receipt.file(path.name).sha256
-    size, expected = path.stat().st_size, sum(r.file(TOKENS).bytes for _, r in shards)
+    size, expected_bytes = path.stat().st_size, sum(r.file(TOKENS).bytes for _, r in shards)
     defects = []
-    if size != expected:
+    if size != expected_bytes:
         defects.append(
             f"{path.name}: has {count_of(size, 'byte')}, but its {count_of(len(shards), 'shard has', 'shards have')} "
-            f"{expected}"
+            f"{expected_bytes}"
         )
-    ranges, whole = _range_digests(path, [r.file(TOKENS).bytes for _, r in shards])
+    ranges, file_digest = _range_digests(path, [r.file(TOKENS).bytes for _, r in shards])
     start = 0
     for (shard, of_shard), digest in zip(shards, ranges, strict=True):
         record = of_shard.file(TOKENS)
         if digest != record.sha256:
             where = _first_difference(path, start, shard / TOKENS, record.bytes)
             stop = start + record.bytes
-            shown = f"bytes {start} to {stop}"
-            defects.append(f"{path.name}: {shown} differ from shard {name_of(of_shard)}: {where}")
+            byte_range = f"bytes {start} to {stop}"
+            defects.append(f"{path.name}: {byte_range} differ from shard {name_of(of_shard)}: {where}")
         start += record.bytes
-    if whole != claimed:
-        defects.append(f"{path.name}: sha256 {whole}, but the receipt of {name_of(receipt)} lists {claimed}")
+    if file_digest != claimed:
+        defects.append(f"{path.name}: sha256 {file_digest}, but the receipt of {name_of(receipt)} lists {claimed}")
     # only where the tokens are right: with other tokens the ends would differ as well
     if not defects:
         defects += _differing_ends(directory / ENDS, shards)
@@ -379,26 +379,26 @@ def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: 
         defects,
         f"{path.name} is the concatenation of its {count_of(len(shards), 'shard')} ({count_of(size, 'byte')}).",
         _REBUILD,
-        facts={"bytes": size, "shards": len(shards), "shard_bytes": expected},
+        facts={"bytes": size, "shards": len(shards), "shard_bytes": expected_bytes},
     )
 
 
 def _range_digests(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
     """SHA-256 of consecutive ranges of a file, and of all of it, in one pass. A range beyond the end is short."""
-    whole = hashlib.sha256()
+    file_digest = hashlib.sha256()
     ranges = []
     with open(path, "rb", buffering=0) as file:
         for size in sizes:
-            part, left = hashlib.sha256(), size
-            while left and (data := file.read(min(left, _BLOCK))):
+            part, remaining = hashlib.sha256(), size
+            while remaining and (data := file.read(min(remaining, _BLOCK))):
                 part.update(data)
-                whole.update(data)
-                left -= len(data)
+                file_digest.update(data)
+                remaining -= len(data)
             ranges.append(part.hexdigest())
         # what lies behind the last shard belongs to the whole
         while data := file.read(_BLOCK):
-            whole.update(data)
-    return ranges, whole.hexdigest()
+            file_digest.update(data)
+    return ranges, file_digest.hexdigest()
 
 
 def _first_difference(path: Path, start: int, shard: Path, size: int) -> str:
@@ -407,15 +407,15 @@ def _first_difference(path: Path, start: int, shard: Path, size: int) -> str:
         return f"{shard} is missing, so the byte is unknown"
     with open(path, "rb") as combined, open(shard, "rb") as own:
         combined.seek(start)
-        done = 0
-        while done < size:
-            ours, theirs = combined.read(min(_BLOCK, size - done)), own.read(min(_BLOCK, size - done))
+        position = 0
+        while position < size:
+            ours, theirs = combined.read(min(_BLOCK, size - position)), own.read(min(_BLOCK, size - position))
             shared = min(len(ours), len(theirs))
             apart = np.flatnonzero(np.frombuffer(ours, np.uint8, shared) != np.frombuffer(theirs, np.uint8, shared))
             if len(apart) or len(ours) != len(theirs) or not shared:
-                at = done + (int(apart[0]) if len(apart) else shared)
-                return f"they differ at byte {start + at}, byte {at} of the shard"
-            done += shared
+                offset = position + (int(apart[0]) if len(apart) else shared)
+                return f"they differ at byte {start + offset}, byte {offset} of the shard"
+            position += shared
     return "they are equal, so the shard does not match its receipt. Verify the shard"
 
 
@@ -424,15 +424,15 @@ def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
     document = offset = 0
     for shard, receipt in shards:
         own = document_ends.open_ends(shard / ENDS)
-        for first in range(0, len(own), document_ends.BLOCK):
-            expected = own[first : first + document_ends.BLOCK] + np.uint64(offset)
-            held = ends[document : document + len(expected)]
-            if not np.array_equal(held, expected):
-                apart = np.flatnonzero(held != expected[: len(held)])
-                at = document + (int(apart[0]) if len(apart) else len(held))
-                yield f"{path.name}: differs from shard {name_of(receipt)} at document {at} (byte {at * 8})"
+        for start in range(0, len(own), document_ends.BLOCK):
+            expected_ends = own[start : start + document_ends.BLOCK] + np.uint64(offset)
+            combined_ends = ends[document : document + len(expected_ends)]
+            if not np.array_equal(combined_ends, expected_ends):
+                apart = np.flatnonzero(combined_ends != expected_ends[: len(combined_ends)])
+                index = document + (int(apart[0]) if len(apart) else len(combined_ends))
+                yield f"{path.name}: differs from shard {name_of(receipt)} at document {index} (byte {index * 8})"
                 return
-            document += len(expected)
+            document += len(expected_ends)
         offset += ledger_of(receipt).tokens
     if len(ends) != document:
         yield f"{path.name}: has {count_of(len(ends), 'document')}, but its shards have {document}"
@@ -440,15 +440,15 @@ def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
 
 def totals_match(receipt: Receipt, shards: Shards) -> Finding:
     """The combined ledger is the sum of the shards' ledgers, count by count, in all that it says of documents."""
-    held = ledger_of(receipt).of_documents.to_json()
+    counts = ledger_of(receipt).of_documents.to_json()
     wrong = []
     if receipt.facts.get("shards", len(shards)) != len(shards):
         wrong.append(f"{name_of(receipt)}: its facts count {count_of(receipt.facts['shards'], 'shard')}")
     summed = Ledger.total(ledger_of(r) for _, r in shards).of_documents.to_json()
     wrong += [
-        f"{name_of(receipt)}: {k}: the ledger has {held[k]}, but its {count_of(len(shards), 'shard')} sum to {v}"
+        f"{name_of(receipt)}: {k}: the ledger has {counts[k]}, but its {count_of(len(shards), 'shard')} sum to {v}"
         for k, v in summed.items()
-        if _counts(held[k]) != _counts(v)
+        if _counts(counts[k]) != _counts(v)
     ]
     return verdict(
         wrong,
@@ -480,16 +480,16 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
     """
     foreign = {e.sha256: e for e in entries if e.split != split and e.sha256}
     by_path = {e.relpath: e for e in entries}
-    seen: dict[str, str] = {}
+    shard_of: dict[str, str] = {}
     defects = []
     previous = -1
     for receipt in receipts:
         for line in receipt.sources:
             file, where = line["file"], f"{name_of(receipt)}: {line['file']}"
             entry = by_path.get(file)
-            if file in seen:
-                defects.append(f"{where}: is in the split twice, first in {seen[file]}")
-            seen.setdefault(file, name_of(receipt))
+            if file in shard_of:
+                defects.append(f"{where}: is in the split twice, first in {shard_of[file]}")
+            shard_of.setdefault(file, name_of(receipt))
             if entry is None:
                 defects.append(f"{where}: is not in the manifest")
             elif entry.split != split:
@@ -502,18 +502,18 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
             # files without a document, such as empty ones, may be alike
             if line["documents"] and (twin := foreign.get(line["sha256"])) is not None:
                 defects.append(f"{where}: has the same bytes as {twin.relpath} in split {twin.split}")
-    wanted = [e for e in entries if e.split == split]
-    missing = [e.relpath for e in wanted if e.relpath not in seen]
+    members = [e for e in entries if e.split == split]
+    missing = [e.relpath for e in members if e.relpath not in shard_of]
     if missing:
         defects.insert(
             0,
-            f"{split}: {len(missing)} of {count_of(len(wanted), 'file is', 'files are')} missing: {first_of(missing)}",
+            f"{split}: {len(missing)} of {count_of(len(members), 'file is', 'files are')} missing: {first_of(missing)}",
         )
     return verdict(
         defects,
-        f"{split} has its {count_of(len(wanted), 'file')}, each once, in manifest order, and no others.",
+        f"{split} has its {count_of(len(members), 'file')}, each once, in manifest order, and no others.",
         "Materialize the shards that these files belong to, then `combined_bins`",
-        facts={"files": len(seen), "files_in_manifest": len(wanted), "missing": len(missing)},
+        facts={"files": len(shard_of), "files_in_manifest": len(members), "missing": len(missing)},
     )
 
 
@@ -535,17 +535,17 @@ def meta_matches(
     """
     # compares bytes: a pickle of a few bytes can take gigabytes, or run code, when it is loaded
     flat_bins.validate_meta(directory)
-    said = flat_bins.read_meta(directory)
+    meta_values = flat_bins.read_meta(directory)
     defects = [
-        f"{directory / 'meta.json'}: {key} is {said[key]!r}, but the receipt has {value!r}"
+        f"{directory / 'meta.json'}: {key} is {meta_values[key]!r}, but the receipt has {value!r}"
         for key, value in (facts or {}).items()
-        if key in said and said[key] != value
+        if key in meta_values and meta_values[key] != value
     ]
     expected = {"vocab_size": bundle.vocab_size, "eos_token_id": separator_id, "dtype": dtype}
     for key, value in expected.items():
-        if said.get(key) != value:
+        if meta_values.get(key) != value:
             source = "the bins have" if key != "vocab_size" else f"len() of {bundle.name} is"
-            defects.append(f"{directory / 'meta.json'}: {key} is {said.get(key)!r}, {source} {value!r}")
+            defects.append(f"{directory / 'meta.json'}: {key} is {meta_values.get(key)!r}, {source} {value!r}")
     return verdict(
         defects,
         f"meta.pkl and meta.json agree: {dtype}, vocabulary {bundle.vocab_size}, separator {separator_id}.",
@@ -576,8 +576,8 @@ def _sampler_dry_run(opened: OpenedCombined) -> Finding:
 
 def _no_retracted_document(opened: OpenedCombined) -> Finding:
     corpus = opened.corpus
-    listed = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
-    return combined_without(corpus, opened.store, opened.split, listed)
+    removed_ids = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+    return combined_without(corpus, opened.store, opened.split, removed_ids)
 
 
 CHECKS: tuple[Check[OpenedCombined], ...] = (
@@ -654,12 +654,12 @@ def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: I
     if corpus.retractions is None or not corpus.retractions.exists():
         return []
     # a snapshot has names and digests of files, and no document
-    every = [one for one in unplanned if one.name != SNAPSHOT]
-    if not every:  # then the key of the ids is not asked for
+    candidates = [candidate for candidate in unplanned if candidate.name != SNAPSHOT]
+    if not candidates:  # then the key of the ids is not asked for
         return []
     ids = corpus.document.ids(sensitive=corpus.sensitive)
-    listed = retracted_ids(corpus.retractions, ids)
-    if ids is None or not len(listed):
+    removed_ids = retracted_ids(corpus.retractions, ids)
+    if ids is None or not len(removed_ids):
         return []
     kind = (ids.id_field, ids.key_digest)
 
@@ -678,18 +678,18 @@ def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: I
         facts = TokenBinsFacts.of(receipt)
         if facts.document_ids is None or (facts.id_field, facts.id_key) != kind:
             return True
-        held = open_ids(store.local(artifact, [IDS]) / IDS, ledger_of(receipt).documents)
-        return bool(are_listed(held, listed).any())
+        shard_ids = open_ids(store.local(artifact, [IDS]) / IDS, ledger_of(receipt).documents)
+        return bool(are_listed(shard_ids, removed_ids).any())
 
     def made_of_one(receipt: Receipt) -> bool:
         return any(not is_there(name, content) or holds(source(name)) for name, content in receipt.inputs.items())
 
     def is_there(name: str, content: str) -> bool:
-        found = store.receipt(source(name))
-        return found is not None and found.content == content
+        source_receipt = store.receipt(source(name))
+        return source_receipt is not None and source_receipt.content == content
 
     def source(name: str) -> Artifact:
         # a view names what it is made of by split, combined bins and others by shard
         return corpus.artifact(COMBINED_BINS if name in corpus.splits else TOKEN_BINS, name)
 
-    return sorted(filter(holds, every), key=lambda artifact: artifact.name == TOKEN_BINS)
+    return sorted(filter(holds, candidates), key=lambda artifact: artifact.name == TOKEN_BINS)

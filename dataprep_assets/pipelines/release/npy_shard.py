@@ -72,10 +72,10 @@ class ShardRecipe(Recipe):
     report, and not the different token bins."""
 
     def difference(self, receipt: Receipt) -> Change | None:
-        made = receipt.recipe
-        if made["settings"].get("release") != self.settings["release"]:
+        recipe = receipt.recipe
+        if recipe["settings"].get("release") != self.settings["release"]:
             # with the inputs of before, so that the first difference is the option
-            return Recipe.difference(replace(self, upstream=made["upstream"]), receipt)
+            return Recipe.difference(replace(self, upstream=recipe["upstream"]), receipt)
         return super().difference(receipt)
 
 
@@ -276,14 +276,14 @@ class _ShardWriter:
 
     def _whole_sequences(self, blocks: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
         """The same tokens in blocks of whole sequences. Tokens after the last one are missing from the ledger."""
-        rest: NDArray[Any] | None = None
+        remainder: NDArray[Any] | None = None
         for block in blocks:
-            joined = block if rest is None else np.concatenate((rest, block))
-            whole = len(joined) // self.sequence_length * self.sequence_length
-            if whole:
-                yield joined[:whole]
+            tokens = block if remainder is None else np.concatenate((remainder, block))
+            stop = len(tokens) // self.sequence_length * self.sequence_length
+            if stop:
+                yield tokens[:stop]
             # the beginning of a sample, whose id needs all of its tokens: it goes before the next block
-            rest = joined[whole:] if whole < len(joined) else None
+            remainder = tokens[stop:] if stop < len(tokens) else None
 
 
 def count_tokens(block: NDArray[Any], separator_id: int) -> Ledger:

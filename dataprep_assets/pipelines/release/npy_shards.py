@@ -129,13 +129,13 @@ def planned_shards(
     """
     # the cores that this process may use, not all of the machine, shared by the workers
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, min(workers, len(partitions))))
-    planned = []
+    shards = []
     for partition in partitions:
         split, _ = layout.find(partition)
         # pickled for every shard, so without the cuts of other splits
         own = replace(layout, splits={split.split: split})
-        planned.append(NpyShard(release=release, store=store, layout=own, partition=partition, threads=threads))
-    return planned
+        shards.append(NpyShard(release=release, store=store, layout=own, partition=partition, threads=threads))
+    return shards
 
 
 def build_npy_shards(
@@ -173,8 +173,8 @@ def _recipes(release: ReleaseDeclaration, store: ArtifactStore, chosen: Sequence
 
 def _build(release: ReleaseDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     layout = release_layout(release, request.store)
-    planned = planned_shards(release, request.store, layout, request.partitions, workers=request.workers)
-    yield from build_npy_shards(planned, workers=request.workers, engine=release.engine, progress=request.progress)
+    shards = planned_shards(release, request.store, layout, request.partitions, workers=request.workers)
+    yield from build_npy_shards(shards, workers=request.workers, engine=release.engine, progress=request.progress)
 
 
 def _plan(release: ReleaseDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[NpyShard]:
@@ -225,9 +225,9 @@ class OpenedNpyShard(OpenedPartition[NpyShard]):
 
 def format_valid(shard: OpenedNpyShard) -> Finding:
     """A NumPy 1.0 header of 128 bytes, one dimension, the declared dtype, whole sequences; ids headerless, as many."""
-    for name, wanted in shard.declared.items():
-        if (said := shard.receipt.facts.get(name)) != wanted:
-            raise IntegrityError(f"{shard.name}: {name}: the receipt has {said}, expected {wanted}. {REBUILD}")
+    for name, expected in shard.declared.items():
+        if (fact := shard.receipt.facts.get(name)) != expected:
+            raise IntegrityError(f"{shard.name}: {name}: the receipt has {fact}, expected {expected}. {REBUILD}")
     dtype, tokens, length = shard.facts.dtype, shard.facts.tokens, shard.facts.sequence_length
     npy_shards.validate(shard.token_path, dtype=dtype, tokens=tokens, sequence_length=length)
     ids = sample_ids.open_sample_ids(shard.ids_path, tokens // length)
@@ -248,8 +248,8 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
     defects = list(_differences(shard, tokens))
     wrong = sample_ids.differing(tokens, ids, length, threads=shard.planned.threads)
     defects += [f"the id of sample {k} is not the hash of its {count_of(length, 'token')}" for k in wrong]
-    if (counted := _count(tokens, shard.facts.separator_id)) != ledger_of(shard.receipt):
-        defects.append(f"its ledger does not match its tokens, which are {counted.tokens}")
+    if (ledger := _count(tokens, shard.facts.separator_id)) != ledger_of(shard.receipt):
+        defects.append(f"its ledger does not match its tokens, which are {ledger.tokens}")
     return verdict(
         (f"{shard.name}: {defect}" for defect in defects),
         f"{count_of(cut.tokens, 'token is', 'tokens are')} tokens {cut.start} to {cut.stop} of the stream, and "
@@ -261,10 +261,10 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
 
 def _count(tokens: NDArray[Any], separator: int) -> Ledger:
     """The ledger of a shard, which cuts documents and so counts neither rows nor documents."""
-    found = Ledger()
+    ledger = Ledger()
     for start in range(0, len(tokens), BLOCK):
-        found = found + count_tokens(tokens[start : start + BLOCK], separator)
-    return found
+        ledger = ledger + count_tokens(tokens[start : start + BLOCK], separator)
+    return ledger
 
 
 def _differences(shard: OpenedNpyShard, tokens: NDArray[Any]) -> Iterator[str]:
@@ -272,16 +272,16 @@ def _differences(shard: OpenedNpyShard, tokens: NDArray[Any]) -> Iterator[str]:
     if len(tokens) != cut.tokens:
         yield f"it has {count_of(len(tokens), 'token')}, but its range has {cut.tokens}"
         return
-    at = 0
+    position = 0
     for block in split.order.read(shard.planned.store, cut.start, cut.stop):
-        held = tokens[at : at + len(block)]
-        if not np.array_equal(held, block):
-            apart = at + int(np.flatnonzero(held != block)[0])
+        shard_block = tokens[position : position + len(block)]
+        if not np.array_equal(shard_block, block):
+            apart = position + int(np.flatnonzero(shard_block != block)[0])
             yield (f"token {apart} (byte {npy_shards.HEADER_BYTES + apart * tokens.itemsize}) differs from the stream")
             return
-        at += len(block)
-    if (tokens[at:] != shard.facts.separator_id).any():
-        yield f"its padding, from token {at} on, has other tokens than separators"
+        position += len(block)
+    if (tokens[position:] != shard.facts.separator_id).any():
+        yield f"its padding, from token {position} on, has other tokens than separators"
 
 
 SHARD_CHECKS: tuple[Check[OpenedNpyShard], ...] = (
@@ -342,15 +342,15 @@ def _opened_splits(release: ReleaseDeclaration, store: ArtifactStore, _: Sequenc
 
 
 def _of_each(find: Callable[[OpenedSplit], Finding], splits: _OpenedSplits) -> Finding:
-    found = {split.layout.split: judged(find)(split) for split in splits.complete}
-    return summarized(found, list(found), splits.others, noun="split")
+    findings = {split.layout.split: judged(find)(split) for split in splits.complete}
+    return summarized(findings, list(findings), splits.others, noun="split")
 
 
 def tokens_accounted(split: OpenedSplit) -> Finding:
     """The shards of a split follow one another without gap, and with the declared tail they are the whole stream."""
     receipts, source_tokens = split.receipts, sum(r.ledger.tokens for _, r in split.bins if r.ledger)
     defects = []
-    position = dropped = padding = 0
+    position = dropped_tokens = padding = 0
     for number, receipt in enumerate(receipts):
         facts = NpyShardFacts.of(receipt)
         start, stop = facts.stream_start, facts.stream_stop
@@ -363,19 +363,19 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
         if facts.tokens != stop - start + facts.padding_tokens:
             defects.append(f"{name_of(receipt)}: its length does not match its range and its padding")
         position = stop
-        dropped += facts.tail_dropped_tokens
+        dropped_tokens += facts.tail_dropped_tokens
         padding += facts.padding_tokens
-    if position + dropped != source_tokens:
+    if position + dropped_tokens != source_tokens:
         defects.append(
             f"{count_of(len(receipts), 'shard has', 'shards have')} {count_of(position, 'token')} of the stream and "
-            f"dropped {dropped}, but the token bins have {source_tokens}"
+            f"dropped {dropped_tokens}, but the token bins have {source_tokens}"
         )
     return verdict(
         defects,
-        f"{count_of(position, 'token')} in {count_of(len(receipts), 'shard')}, {dropped} dropped at the end, "
+        f"{count_of(position, 'token')} in {count_of(len(receipts), 'shard')}, {dropped_tokens} dropped at the end, "
         f"{padding} of padding: all of {source_tokens}.",
         "Materialize npy_shards of this split again",
-        facts={"tokens": position, "dropped": dropped, "padding": padding, "source_tokens": source_tokens},
+        facts={"tokens": position, "dropped": dropped_tokens, "padding": padding, "source_tokens": source_tokens},
     )
 
 
@@ -384,21 +384,23 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
 
     `matches_stream` verifies that a shard is its range of these token bins, token for token.
     """
-    listed = retracted_ids(split.release.retractions, split.release.document.ids(sensitive=split.release.sensitive))
+    removed_ids = retracted_ids(
+        split.release.retractions, split.release.document.ids(sensitive=split.release.sensitive)
+    )
     now = {str(receipt.partition): receipt.content for _, receipt in split.bins}
 
     def defects() -> Iterator[str]:
         for receipt in split.receipts:
-            if other := [key for key, content in receipt.inputs.items() if now.get(key) != content]:
-                yield f"{name_of(receipt)}: cut from an older content of {other[0]}"
+            if changed_keys := [key for key, content in receipt.inputs.items() if now.get(key) != content]:
+                yield f"{name_of(receipt)}: cut from an older content of {changed_keys[0]}"
         # of a bucket, the index of ids is fetched only if there is a list to look for
-        for artifact, receipt in split.bins if len(listed) else ():
+        for artifact, receipt in split.bins if len(removed_ids) else ():
             ids = open_ids(split.store.local(artifact, [IDS]) / IDS, ledger_of(receipt).documents)
-            if held := int(np.isin(ids, listed).sum()):
-                yield f"{name_of(receipt)}: {held} of its documents are removed"
+            if removed_documents := int(np.isin(ids, removed_ids).sum()):
+                yield f"{name_of(receipt)}: {removed_documents} of its documents are removed"
 
-    searched = f"{count_of(len(split.bins), 'shard')} of token bins"
-    return none_listed(defects(), searched, len(listed), "Materialize token_bins, then npy_shards")
+    scope = f"{count_of(len(split.bins), 'shard')} of token bins"
+    return none_listed(defects(), scope, len(removed_ids), "Materialize token_bins, then npy_shards")
 
 
 def samples_unique(split: OpenedSplit) -> Finding:
@@ -418,8 +420,8 @@ def samples_unique(split: OpenedSplit) -> Finding:
     for number in range(parts):
         # Ids are hashes: their leading bits cut them into even parts.
         bits = parts.bit_length() - 1
-        chosen = [part[part >> np.uint64(64 - bits) == number] if bits else np.asarray(part) for part in ids]
-        values, counts = np.unique(np.concatenate(chosen), return_counts=True)
+        part_ids = [part[part >> np.uint64(64 - bits) == number] if bits else np.asarray(part) for part in ids]
+        values, counts = np.unique(np.concatenate(part_ids), return_counts=True)
         repeated += int((counts - 1).sum())
         rows += [(int(n), int(value)) for value, n in zip(values[counts > 1], counts[counts > 1], strict=True)]
         # an id is in one part alone, so the most frequent of each part are enough
@@ -464,10 +466,10 @@ SPLIT_CHECKS = (
 
 def check_groups(release: ReleaseDeclaration) -> tuple[CheckGroup, ...]:
     """The checks of the shards, and of the splits."""
-    each = PartitionChecks(
+    shard_checks = PartitionChecks(
         checks=SHARD_CHECKS,
         planned=partial(_plan, release),
         open=OpenedNpyShard.open,
         workers=lambda *_: CheckWorkers(engine=release.engine, declared=release.workers),
     )
-    return each, WholeChecks(checks=SPLIT_CHECKS, open=partial(_opened_splits, release))
+    return shard_checks, WholeChecks(checks=SPLIT_CHECKS, open=partial(_opened_splits, release))

@@ -62,17 +62,17 @@ class NpyStreams:
         cuts = self._splits[span.split].cuts
         # all shards but the last have one length, so division finds those that the document is in
         for cut in cuts[start // size : (stop - 1) // size + 1]:
-            first, last = max(start, cut.start) - cut.start, min(stop, cut.stop) - cut.start
-            if first >= last:
+            low, high = max(start, cut.start) - cut.start, min(stop, cut.stop) - cut.start
+            if low >= high:
                 continue  # the dropped tail, which no shard has
             handle = self._handle(span.split, cut)
-            samples = list(range(first // length, (last - 1) // length + 1))
+            samples = list(range(low // length, (high - 1) // length + 1))
             ids = self._sample_ids(span.split, cut)
             yield TokenRange(
                 artifact=str(handle.artifact),
                 file=npy_shards.token_key(span.split, cut.index).rpartition("/")[2],
-                start=first,
-                stop=last,
+                start=low,
+                stop=high,
                 at={"samples": samples, "sample_ids": [int(i) for i in ids[samples[0] : samples[-1] + 1]]},
             )
 
@@ -84,10 +84,12 @@ class NpyStreams:
         split, _, number = partition.rpartition("_")
         cuts = self._splits[split].cuts if split in self._splits else ()
         if not number.isdecimal() or int(number) >= len(cuts):
-            made = {partition_key(name, 0): len(layout.cuts) for name, layout in self._splits.items() if layout.cuts}
+            shard_counts = {
+                partition_key(name, 0): len(layout.cuts) for name, layout in self._splits.items() if layout.cuts
+            }
             raise NotFoundError(
                 f"trace: unknown npy shard {partition!r}. Available: "
-                + ", ".join(f"{first} and {count - 1} more" for first, count in made.items())
+                + ", ".join(f"{key} and {count - 1} more" for key, count in shard_counts.items())
             )
         cut, length = cuts[int(number)], self._release.release.sequence_length
         if not 0 <= sample < cut.tokens // length:
@@ -106,12 +108,12 @@ class NpyStreams:
         if documents is None:
             yield group[0].partition, low, high
             return
-        first = int(np.searchsorted(documents.ends, low, side="right"))
-        last = int(np.searchsorted(documents.ends, high - 1, side="right"))
-        for at in range(first, last + 1):
-            begin = int(documents.first[at])
+        first_document = int(np.searchsorted(documents.ends, low, side="right"))
+        last_document = int(np.searchsorted(documents.ends, high - 1, side="right"))
+        for document in range(first_document, last_document + 1):
+            begin = int(documents.first[document])
             # one of its tokens is enough to find the document
-            yield group[int(documents.source[at])].partition, begin, begin + 1
+            yield group[int(documents.source[document])].partition, begin, begin + 1
 
     def _position(self, span: DocumentSpan) -> int:
         """The first token of a document in the ordered stream of its split."""
@@ -124,10 +126,10 @@ class NpyStreams:
         documents = self._documents(group)
         if documents is None:
             return before + span.shard_start
-        here = (documents.first == span.shard_start) & (documents.source == names.index(span.shard))
+        candidates = (documents.first == span.shard_start) & (documents.source == names.index(span.shard))
         # an empty document would begin where the next one does
-        at = next(int(i) for i in np.flatnonzero(here) if _length(documents, int(i)) == span.tokens)
-        return before + int(documents.ends[at]) - span.tokens
+        document = next(int(i) for i in np.flatnonzero(candidates) if _length(documents, int(i)) == span.tokens)
+        return before + int(documents.ends[document]) - span.tokens
 
     def _documents(self, group: tuple[ReleaseSourceShard, ...]) -> GroupDocuments | None:
         """The documents of a group in the order of the release; None if that is the source's."""
@@ -212,6 +214,6 @@ def release_tracer(release: ReleaseDeclaration, store: ArtifactStore, specs: Seq
         ids=lambda: release.document.ids(sensitive=release.sensitive),
         source_bytes=SourceRows(release, store).bytes_of,
     )
-    receipts = {shard.partition: shard.handle.receipt for every in splits.values() for shard in every}
+    receipts = {shard.partition: shard.handle.receipt for shards in splits.values() for shard in shards}
     tracer.streams = NpyStreams(release, store, receipts)
     return tracer

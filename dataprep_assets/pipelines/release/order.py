@@ -78,11 +78,11 @@ class ReleaseSourceShard:
 def _open_verified(artifact: Artifact, folder: Path, record: FileRecord, dtype: str) -> NDArray[Any]:
     path = folder / record.path
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError as error:
         raise IntegrityError(f"{artifact}/{record.path}: missing. Materialize {artifact} again") from error
     # Replacing the file or writing to it changes one of these.
-    return _map_file(artifact, path, record, dtype, (found.st_ino, found.st_size, found.st_ctime_ns))
+    return _map_file(artifact, path, record, dtype, (status.st_ino, status.st_size, status.st_ctime_ns))
 
 
 # Files: two for each of the `mix` source shards of a group. Those of tokens have to fit, or every npy shard digests
@@ -93,14 +93,14 @@ def _map_file(
 ) -> NDArray[Any]:
     """A file that has the digest of its record. Cached: several shards in a row are cut from one file."""
     # an empty file cannot be mapped
-    mapped = np.memmap(path, np.uint8, mode="r") if stamp[1] else np.empty(0, np.uint8)
-    digest = hashlib.sha256(mapped.data).hexdigest()
+    content = np.memmap(path, np.uint8, mode="r") if stamp[1] else np.empty(0, np.uint8)
+    digest = hashlib.sha256(content.data).hexdigest()
     if digest != record.sha256:
         raise IntegrityError(
             f"{artifact}/{record.path}: does not match its receipt (sha256 {digest}, receipt {record.sha256}). "
             f"Materialize {artifact} again to rebuild it"
         )
-    return mapped.view(np.dtype(dtype).newbyteorder("<"))
+    return content.view(np.dtype(dtype).newbyteorder("<"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,13 +141,13 @@ class StreamOrder:
 
     def stretch(self, start: int, stop: int) -> list[tuple[tuple[ReleaseSourceShard, ...], int, int]]:
         """The groups that contain tokens `[start, stop)`, each with the part `[from, to)` of its own tokens."""
-        found = []
+        stretches = []
         sizes = [sum(shard.tokens for shard in group) for group in self.groups]
         for group, size, begin in zip(self.groups, sizes, accumulate(sizes, initial=0), strict=False):
             low, high = max(start - begin, 0), min(stop - begin, size)
             if low < high:
-                found.append((group, low, high))
-        return found
+                stretches.append((group, low, high))
+        return stretches
 
     def read(self, store: ArtifactStore, start: int, stop: int) -> Iterator[NDArray[Any]]:
         """Tokens `[start, stop)` of the stream, in blocks of about `BLOCK` and the dtype of the bins in `store`."""
@@ -155,7 +155,7 @@ class StreamOrder:
             folders = [store.local(shard.artifact, [TOKENS, ENDS]) for shard in group]
             tokens = [shard.open_tokens(folder) for shard, folder in zip(group, folders, strict=True)]
             if self.seed is None:
-                yield from (tokens[0][at : min(at + BLOCK, high)] for at in range(low, high, BLOCK))
+                yield from (tokens[0][position : min(position + BLOCK, high)] for position in range(low, high, BLOCK))
             else:
                 yield from _gather(tokens, shuffled(self.seed, group, tuple(folders)), low, high)
 
@@ -167,23 +167,23 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int,
     end = int(np.searchsorted(documents.ends, high, side="left")) + 1
     position = int(documents.ends[begin - 1]) if begin else 0
     pieces: list[NDArray[Any]] = []
-    held = 0
+    size = 0
     # Lists of some documents at a time: those of a whole group would take many times the memory of its arrays.
     for step in range(begin, end, 1 << 16):
         part = slice(step, min(step + (1 << 16), end))
         rows = zip(
             documents.source[part].tolist(), documents.first[part].tolist(), documents.ends[part].tolist(), strict=True
         )
-        for source, first, stop in rows:
+        for source, first_token, stop in rows:
             skip, until = max(low - position, 0), min(stop, high) - position
             # A document may be longer than a block, and is then cut into several.
-            for at in range(skip, until, BLOCK):
-                piece = tokens[source][first + at : first + min(at + BLOCK, until)]
+            for offset in range(skip, until, BLOCK):
+                piece = tokens[source][first_token + offset : first_token + min(offset + BLOCK, until)]
                 pieces.append(piece)
-                held += len(piece)
-                if held >= BLOCK:
+                size += len(piece)
+                if size >= BLOCK:
                     yield np.concatenate(pieces)
-                    pieces, held = [], 0
+                    pieces, size = [], 0
             position = stop
     if pieces:
         yield np.concatenate(pieces)
@@ -199,9 +199,9 @@ def shuffled(seed: int, group: tuple[ReleaseSourceShard, ...], folders: tuple[Pa
     lengths, firsts, sources = [], [], []
     for number, (shard, folder) in enumerate(zip(group, folders, strict=True)):
         ends = np.asarray(shard.open_ends(folder)).astype(np.int64)
-        first = np.concatenate((np.zeros(1, np.int64), ends))[:-1][: len(ends)]
-        lengths.append(ends - first)
-        firsts.append(first)
+        starts = np.concatenate((np.zeros(1, np.int64), ends))[:-1][: len(ends)]
+        lengths.append(ends - starts)
+        firsts.append(starts)
         sources.append(np.full(len(ends), number, np.int32))
     length, first_tokens, source = np.concatenate(lengths), np.concatenate(firsts), np.concatenate(sources)
     base = _hash(seed, "documents", [shard.partition for shard in group])

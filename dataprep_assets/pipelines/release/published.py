@@ -50,19 +50,19 @@ def inventory(place: ReleaseLocation, release: Release) -> Inventory:
 
     Digests are those that our uploads recorded; objects without one are read.
     """
-    found = {info.key.removeprefix(place.base): info for info in place.store.list(place.base)}
-    same, missing, different = [], [], {}
+    objects = {info.key.removeprefix(place.base): info for info in place.store.list(place.base)}
+    same_files, missing, different = [], [], {}
     for file in release.files:
-        info = found.get(file.key)
+        info = objects.get(file.key)
         if info is None:
             missing.append(file)
         elif why := _difference(place, file, info):
             different[file.key] = why
         else:
-            same.append(file)
-    listed = {file.key for file in release.files}
-    extra = tuple(sorted(key for key in found if key not in listed and npy_shards.parse_key(key) is not None))
-    return Inventory(same=tuple(same), missing=tuple(missing), different=different, extra=extra)
+            same_files.append(file)
+    listed_keys = {file.key for file in release.files}
+    extra = tuple(sorted(key for key in objects if key not in listed_keys and npy_shards.parse_key(key) is not None))
+    return Inventory(same=tuple(same_files), missing=tuple(missing), different=different, extra=extra)
 
 
 def _difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> str:
@@ -72,8 +72,8 @@ def _difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> 
     key = place.key(file.key)
     # A listing does not carry what the object's own metadata does.
     digest = info.sha256
-    if digest is None and (again := place.store.head(key)) is not None:
-        digest = again.sha256
+    if digest is None and (head := place.store.head(key)) is not None:
+        digest = head.sha256
     if digest is None:
         digest = _read_digest(place, file)
     return (
@@ -108,10 +108,10 @@ def release_defects(place: ReleaseLocation, release: Release, verification: Veri
 
 
 def _read_digest(place: ReleaseLocation, file: ReleaseFile) -> str:
-    whole = sha256()
+    digest = sha256()
     for block in place.store.read(place.key(file.key)):
-        whole.update(block)
-    return whole.hexdigest()
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def send_release(

@@ -123,9 +123,9 @@ def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: 
                 )
             )
     if behind:
-        shown = ", ".join(behind[:8]) + (", …" if len(behind) > 8 else "")
+        names = ", ".join(behind[:8]) + (", …" if len(behind) > 8 else "")
         raise MissingArtifactError(
-            f"{release.dataset}: {count_of(len(behind), 'shard')} of the release are missing or out of date: {shown}. "
+            f"{release.dataset}: {count_of(len(behind), 'shard')} of the release are missing or out of date: {names}. "
             "Materialize these partitions of npy_shards first"
         )
     options = release.release
@@ -141,7 +141,7 @@ def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: 
         shuffle_seed=options.shuffle_seed,
         tail=options.tail,
         sensitive=release.sensitive,
-        shards={name: tuple(found) for name, found in shards.items()},
+        shards={name: tuple(split_shards) for name, split_shards in shards.items()},
     )
 
 
@@ -253,18 +253,18 @@ def _recipes(
 
 
 def _require_published(place: ReleaseLocation, manifest: Release) -> None:
-    found = published_release(place)
-    if found is None:
+    remote = published_release(place)
+    if remote is None:
         raise IntegrityError(f"{place}/{MANIFEST}: missing or damaged. Publish the release again")
-    require_own(place, found, manifest.dataset)
-    if found.digest != manifest.digest:
+    require_own(place, remote, manifest.dataset)
+    if remote.digest != manifest.digest:
         raise IntegrityError(
-            f"{place}/{MANIFEST}: expected release {manifest.digest[:12]}, but found {found.digest[:12]}. Publish it "
+            f"{place}/{MANIFEST}: expected release {manifest.digest[:12]}, but found {remote.digest[:12]}. Publish it "
             "again"
         )
-    there = inventory(place, manifest)
-    if not there.complete:
-        wrong = [*there.different.values(), *(f"{place}/{file.key}: missing" for file in there.missing)]
+    comparison = inventory(place, manifest)
+    if not comparison.complete:
+        wrong = [*comparison.different.values(), *(f"{place}/{file.key}: missing" for file in comparison.missing)]
         raise IntegrityError(
             f"{wrong[0]} ({count_of(len(wrong), 'file')}). Publish the release again: only these are uploaded"
         )
@@ -288,7 +288,7 @@ def _build(release: ReleaseDeclaration, target: str, request: BuildRequest) -> l
 
 def _metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     place, facts = locate(target), PublishedShardsFacts.of(receipt)
-    shown: dict[str, Shown] = {
+    metadata: dict[str, Shown] = {
         "release": Location(str(place)),
         "release_digest": facts.digest,
         "published_files": facts.files,
@@ -296,8 +296,8 @@ def _metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[str, S
         "train_on_it": Markdown(f"```python\n{consumer_code(place)}\n```"),
     }
     if lines := consumer_environment(place_of(target, os.environ)):
-        shown["consumer_environment"] = Markdown("```\n" + "\n".join(lines) + "\n```")
-    return shown
+        metadata["consumer_environment"] = Markdown("```\n" + "\n".join(lines) + "\n```")
+    return metadata
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,19 +335,19 @@ def _open(release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Seq
 def manifest_published(publication: OpenedPublication) -> Finding:
     """The store's manifest is that of the shards built here, and so is the local copy with its receipt."""
     place, release = publication.place, publication.release
-    found = read_release(place)
+    remote = read_release(place)
     defects = list(_other_claims(publication))
-    if found.digest != release.digest:
+    if remote.digest != release.digest:
         defects.append(
-            f"{place}/{MANIFEST}: is release {found.digest[:12]}, but the local one is {release.digest[:12]}"
+            f"{place}/{MANIFEST}: is release {remote.digest[:12]}, but the local one is {release.digest[:12]}"
         )
-    shards = sum(len(shards) for shards in found.shards.values())
+    shards = sum(len(shards) for shards in remote.shards.values())
     return verdict(
         defects,
-        f"{place} has release {found.digest[:12]}: {count_of(shards, 'shard')} of sequences of "
-        f"{count_of(found.sequence_length, 'id')}.",
+        f"{place} has release {remote.digest[:12]}: {count_of(shards, 'shard')} of sequences of "
+        f"{count_of(remote.sequence_length, 'id')}.",
         _PUBLISH,
-        facts={"shards": shards, "sequence_length": str(found.sequence_length), "digest": found.digest},
+        facts={"shards": shards, "sequence_length": str(remote.sequence_length), "digest": remote.digest},
     )
 
 
@@ -358,8 +358,8 @@ def _other_claims(publication: OpenedPublication) -> Iterator[str]:
         return
     if publication.kept.read_bytes() != release.to_bytes():
         yield f"{publication.kept}: does not describe the current shards"
-    wanted = _claims(release, publication.place)
-    for name, value in wanted.items():
+    claims = _claims(release, publication.place)
+    for name, value in claims.items():
         if receipt.facts.get(name) != value:
             yield f"{name_of(receipt)}: {name}: the receipt has {receipt.facts.get(name)!r}, but the release {value!r}"
     if dict(receipt.inputs) != {"release": release.digest}:
@@ -368,14 +368,14 @@ def _other_claims(publication: OpenedPublication) -> Iterator[str]:
 
 def remote_matches_local(publication: OpenedPublication) -> Finding:
     """Every file is in the store with its size and SHA-256 (as recorded at the upload, else the bytes are read)."""
-    place, found = publication.place, publication.inventory
-    missing = [f"{place}/{file.key}: missing" for file in found.missing]
+    place, comparison = publication.place, publication.inventory
+    missing = [f"{place}/{file.key}: missing" for file in comparison.missing]
     size = sum(file.bytes for file in publication.release.files)
     return verdict(
-        [*missing, *found.different.values()],
-        f"{count_of(len(found.same), 'file')} ({count_of(size, 'byte')}) in {place} match the local ones.",
+        [*missing, *comparison.different.values()],
+        f"{count_of(len(comparison.same), 'file')} ({count_of(size, 'byte')}) in {place} match the local ones.",
         _PUBLISH,
-        facts={"files": len(found.same), "bytes": size},
+        facts={"files": len(comparison.same), "bytes": size},
     )
 
 
@@ -424,8 +424,8 @@ def unreadable(place: ReleaseLocation, release: Release, shard: ReleaseShard) ->
     for k in sorted({0, shard.tokens // length - 1}):
         start = npy_shards.HEADER_BYTES + k * length * dtype.itemsize
         data = _read(place, shard.token_file.key, start, start + length * dtype.itemsize)
-        said = _read(place, shard.ids_file.key, k * sample_ids.ID_BYTES, (k + 1) * sample_ids.ID_BYTES)
-        if sample_ids.sample_id(np.frombuffer(data, dtype)) != int.from_bytes(said, "little"):
+        id_bytes = _read(place, shard.ids_file.key, k * sample_ids.ID_BYTES, (k + 1) * sample_ids.ID_BYTES)
+        if sample_ids.sample_id(np.frombuffer(data, dtype)) != int.from_bytes(id_bytes, "little"):
             yield f"{place}/{shard.ids_file.key}: the id of sample {k} does not match its tokens"
 
 

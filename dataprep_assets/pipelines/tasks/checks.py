@@ -62,18 +62,18 @@ class _TaskFolders:
     @cached_property
     def faults(self) -> Mapping[str, Mapping[str, Sequence[Fault]]]:
         """The faults of each task folder, by check."""
-        chosen = [p for p in self.every if p in self.examined or _is_migrated(self.declaration, self.store, p)]
-        return {p: self._faults_of(p) for p in chosen}
+        examined_keys = [p for p in self.every if p in self.examined or _is_migrated(self.declaration, self.store, p)]
+        return {p: self._faults_of(p) for p in examined_keys}
 
     def _faults_of(self, partition: str) -> Mapping[str, Sequence[Fault]]:
-        found = check_task(self.declaration, self.store, partition)
+        faults_by_check = check_task(self.declaration, self.store, partition)
         if not self.declaration.tasks[partition.partition(".")[0]].optional:
-            return found
-        return {name: [replace(fault, warns=True) for fault in faults] for name, faults in found.items()}
+            return faults_by_check
+        return {name: [replace(fault, warns=True) for fault in faults] for name, faults in faults_by_check.items()}
 
     def finding(self, name: str, remedy: str) -> Finding:
         """Return the finding of one check."""
-        tasks = {p: found[name] for p, found in self.faults.items() if name in found}
+        tasks = {p: faults_by_check[name] for p, faults_by_check in self.faults.items() if name in faults_by_check}
         return _finding(tasks, [p for p in self.every if p not in self.faults], remedy)
 
 
@@ -84,8 +84,8 @@ class _TaskChecks(WholeChecks[_TaskFolders]):
     def examine(
         self, spec: CheckedSpec, store: ArtifactStore, partitions: Sequence[str]
     ) -> Iterator[tuple[str, Finding]]:
-        found = super().examine(spec, store, partitions)
-        return ((name, finding) for name, finding in found if finding.facts["tasks"])
+        findings = super().examine(spec, store, partitions)
+        return ((name, finding) for name, finding in findings if finding.facts["tasks"])
 
 
 def task_checks(declaration: TaskMigrationDeclaration, every: Sequence[str]) -> WholeChecks[_TaskFolders]:
@@ -102,10 +102,11 @@ def _is_migrated(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
 
 def _finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remedy: str) -> Finding:
     """Return one finding over tasks: a warning if all faults only warn. `waiting` tasks were never migrated."""
-    faults = [(p, fault) for p, found in tasks.items() for fault in found]
+    faults = [(p, fault) for p, task_faults in tasks.items() for fault in task_faults]
     faults.sort(key=lambda one: one[1].warns)  # a stable sort: the order of files and lines stays
     verdicts = {
-        p: "passes" if not found else "warns" if all(f.warns for f in found) else "fails" for p, found in tasks.items()
+        p: "passes" if not task_faults else "warns" if all(f.warns for f in task_faults) else "fails"
+        for p, task_faults in tasks.items()
     }
     bad = sorted((p for p in tasks if tasks[p]), key=lambda p: verdicts[p])
     rows: list[Row] = [
@@ -150,14 +151,14 @@ def check_task(
 
 def _collected(faults: Iterable[Fault]) -> list[Fault]:
     """Return the faults, and an error that ended them as the last one."""
-    found: list[Fault] = []
+    fault_list: list[Fault] = []
     try:
-        found.extend(faults)
+        fault_list.extend(faults)
     except DataprepError as error:
-        found.append(Fault(str(error)))
+        fault_list.append(Fault(str(error)))
     except OSError as error:
-        found.append(Fault(f"{error.filename}: {error.strerror}"))
-    return found
+        fault_list.append(Fault(f"{error.filename}: {error.strerror}"))
+    return fault_list
 
 
 @dataclass(frozen=True)
@@ -177,13 +178,13 @@ class _TaskFolder:
             where = "" if self.route.target.exists() else f": {self.route.target} is missing"
             raise DataprepError(f"was never migrated{where}. Materialize it")
         record = read_record(self.store.local(artifact))
-        made = None if record is None else recipe_of(artifact, record)
+        recipe = None if record is None else recipe_of(artifact, record)
         if (
             record is None
-            or made is None
+            or recipe is None
             or (receipt.key, TaskFolderFacts.of(receipt), dict(receipt.inputs))
             != (
-                made.key,
+                recipe.key,
                 TaskFolderFacts.of_record(record),
                 {file.source: file.sha256 for file in record.files},
             )
@@ -213,20 +214,20 @@ class _TaskFolder:
 
     def file_faults(self) -> Iterator[Fault]:
         """Yield what differs from the record, and required files that are missing."""
-        absent = {a.name: a.detail for a in self.record.absent}
+        details = {a.name: a.detail for a in self.record.absent}
         for _, spec in self._files():
-            path, made = self.route.target / spec.name, self.record.file(spec.name)
+            path, file_record = self.route.target / spec.name, self.record.file(spec.name)
             if not os.path.lexists(path):
-                if spec.required or made is not None:
-                    reason = f" ({absent[spec.name]})" if spec.name in absent else self._alike(spec.name)
+                if spec.required or file_record is not None:
+                    reason = f" ({details[spec.name]})" if spec.name in details else self._alike(spec.name)
                     yield Fault(f"{spec.name}: missing in {self.route.target}{reason}")
             elif not path.is_file():
                 what = "a broken link" if path.is_symlink() and not path.exists() else "not a regular file"
                 yield Fault(f"{spec.name}: {what} in {self.route.target}")
             else:
                 yield from self._permission_faults(spec.name)
-                if made is not None:
-                    yield from self._changes(made)
+                if file_record is not None:
+                    yield from self._changes(file_record)
 
     def _alike(self, name: str) -> str:
         folder = self.route.target
@@ -280,9 +281,9 @@ class _TaskFolder:
         yield from (Fault(text) for text in find_conflicts(self.declaration, self.store, source))
         artifact = self.declaration.artifact(TASK_FOLDER, self.route.partition)
         record = self.record if self.store.receipt(artifact) else None
-        known = {f.file.name for f in source.files} | {f.name for f in (record.files if record else ())}
+        known_names = {f.file.name for f in source.files} | {f.name for f in (record.files if record else ())}
         for _, spec in self._files():
-            if spec.name not in known and os.path.lexists(self.route.target / spec.name):
+            if spec.name not in known_names and os.path.lexists(self.route.target / spec.name):
                 yield Fault(f"{spec.name}: exists in {self.route.target}, but no migration of this version wrote it")
 
 
@@ -290,12 +291,12 @@ def _line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterator[tup
     """Yield line, text and whether it only warns for the faults of one file."""
     contract = route.contract
     yield from ((d.line, d.detail, d.is_harmless) for d in rows.defects)
-    first: dict[object, int] = {}
+    first_lines: dict[object, int] = {}
     validator = contract.row_validator(split)
     for name, row in zip(row_ids(rows.rows, contract), rows.rows, strict=True):
         # the id may identify a person and is not shown; a missing one has a fault of its own
-        if contract.id in row.value and first.setdefault(name, row.line) != row.line:
-            yield row.line, f"has the {contract.id} of line {first[name]}", True
+        if contract.id in row.value and first_lines.setdefault(name, row.line) != row.line:
+            yield row.line, f"has the {contract.id} of line {first_lines[name]}", True
         for text, warns in _row_faults(route, validator, row.value):
             yield row.line, text, warns
 
@@ -305,11 +306,13 @@ def _row_faults(route: TaskRoute, validator: SchemaValidator, row: Mapping[str, 
     try:
         validator.validate_python(row)
     except ValidationError as error:
-        for one in error.errors(include_url=False, include_input=False, include_context=False):
-            is_extra = one["type"] == "extra_forbidden"
+        for row_error in error.errors(include_url=False, include_input=False, include_context=False):
+            is_extra = row_error["type"] == "extra_forbidden"
             # any text can be a key, a person's name as well
-            key = "another key" if is_extra and route.declaration.sensitive else ".".join(map(str, one["loc"]))[:60]
-            text = "is not in the contract" if is_extra else one["msg"]
+            key = (
+                "another key" if is_extra and route.declaration.sensitive else ".".join(map(str, row_error["loc"]))[:60]
+            )
+            text = "is not in the contract" if is_extra else row_error["msg"]
             yield f"{key}: {text}", is_extra and route.contract.extra_keys == "warned"
     else:
         yield from ((text, False) for text in _choice_faults(route.contract.choices, row))

@@ -163,8 +163,8 @@ def contract_from(value: Any, where: str) -> TaskContract:
     """
     if isinstance(value, Mapping) and "like" in value:
         if value["like"] not in _shipped_values():
-            known = ", ".join(_shipped_values())
-            raise ConfigError(f"{where}: like: unknown contract {value['like']!r}. Available: {known}")
+            names = ", ".join(_shipped_values())
+            raise ConfigError(f"{where}: like: unknown contract {value['like']!r}. Available: {names}")
         value = _merge_mappings(_shipped_values()[value["like"]], {k: v for k, v in value.items() if k != "like"})
     try:
         return TaskContract.model_validate(value)
@@ -178,8 +178,8 @@ def contract_from(value: Any, where: str) -> TaskContract:
 
 def _merge_mappings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge `above` over `below`: mappings key by key, other values as a whole."""
-    made = dict(below)
+    mapping = dict(below)
     for key, value in above.items():
-        old = made.get(key)
-        made[key] = _merge_mappings(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return made
+        old = mapping.get(key)
+        mapping[key] = _merge_mappings(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return mapping

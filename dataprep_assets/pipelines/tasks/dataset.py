@@ -137,15 +137,15 @@ def _card_splits(receipts: Receipts) -> list[SplitCounts]:
     return [
         SplitCounts(
             split=split,
-            files=sum(split in one.rows for one in facts),
-            rows=sum(one.rows.get(split, 0) for one in facts),
+            files=sum(split in folder_facts.rows for folder_facts in facts),
+            rows=sum(folder_facts.rows.get(split, 0) for folder_facts in facts),
         )
-        for split in dict.fromkeys(split for one in facts for split in one.rows)
+        for split in dict.fromkeys(split for folder_facts in facts for split in folder_facts.rows)
     ]
 
 
 def _facts(receipts: Receipts) -> list[TaskFolderFacts]:
-    return [TaskFolderFacts.of(receipt) for every in receipts.values() for receipt in every]
+    return [TaskFolderFacts.of(receipt) for task_receipts in receipts.values() for receipt in task_receipts]
 
 
 # --- the artifact
@@ -153,20 +153,20 @@ def _facts(receipts: Receipts) -> list[TaskFolderFacts]:
 
 def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
     """The task folders of a migration; one that cannot be migrated does not stop the others."""
-    every = partitions(declaration)
+    keys = partitions(declaration)
     return ArtifactSpec(
         declaration=declaration,
         name=TASK_FOLDER,
         version=VERSION,
         description=_about(declaration),
         kinds={"json", "file"},
-        partitions=Partitions.fixed(every, "task"),
+        partitions=Partitions.fixed(keys, "task"),
         watch=SourceWatch(identity=partial(_identity, declaration), changes=partial(_changes, declaration)),
         recipes=partial(_recipes, declaration),
         build=partial(_build, declaration),
         metadata=partial(_metadata, declaration),
         losses=partial(_losses, declaration),
-        check_groups=(task_checks(declaration, every),),
+        check_groups=(task_checks(declaration, keys),),
     )
 
 
@@ -180,12 +180,12 @@ def _recipes(
 def _build(declaration: TaskMigrationDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     for partition in request.partitions:
         try:
-            done = migrate_task(declaration, request.store, partition)
+            migration = migrate_task(declaration, request.store, partition)
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
             # files that were put back are work done, even if the artifact that describes them was current
-            yield Outcome.from_receipt(done.receipt, done.reused and not done.placed)
+            yield Outcome.from_receipt(migration.receipt, migration.reused and not migration.placed)
 
 
 def _about(declaration: TaskMigrationDeclaration) -> str:
@@ -199,8 +199,8 @@ def _about(declaration: TaskMigrationDeclaration) -> str:
         "and a version. Its metadata shows the origin of every file, the differences of rows from the original, and "
         "the value of `TASK` in a training script."
     )
-    listed = "\n".join(["| task | version | mode | files |", "|---|---|---|---|", *tasks])
-    return "\n\n".join(part for part in (declaration.description, about, listed) if part)
+    table = "\n".join(["| task | version | mode | files |", "|---|---|---|---|", *tasks])
+    return "\n\n".join(part for part in (declaration.description, about, table) if part)
 
 
 def _losses(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
@@ -217,8 +217,8 @@ def _losses(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipt
             )
         files = len(record.files) + len(record.absent) + len(record.ignored_files)
         yield _loss("never_read", dict.fromkeys(record.ignored_files, 1), files, partition)
-        for absent in record.absent:
-            yield _loss("absent", {absent.name: 1}, files, partition, kind=absent.cause)
+        for absent_file in record.absent:
+            yield _loss("absent", {absent_file.name: 1}, files, partition, kind=absent_file.cause)
         for split, difference in record.differences.items():
             name = declaration.contract(record.task).files[split].name
             lost, kind = {name: difference.missing}, f"rows of the {record.compared_with}"
@@ -243,26 +243,26 @@ def _metadata(declaration: TaskMigrationDeclaration, store: ArtifactStore, recei
 def _describe(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, Shown]:
     """Metadata: where the files came from, how they differ from the original, and the value for a training script."""
     route = route_of(declaration, partition)
-    shown: dict[str, Shown] = {
+    metadata: dict[str, Shown] = {
         "TASK": str(route.target),
         "training_script_line": task_line(route.target),
         "version": record.version,
         "what_came_from_where": Table(record.origin_table()),
         "files_absent": len(record.absent),
     }
-    shown |= {f"rows_{file.split}": file.rows for file in record.files}
+    metadata |= {f"rows_{file.split}": file.rows for file in record.files}
     if record.differences:
-        shown[f"difference_from_{record.compared_with}"] = Table(
+        metadata[f"difference_from_{record.compared_with}"] = Table(
             [{"split": split, **difference.model_dump()} for split, difference in record.differences.items()]
         )
     for split, difference in record.differences.items():
-        shown[f"rows_changed_{split}"] = difference.changed
-        shown[f"labels_changed_{split}"] = difference.relabelled
+        metadata[f"rows_changed_{split}"] = difference.changed
+        metadata[f"labels_changed_{split}"] = difference.relabelled
     if record.ignored_files:
-        shown["files_that_the_trainer_never_reads"] = Table([{"file": name} for name in record.ignored_files])
+        metadata["files_that_the_trainer_never_reads"] = Table([{"file": name} for name in record.ignored_files])
     if record.unordered_versions:
-        shown["versions_passed_over"] = Table([v.model_dump() for v in record.unordered_versions])
-    return shown
+        metadata["versions_passed_over"] = Table([v.model_dump() for v in record.unordered_versions])
+    return metadata
 
 
 # --- whether the old project changed: which files its task folders have, and of what size

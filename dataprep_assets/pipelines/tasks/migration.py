@@ -118,7 +118,7 @@ class SourceFolder:
 def read_source(route: TaskRoute) -> SourceFolder:
     """Read the old project's files. A file that cannot be taken is listed as absent, with the cause."""
     files: list[FileToMigrate] = []
-    absent: list[AbsentFile] = []
+    absent_files: list[AbsentFile] = []
     for split in route.contract.splits:
         source = _read_file(route, split, route.source, inherited=False)
         # A version's file that is there and cannot be taken is not replaced by the base's, which would be trained on in
@@ -127,28 +127,28 @@ def read_source(route: TaskRoute) -> SourceFolder:
         if is_missing and route.source != route.base and split in route.declared.inherit:
             source = _read_file(route, split, route.base, inherited=True)
         if isinstance(source, AbsentFile):
-            absent.append(source)
+            absent_files.append(source)
         else:
             files.append(source)
-    return SourceFolder(route=route, files=tuple(files), absent=tuple(absent))
+    return SourceFolder(route=route, files=tuple(files), absent=tuple(absent_files))
 
 
 def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool) -> FileToMigrate | AbsentFile:
     spec = route.contract.files[split]
     path = folder / spec.name
-    place = path.relative_to(route.declaration.old_root).as_posix()
+    relpath = path.relative_to(route.declaration.old_root).as_posix()
     try:
-        reason = _why_unusable(route, path, place)
+        reason = _why_unusable(route, path, relpath)
         rows = None if reason else read_rows(path)
     except OSError as error:
-        reason, rows = ("unreadable", f"{place} cannot be read: {error.strerror}"), None
+        reason, rows = ("unreadable", f"{relpath} cannot be read: {error.strerror}"), None
     if reason is not None or rows is None:
         cause, detail = reason or ("missing", "")
         return AbsentFile(split=split, name=spec.name, required=spec.required, cause=cause, detail=detail)
     file = MigratedFile(
         split=split,
         name=spec.name,
-        source=place,
+        source=relpath,
         version=BASE if inherited else route.version,
         inherited=inherited,
         how="linked" if route.declared.mode == "symlink" else "copied",
@@ -189,10 +189,12 @@ def _why_unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCaus
 def _ignored_files(route: TaskRoute) -> tuple[str, ...]:
     """Return files in the version's folder that the trainer never reads, so that nobody looks for them in the new
     project."""
-    known = {f.name for f in route.contract.files.values()}
+    known_names = {f.name for f in route.contract.files.values()}
     try:
         with os.scandir(route.source) as entries:
-            return tuple(sorted(e.name for e in entries if e.name not in known and e.is_file(follow_symlinks=False)))
+            return tuple(
+                sorted(e.name for e in entries if e.name not in known_names and e.is_file(follow_symlinks=False))
+            )
     except OSError:  # the detail of its absent files says why
         return ()
 
@@ -292,14 +294,14 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
         states = [(placement, placement.state()) for placement in source.placements]
         if conflicts := list(find_conflicts(declaration, store, source)):
             raise ConfigError(f"{conflicts[0]}. Nothing was changed ({count_of(len(conflicts), 'file')} in conflict)")
-        placed = []
+        placed_names = []
         for placement, state in states:
             # what a killed run left has the same name: neither a link nor a copy would be made over it
             placement.staged_path.unlink(missing_ok=True)
             if state == "done":
                 continue
             placement.place()
-            placed.append(placement.target.name)
+            placed_names.append(placement.target.name)
         record = source.record
 
         def write(staged: Path) -> WrittenFiles:
@@ -309,7 +311,9 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
             )
 
         receipt, reused = ensure(recipe_of(artifact, record), store, write, declaration.verify)
-    return MigrationResult(partition=partition, record=record, receipt=receipt, reused=reused, placed=tuple(placed))
+    return MigrationResult(
+        partition=partition, record=record, receipt=receipt, reused=reused, placed=tuple(placed_names)
+    )
 
 
 def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, source: SourceFolder) -> Iterator[str]:
@@ -334,8 +338,8 @@ def _is_own(route: TaskRoute, placement: Placement, record: MigrationRecord | No
     target = placement.target
     if target.is_symlink():  # what leads nowhere, or into the old project, holds no content of its own
         return not target.exists() or target.resolve().is_relative_to(route.declaration.old_root.resolve())
-    made = record.file(target.name) if record else None
-    return made is not None and made.how == "copied" and made.sha256 == placement.digests.digest_of(sha256_file(target))
+    file = record.file(target.name) if record else None
+    return file is not None and file.how == "copied" and file.sha256 == placement.digests.digest_of(sha256_file(target))
 
 
 def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Recipe:

@@ -130,17 +130,17 @@ def compare_rows(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract:
     """Count how `rows` differ from `original`. The contract says what identifies a row, and where its label is."""
     ids, original_ids = row_ids(rows, contract), row_ids(original, contract)
     # when several original rows have one id, the first counts
-    first = dict(zip(reversed(original_ids), reversed(original), strict=True))
-    pairs = [(row, first[name]) for name, row in zip(ids, rows, strict=True) if name in first]
-    unchanged = sum(_text(row.value) == _text(other.value) for row, other in pairs)
+    first_rows = dict(zip(reversed(original_ids), reversed(original), strict=True))
+    pairs = [(row, first_rows[name]) for name, row in zip(ids, rows, strict=True) if name in first_rows]
+    unchanged = sum(_text(row.value) == _text(original_row.value) for row, original_row in pairs)
     return RowDifference(
         original_rows=len(original),
         rows=len(rows),
         unchanged=unchanged,
         changed=len(pairs) - unchanged,
         relabelled=sum(
-            _text(value_at(row.value, contract.label)) != _text(value_at(other.value, contract.label))
-            for row, other in pairs
+            _text(value_at(row.value, contract.label)) != _text(value_at(original_row.value, contract.label))
+            for row, original_row in pairs
         ),
         missing=len(set(original_ids) - set(ids)),
         added=len(rows) - len(pairs),

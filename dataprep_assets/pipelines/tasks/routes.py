@@ -111,9 +111,9 @@ def _reason_to_skip(declaration: TaskMigrationDeclaration, partition: str) -> st
 def _declared_partitions(declaration: TaskMigrationDeclaration) -> list[str]:
     """Return the partition keys of all tasks, also of those that are skipped."""
     keys: list[str] = []
-    for task, declared in declaration.tasks.items():
+    for task, task_spec in declaration.tasks.items():
         versions: tuple[str, ...] = ()
-        if declared.version == "all":
+        if task_spec.version == "all":
             with suppress(DataprepError):
                 versions = _choice(declaration, task).chosen
         keys.extend([f"{task}.{version}" for version in versions] or [task])
@@ -129,9 +129,9 @@ def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute
     task, _, version = partition.partition(".")
     if task not in declaration.tasks:
         raise ConfigError(f"unknown task {partition}. Available: {', '.join(declaration.tasks)}")
-    wanted = declaration.tasks[task].version
+    declared_version = declaration.tasks[task].version
     choice = _choice(declaration, task)
-    if wanted == "all" and version not in choice.chosen:
+    if declared_version == "all" and version not in choice.chosen:
         raise ConfigError(
             f"{partition}: the versions of {task} are now {', '.join(choice.chosen)}. Reload the definitions: "
             "each version is a partition"
@@ -140,8 +140,8 @@ def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute
         declaration=declaration,
         partition=partition,
         task=task,
-        version=version if wanted == "all" else choice.chosen[0],
-        unordered=choice.unordered if wanted in ("latest", "all") else (),
+        version=version if declared_version == "all" else choice.chosen[0],
+        unordered=choice.unordered if declared_version in ("latest", "all") else (),
         digests=declaration.source_digests(),
     )
 
@@ -149,9 +149,9 @@ def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute
 def target_of(declaration: TaskMigrationDeclaration, partition: str) -> Path:
     """Return the folder of a partition in the new project, whether or not its version is in the old one."""
     task, _, version = partition.partition(".")
-    place = declaration.new_tasks / "versions" / version if version else declaration.new_tasks
+    parent = declaration.new_tasks / "versions" / version if version else declaration.new_tasks
     # links are not followed: the last component must stay the task's name, whatever a link there leads to
-    return (place / task).absolute()
+    return (parent / task).absolute()
 
 
 def task_line(target: Path) -> str:
@@ -165,17 +165,17 @@ def _base(declaration: TaskMigrationDeclaration, task: str) -> Path:
 
 def _choice(declaration: TaskMigrationDeclaration, task: str) -> Choice:
     """Return the versions that a task's declaration selects."""
-    declared = declaration.tasks[task]
-    folder = _base(declaration, task) / declared.versions_in
+    task_spec = declaration.tasks[task]
+    folder = _base(declaration, task) / task_spec.versions_in
     names = _folders(folder)
-    if names is None and declared.version != BASE:
-        present = ", ".join(_folders(folder.parent) or ()) or "no folder"
+    if names is None and task_spec.version != BASE:
+        folders = ", ".join(_folders(folder.parent) or ()) or "no folder"
         raise SourceError(
-            f"tasks.{task}.version: {declared.version}: {folder} does not exist; {folder.parent} has {present}. Set "
+            f"tasks.{task}.version: {task_spec.version}: {folder} does not exist; {folder.parent} has {folders}. Set "
             "`versions_in` to the folder that contains the versions"
         )
     try:
-        return choose(names or (), declared.version)
+        return choose(names or (), task_spec.version)
     except ConfigError as error:
         raise ConfigError(f"tasks.{task}.{error} (below {folder})") from error
 
