@@ -76,9 +76,9 @@ class LeftOutRows:
         Raises SourceError, or another DataprepError, for a source that cannot be read.
         """
         shards = self._of_file.get(file, ())
-        return next((one for shard in shards for one in self._tagged(shard, at=(file, row))), None) or self._read_row(
-            file, row
-        )
+        return next(
+            (tagged_row for shard in shards for tagged_row in self._tagged(shard, at=(file, row))), None
+        ) or self._read_row(file, row)
 
     def with_ids(self, hashes: Collection[str]) -> Iterator[LeftOutRow]:
         """The rows of tagged shards that have these ids."""
@@ -93,12 +93,12 @@ class LeftOutRows:
     @cached_property
     def _of_file(self) -> Mapping[str, list[str]]:
         """Source file → the shards that have rows of it."""
-        found: dict[str, list[str]] = {}
+        shards_of: dict[str, list[str]] = {}
         if (manifest := self._manifest) is not None:
             for shard in manifest.plan:
                 for entry in manifest.shard(shard):
-                    found.setdefault(entry.relpath, []).append(shard)
-        return found
+                    shards_of.setdefault(entry.relpath, []).append(shard)
+        return shards_of
 
     def _tagged(
         self, shard: str, *, hashes: Collection[str] = (), at: tuple[str, int] | None = None
@@ -113,18 +113,18 @@ class LeftOutRows:
         selected = self._selected(shard)
         for piece in side_by_side([self._store.local(tags, [ROWS]) / ROWS], ["file", "row", "id"]):
             if at is None:
-                chosen = pc.is_in(piece["id"], value_set=pa.array(sorted(hashes), pa.string()))
+                mask = pc.is_in(piece["id"], value_set=pa.array(sorted(hashes), pa.string()))
             else:
-                chosen = pc.and_(pc.equal(piece["file"], at[0]), pc.equal(piece["row"], at[1]))
-            for one in piece.filter(chosen).to_pylist():
-                if one["id"] is not None:
-                    row = np.array([one["row"]], np.uint64)
-                    why = None if selected is None else selected.rows_of(one["file"]).reasons(row)[0]
-                    yield LeftOutRow(hash=one["id"], why=why or NOT_BUILT)
+                mask = pc.and_(pc.equal(piece["file"], at[0]), pc.equal(piece["row"], at[1]))
+            for tags_row in piece.filter(mask).to_pylist():
+                if tags_row["id"] is not None:
+                    row = np.array([tags_row["row"]], np.uint64)
+                    why = None if selected is None else selected.rows_of(tags_row["file"]).reasons(row)[0]
+                    yield LeftOutRow(hash=tags_row["id"], why=why or NOT_BUILT)
 
     def _selected(self, shard: str) -> RuledOut | None:
-        there = self._corpus.selects and self._store.receipt(self._corpus.artifact(SELECTION, shard)) is not None
-        return ruled_out_of(self._corpus, self._store, shard) if there else None
+        is_selected = self._corpus.selects and self._store.receipt(self._corpus.artifact(SELECTION, shard)) is not None
+        return ruled_out_of(self._corpus, self._store, shard) if is_selected else None
 
     def _read_row(self, file: str, row: int) -> LeftOutRow | None:
         """A row as its source file has it now."""
@@ -140,14 +140,16 @@ class LeftOutRows:
                 return None
             why = block.bad[0].reason if block.bad else NOT_BUILT
             part = replace(part, max_record_bytes=_ANY_SIZE)
-            found = FileDocuments.from_block(part.record_at(row, fields) or block, self._ids).ids
-            if found is not None and len(found):
-                return LeftOutRow(hash=hex_ids(found)[0], why=why)
-            declared = self._declared_id(part, row)
+            hashes = FileDocuments.from_block(part.record_at(row, fields) or block, self._ids).ids
+            if hashes is not None and len(hashes):
+                return LeftOutRow(hash=hex_ids(hashes)[0], why=why)
+            declared_id = self._declared_id(part, row)
         except FileNotFoundError:  # it has gone since the source was listed
             return None
         return (
-            None if declared is None else LeftOutRow(hash=hex_ids(self._ids.hash_texts([""], [declared]))[0], why=why)
+            None
+            if declared_id is None
+            else LeftOutRow(hash=hex_ids(self._ids.hash_texts([""], [declared_id]))[0], why=why)
         )
 
     def _declared_id(self, part: SourcePart, row: int) -> str | None:
@@ -156,22 +158,22 @@ class LeftOutRows:
             return None
         for block in part.read_rows([field], only={row}):
             for value in block.rows:
-                found = value_at(value, field)
-                if isinstance(found, str | int) and not isinstance(found, bool):
-                    return str(found)
+                id_value = value_at(value, field)
+                if isinstance(id_value, str | int) and not isinstance(id_value, bool):
+                    return str(id_value)
         return None
 
     def _entry(self, file: str) -> ManifestEntry | None:
         """A file of the source as a manifest names it, also one that no split or glob takes in."""
-        planned = self._planned_entries.get(file)
-        if planned is not None:
-            return planned
-        listed = [one for one in self._listing.files if one.relpath == file]
-        if not listed:
+        planned_entry = self._planned_entries.get(file)
+        if planned_entry is not None:
+            return planned_entry
+        files = [candidate for candidate in self._listing.files if candidate.relpath == file]
+        if not files:
             return None
         try:
             (entry,) = build_manifest(
-                listed,
+                files,
                 include=[escape(file)],
                 splits={"": ["**"]},
                 commit=self._listing.commit,
@@ -322,8 +324,8 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[IdLi
     """
     ids = document_ids_of(corpus)
     left_out = LeftOutRows(corpus, store, ids)
-    planned, unplanned = _shards(corpus, store)
-    shards = [*planned, *unplanned]
+    planned_shards, unplanned = _shards(corpus, store)
+    shards = [*planned_shards, *unplanned]
     # planned shards come first: of a file that is in two plans the present one is asked first
     of_file: dict[str, list[IndexedShard]] = {}
     for shard in shards if any(one.file is not None for one in given) else ():
@@ -334,37 +336,37 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[IdLi
     before = read_retractions(corpus.retractions, ids).keys()
     new = {one for one in hashes if one is not None} - before
     # sorted, as `with_hashes` searches them
-    wanted = np.array(sorted({int(one, 16) for one in hashes if one is not None}), np.uint64)
-    held: set[str] = set()
-    counted = []
+    sorted_ids = np.array(sorted({int(one, 16) for one in hashes if one is not None}), np.uint64)
+    held_hashes: set[str] = set()
+    held_documents = []
     for number, shard in enumerate(shards):
-        at = shard.with_hashes(wanted)
-        if len(at):
-            held.update(hex_ids([int(shard.hashes[document]) for document in at.tolist()]))
-            counted.append(
+        positions = shard.with_hashes(sorted_ids)
+        if len(positions):
+            held_hashes.update(hex_ids([int(shard.hashes[document]) for document in positions.tolist()]))
+            held_documents.append(
                 HeldDocuments(
                     partition=shard.partition,
-                    planned=number < len(planned),
-                    documents=len(at),
-                    tokens=shard.tokens_of(at),
-                    files=shard.sources_of(at),
+                    planned=number < len(planned_shards),
+                    documents=len(positions),
+                    tokens=shard.tokens_of(positions),
+                    files=shard.sources_of(positions),
                 )
             )
-    elsewhere += left_out.with_ids(new - held - {one.hash for one in elsewhere})
+    elsewhere += left_out.with_ids(new - held_hashes - {one.hash for one in elsewhere})
     # dropped by a list from which they were taken since, while no run was made
-    elsewhere += [LeftOutRow(hash=one, why=RETRACTED) for shard in planned for one in shard.facts.retracted]
+    elsewhere += [LeftOutRow(hash=one, why=RETRACTED) for shard in planned_shards for one in shard.facts.retracted]
     # one reason for each id, the first that was found
-    reasons = {one.hash: one.why for one in reversed(elsewhere) if one.hash in new - held}
+    reasons = {one.hash: one.why for one in reversed(elsewhere) if one.hash in new - held_hashes}
     pairs = list(zip(given, hashes, strict=True))
-    listed = {h: Retraction(hash=h, given=one.id or one.text) for one, h in pairs if h is not None}
-    known = {*held, *reasons} - before
+    retraction_of = {h: Retraction(hash=h, given=one.id or one.text) for one, h in pairs if h is not None}
+    known_hashes = {*held_hashes, *reasons} - before
     return LocatedRows(
-        found=tuple(one for h, one in listed.items() if h in known),
+        found=tuple(one for h, one in retraction_of.items() if h in known_hashes),
         left_out=dict(Counter(reasons.values()).most_common()),
-        listed=tuple(listed.values()),
+        listed=tuple(retraction_of.values()),
         already=tuple(one for one, h in pairs if h in before),
-        unknown=tuple(one for one, h in pairs if h not in known and h not in before),
-        shards=tuple(counted),
+        unknown=tuple(one for one, h in pairs if h not in known_hashes and h not in before),
+        shards=tuple(held_documents),
     )
 
 
@@ -373,16 +375,20 @@ def _shards(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[list[Index
     if not has_manifest(corpus, store):
         return [], []
     plan, ids = load_manifest(corpus, store).plan, document_ids_of(corpus)
-    left = [key for key in store.partitions(corpus.dataset, TOKEN_BINS) if key not in plan]
+    unplanned_keys = [key for key in store.partitions(corpus.dataset, TOKEN_BINS) if key not in plan]
     # nothing is suppressed here: a shard of the plan that cannot be read may hold what is asked for
-    planned = [shard for shard in _indexed(corpus, store, plan) if shard.facts.document_ids is not None]
+    planned_shards = [shard for shard in _indexed(corpus, store, plan) if shard.facts.document_ids is not None]
     # hashes of another field, or under another key, cannot be compared with these
     kind = (ids.id_field, ids.key_digest)
     alike = []
-    for key in left:
+    for key in unplanned_keys:
         with suppress(DataprepError, OSError):  # `retracted_left` names those that cannot be read
-            alike += [one for one in _indexed(corpus, store, [key]) if (one.facts.id_field, one.facts.id_key) == kind]
-    return planned, [shard for shard in alike if shard.facts.document_ids is not None]
+            alike += [
+                candidate
+                for candidate in _indexed(corpus, store, [key])
+                if (candidate.facts.id_field, candidate.facts.id_key) == kind
+            ]
+    return planned_shards, [shard for shard in alike if shard.facts.document_ids is not None]
 
 
 def _indexed(corpus: CorpusDeclaration, store: ArtifactStore, keys: Iterable[str]) -> Iterator[IndexedShard]:
@@ -404,10 +410,10 @@ def _hash(
     if one.hash is not None:
         return one.hash
     if one.file is not None:
-        asked = (shard.hash_at(one.file, one.row) for shard in of_file.get(one.file, ()))
-        found = next((h for h in asked if h is not None), None)
-        if found is not None:
-            return f"{found:016x}"
+        hashes = (shard.hash_at(one.file, one.row) for shard in of_file.get(one.file, ()))
+        row_hash = next((h for h in hashes if h is not None), None)
+        if row_hash is not None:
+            return f"{row_hash:016x}"
         if (row := left_out.find_row(one.file, one.row)) is None:
             return None
         elsewhere.append(row)
@@ -433,31 +439,29 @@ def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path, *, stri
     Raises the errors of `read_ids`, `locate` and `add_retractions`.
     """
     assert corpus.retractions is not None, "a located declaration has a list"
-    given = read_ids(path)
-    found = locate(corpus, store, given)
-    listed = () if strict and found.unknown else found.listed
-    names = sorted({name for shard in found.shards for name in shard.files})
-    added = add_retractions(corpus.retractions, document_ids_of(corpus), listed)
+    lines = read_ids(path)
+    rows = locate(corpus, store, lines)
+    retractions = () if strict and rows.unknown else rows.listed
+    names = sorted({name for shard in rows.shards for name in shard.files})
+    added = add_retractions(corpus.retractions, document_ids_of(corpus), retractions)
     # with the list as it is now
     change = duplicates_change(corpus, store) if added else None
     return Retracted(
         list=corpus.retractions,
-        given=len(given),
-        already=len(found.already),
-        found=len(found.found),
+        given=len(lines),
+        already=len(rows.already),
+        found=len(rows.found),
         added=added,
         # an id of a sensitive dataset is secret even if it is in no document
-        not_found=tuple(NotFound(line=u.line, text=None if corpus.sensitive else u.text) for u in found.unknown),
+        not_found=tuple(NotFound(line=u.line, text=None if corpus.sensitive else u.text) for u in rows.unknown),
         counted=("document", "token"),
-        held=tuple(
-            Held(partition=s.partition, counts=(s.documents, s.tokens), planned=s.planned) for s in found.shards
-        ),
-        left_out=found.left_out,
+        held=tuple(Held(partition=s.partition, counts=(s.documents, s.tokens), planned=s.planned) for s in rows.shards),
+        left_out=rows.left_out,
         artifact=_first_made_again(corpus),
         change=change,
         partitions="shard",
         kept="ids and hashes among them are dropped if they appear later",
-        files=frozenset(digest for shard in found.shards for digest in shard.files.values()),
+        files=frozenset(digest for shard in rows.shards for digest in shard.files.values()),
         copies=_copies(corpus, names),
     )
 

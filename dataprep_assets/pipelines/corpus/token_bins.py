@@ -109,15 +109,15 @@ def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactSt
     splits = list(corpus.splits)
     before = [one for name in splits[: splits.index(split)] for one in manifest.partitions(name)]
     own = _shards(corpus, store, manifest.partitions(split))
-    others = _shards(corpus, store, before)
-    repeated = _repeated([one.hashes[:] for one in own], [one.hashes[:] for one in others])
+    earlier_shards = _shards(corpus, store, before)
+    repeated = _repeated([one.hashes[:] for one in own], [one.hashes[:] for one in earlier_shards])
     documents = sum(len(one.with_hashes(repeated)) for one in own)
-    named = [*_locate_ids(others, repeated[:_SHOWN]), *_locate_ids(own, repeated[:_SHOWN])]
-    rows: list[Row] = [{"file": file, "row": row} for _, file, row in sorted(named)]
-    shown = ", ".join([f"{file}: row {row}" for _, file, row in sorted(named)[:_SHOWN]])
-    told = f"{count_of(documents, 'document')} of {split} have an id that another document has, e.g., {shown}"
+    places = [*_locate_ids(earlier_shards, repeated[:_SHOWN]), *_locate_ids(own, repeated[:_SHOWN])]
+    rows: list[Row] = [{"file": file, "row": row} for _, file, row in sorted(places)]
+    examples = ", ".join([f"{file}: row {row}" for _, file, row in sorted(places)[:_SHOWN]])
+    message = f"{count_of(documents, 'document')} of {split} have an id that another document has, e.g., {examples}"
     return verdict(
-        [told] if len(repeated) else [],
+        [message] if len(repeated) else [],
         f"Each of the {count_of(sum(one.documents for one in own), 'document')} of {split} has a unique id.",
         "Removing such an id removes all of them. Give each document its own id, or accept the check",
         facts={"documents": sum(one.documents for one in own), "repeated_ids": len(repeated)},
@@ -128,9 +128,9 @@ def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactSt
 
 def _shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[IndexedShard]:
     artifacts = [corpus.artifact(TOKEN_BINS, partition) for partition in partitions]
-    found = zip(artifacts, store.receipts(artifacts), strict=True)
-    shards = [IndexedShard(store, artifact, receipt) for artifact, receipt in found if receipt is not None]
-    return [one for one in shards if one.facts.document_ids is not None]
+    pairs = zip(artifacts, store.receipts(artifacts), strict=True)
+    shards = [IndexedShard(store, artifact, receipt) for artifact, receipt in pairs if receipt is not None]
+    return [shard for shard in shards if shard.facts.document_ids is not None]
 
 
 def _repeated(own: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
@@ -138,14 +138,14 @@ def _repeated(own: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> ND
     passes = max(1, -(-sum(map(len, [*own, *others])) // _AT_ONCE))
     # ids are hashes, so equal ranges of numbers hold about as many
     bounds = [(1 << 64) * number // passes for number in range(1, passes)]
-    found = []
+    repeated_ids = []
     for low, high in zip([0, *bounds], [*bounds, 1 << 64], strict=True):
         mine = np.concatenate([np.empty(0, np.uint64), *_between(own, low, high)])
-        every = np.concatenate([mine, *_between(others, low, high)])
-        ids, counts = np.unique(every, return_counts=True)
+        all_ids = np.concatenate([mine, *_between(others, low, high)])
+        ids, counts = np.unique(all_ids, return_counts=True)
         twice = ids[counts > 1]
-        found.append(twice[np.isin(twice, mine)])
-    return np.concatenate(found)
+        repeated_ids.append(twice[np.isin(twice, mine)])
+    return np.concatenate(repeated_ids)
 
 
 def _between(every: Sequence[NDArray[Any]], low: int, high: int) -> Iterator[NDArray[np.uint64]]:
@@ -293,7 +293,7 @@ class _ShardChecks(PartitionChecks[TokenShard, OpenedTokens]):
 
 
 def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
-    each = _ShardChecks(
+    shard_checks = _ShardChecks(
         checks=as_declared(TOKEN_BINS_CHECKS, corpus.prove.level, corpus.tokenizer),
         planned=partial(_planned, corpus),
         open=OpenedTokens.open,
@@ -302,9 +302,9 @@ def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ..
         elsewhere=partial(_and_elsewhere, corpus, split),
     )
     if corpus.document.id_field is None:
-        return (each,)
+        return (shard_checks,)
     # of the whole split, whichever of its shards are examined now
-    return each, WholeChecks(checks=(DOCUMENT_IDS_UNIQUE,), open=lambda store, _: (corpus, split, store))
+    return shard_checks, WholeChecks(checks=(DOCUMENT_IDS_UNIQUE,), open=lambda store, _: (corpus, split, store))
 
 
 def _plan(corpus: CorpusDeclaration, store: ArtifactStore) -> StreamPlan:
@@ -338,14 +338,14 @@ def _and_elsewhere(corpus: CorpusDeclaration, split: str, store: ArtifactStore, 
         for key in store.partitions(corpus.dataset, TOKEN_BINS)
         if key not in manifest.plan and key.rpartition("-")[0] == split
     )
-    left = [one for one in corpus.holding_retracted(store, unplanned) if one.name == TOKEN_BINS]
-    if not left:
+    artifacts = [artifact for artifact in corpus.holding_retracted(store, unplanned) if artifact.name == TOKEN_BINS]
+    if not artifacts:
         return finding
     return replace(
         finding,
         passed=False,
         warning=True,
-        summary=f"{left[0]} is obsolete, and contains removed documents or may contain some"
-        + (f" (and {len(left) - 1} more)" if len(left) > 1 else "")
+        summary=f"{artifacts[0]} is obsolete, and contains removed documents or may contain some"
+        + (f" (and {len(artifacts) - 1} more)" if len(artifacts) > 1 else "")
         + f". A successful `dataprep run {corpus.dataset}` removes it at its end",
     )

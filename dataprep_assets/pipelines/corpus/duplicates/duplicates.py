@@ -78,11 +78,11 @@ def largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequenc
     if corpus.sensitive:
         return []
     # all clusters are in one piece; there is none if nothing went
-    found = next(side_by_side([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
+    clusters = next(side_by_side([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
     excerpts = Excerpts(corpus, store)
     return [
         {**row, "text": excerpts.excerpt(row["representative"]), "example_text": excerpts.excerpt(row["example"])}
-        for row in ([] if found is None else found.slice(0, _SHOWN).to_pylist())
+        for row in ([] if clusters is None else clusters.slice(0, _SHOWN).to_pylist())
     ]
 
 
@@ -147,8 +147,8 @@ def duplicates_spec(
             *signatures,
             *tags,
             *(
-                DatasetInput(dataset=other, name=DUPLICATES, keys=("duplicates", "against"), advice=_ADVICE)
-                for other in corpus.duplicates.against
+                DatasetInput(dataset=dataset, name=DUPLICATES, keys=("duplicates", "against"), advice=_ADVICE)
+                for dataset in corpus.duplicates.against
             ),
         ),
         pool="cpu",
@@ -163,33 +163,33 @@ def duplicates_spec(
 
 
 def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
-    declared, manifest = corpus.duplicates, load_manifest(corpus, store)
-    assert declared is not None
+    duplicates, manifest = corpus.duplicates, load_manifest(corpus, store)
+    assert duplicates is not None
     upstream = {}
     for name in (SIGNATURES, TAGS):
         for partition in manifest.plan:
             upstream[f"{name}/{partition}"] = store.require(corpus.artifact(name, partition)).content
     others = others_of(corpus, store)
     upstream |= others.upstream
-    priority = declared.priority
+    priority = duplicates.priority
     settings = {
         **corpus.signing.key_parts,
-        "threshold": declared.similarity,
+        "threshold": duplicates.similarity,
         "priority": priority if isinstance(priority, str) else priority.model_dump(mode="json"),
-        "across_splits": declared.across_splits,
+        "across_splits": duplicates.across_splits,
         # in their order, which decides with `across_splits: drop`
         "splits": list(corpus.splits),
         "rules": {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()},
     }
     # entered only if it is set, so that the keys of other datasets stay as they were
-    if declared.against:
-        settings["against"] = list(declared.against)
+    if duplicates.against:
+        settings["against"] = list(duplicates.against)
     ages = ages_of(corpus, store, manifest)
     retracted = listed_ids(corpus)
     # names, because a kept document is named by file and row; ages, because they decide which one is kept
     sources = {"files": digest_value(_files_by_age(manifest, ages)), **others.sources}
     if len(retracted):
-        sources["retractions"] = digest_value([f"{one:016x}" for one in retracted.tolist()])
+        sources["retractions"] = digest_value([f"{hashed:016x}" for hashed in retracted.tolist()])
     return Recipe(
         artifact=corpus.artifact(DUPLICATES),
         key=digest_value([DUPLICATES, VERSION, settings, sources, upstream]),
@@ -201,7 +201,9 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
 
 
 def _files_by_age(manifest: Manifest, ages: Mapping[str, int]) -> list[Any]:
-    return [[key, [[one.relpath, ages.get(one.relpath, 0)] for one in manifest.shard(key)]] for key in manifest.plan]
+    return [
+        [key, [[entry.relpath, ages.get(entry.relpath, 0)] for entry in manifest.shard(key)]] for key in manifest.plan
+    ]
 
 
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
@@ -209,10 +211,10 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
     recipe = _recipe(corpus, store)
     # asked now, because `ensure` replaces them
     before = present_duplicates(corpus, store)
-    compared: list[KeptDocuments] = []
-    write = partial(_write, corpus, store, recipe, compared, known_pairs(corpus, store))
+    kept_sets: list[KeptDocuments] = []
+    write = partial(_write, corpus, store, recipe, kept_sets, known_pairs(corpus, store))
     receipt, reused = ensure(recipe, store, write, corpus.verify)
-    back = change_of(corpus, store, before, compared[0]).back if compared else 0
+    back = change_of(corpus, store, before, kept_sets[0]).back if kept_sets else 0
     if back:
         # without a verb, which would tell whether it is one
         request.warn(
@@ -238,45 +240,45 @@ def _write(
     known: ComparedPairs,
     staged: Path,
 ) -> WrittenFiles:
-    declared = corpus.duplicates
-    assert declared is not None
+    duplicates = corpus.duplicates
+    assert duplicates is not None
     ages = ages_of(corpus, store, load_manifest(corpus, store))
     # for whoever compares it with what was there before
     compared.append(kept_documents(corpus, store, ages, known=known))
-    found, kept = compared[0].found, compared[0].kept
-    documents = found.documents
+    all_documents, kept_set = compared[0].found, compared[0].kept
+    documents = all_documents.documents
     # the documents that a file names: no other name is read
-    nodes = np.unique(np.concatenate([kept.removed, kept.representatives, kept.across.ravel()]))
-    names = _Names(corpus, store, found, nodes)
+    nodes = np.unique(np.concatenate([kept_set.removed, kept_set.representatives, kept_set.across.ravel()]))
+    names = _Names(corpus, store, all_documents, nodes)
     removed: dict[str, int] = dict.fromkeys(corpus.splits, 0)
     start = 0
     for partition, positions, is_kept in compared[0].by_shard():
-        here = slice(start, start := start + len(positions))
+        part = slice(start, start := start + len(positions))
         removed[split_of(partition)] += len(positions)
         with ParquetRows(staged / removed_file(partition), REMOVED) as rows:
             rows.add(
                 {
                     "position": positions.tolist(),
-                    "representative": names.names_of(kept.representatives[here]),
-                    "similarity": kept.similarities[here].tolist(),
+                    "representative": names.names_of(kept_set.representatives[part]),
+                    "similarity": kept_set.similarities[part].tolist(),
                 }
             )
         np.packbits(is_kept).tofile(staged / kept_file(partition))
-    _write_clusters(staged / CLUSTERS, kept, names)
-    _write_across(staged / ACROSS, kept, names, found)
-    (staged / PAIRS).write_bytes(kept.compared.pairs.astype("<u8").tobytes())
+    _write_clusters(staged / CLUSTERS, kept_set, names)
+    _write_across(staged / ACROSS, kept_set, names, all_documents)
+    (staged / PAIRS).write_bytes(kept_set.compared.pairs.astype("<u8").tobytes())
     write_ages(staged, ages)
     return WrittenFiles(
         inputs=dict(recipe.upstream),
         facts=DuplicatesFacts(
             # from `own` on numbers are of documents of other datasets
-            documents=int(np.count_nonzero(documents.taken[: found.own])),
+            documents=int(np.count_nonzero(documents.taken[: all_documents.own])),
             removed=removed,
-            equal=int(np.count_nonzero(kept.similarities == 1)),
-            candidates=kept.candidates,
-            compared=len(kept.compared.pairs),
-            across=len(kept.across),
-            **{"against": _by_other(found, kept)} if declared.against else {},
+            equal=int(np.count_nonzero(kept_set.similarities == 1)),
+            candidates=kept_set.candidates,
+            compared=len(kept_set.compared.pairs),
+            across=len(kept_set.across),
+            **{"against": _by_other(all_documents, kept_set)} if duplicates.against else {},
         ),
     )
 
@@ -286,8 +288,8 @@ def _by_other(found: JoinedDocuments, kept: KeptSet) -> dict[str, int]:
     # negative for the dataset's own shards, which come before those of others
     homes = found.documents.shard_of(kept.representatives) - len(found.partitions)
     counts: dict[str, int] = {}
-    for number, other in enumerate(found.others):
-        counts[other.dataset] = counts.get(other.dataset, 0) + int(np.count_nonzero(homes == number))
+    for number, dataset in enumerate(found.others):
+        counts[dataset.dataset] = counts.get(dataset.dataset, 0) + int(np.count_nonzero(homes == number))
     return counts
 
 
@@ -298,19 +300,19 @@ class _Names:
         """Read the names of some documents, which increase."""
         self._nodes, self._names = nodes, list[str]()
         for number, partition in enumerate(found.partitions):
-            first, last = found.documents.first[number : number + 2].tolist()
-            start, stop = np.searchsorted(nodes, [first, last]).tolist()
+            begin, end = found.documents.first[number : number + 2].tolist()
+            start, stop = np.searchsorted(nodes, [begin, end]).tolist()
             if start != stop:
                 own = RowNames(rows=store.local(corpus.artifact(TAGS, partition)) / ROWS)
-                self._names += own.names_at(nodes[start:stop] - first)
-        for other, first, last in found.bounds_of_others():
-            rows = nodes[slice(*np.searchsorted(nodes, [first, last]).tolist())] - first
+                self._names += own.names_at(nodes[start:stop] - begin)
+        for dataset, begin, end in found.bounds_of_others():
+            rows = nodes[slice(*np.searchsorted(nodes, [begin, end]).tolist())] - begin
             if len(rows):
-                self._names += other.names(store).names_at(rows)
+                self._names += dataset.names(store).names_at(rows)
 
     def names_of(self, nodes: Nodes) -> list[str]:
         """The names of some of them."""
-        return [self._names[at] for at in np.searchsorted(self._nodes, nodes).tolist()]
+        return [self._names[position] for position in np.searchsorted(self._nodes, nodes).tolist()]
 
 
 def _write_clusters(path: Path, kept: KeptSet, names: _Names) -> None:
@@ -318,17 +320,17 @@ def _write_clusters(path: Path, kept: KeptSet, names: _Names) -> None:
     # by cluster, then by similarity: the first of each run is the one least like the kept document
     order = np.lexsort((kept.removed, kept.similarities, kept.representatives))
     stands = kept.representatives[order]
-    first = np.flatnonzero(np.append(True, stands[1:] != stands[:-1])) if len(stands) else np.empty(0, np.int64)
-    sizes = np.diff(np.append(first, len(stands)))
-    largest = np.lexsort((first, -sizes))[:_LARGEST]
-    at = order[first[largest]]
+    starts = np.flatnonzero(np.append(True, stands[1:] != stands[:-1])) if len(stands) else np.empty(0, np.int64)
+    sizes = np.diff(np.append(starts, len(stands)))
+    largest = np.lexsort((starts, -sizes))[:_LARGEST]
+    examples = order[starts[largest]]
     with ParquetRows(path, _CLUSTERS) as rows:
         rows.add(
             {
-                "representative": names.names_of(kept.representatives[at]),
+                "representative": names.names_of(kept.representatives[examples]),
                 "removed": sizes[largest].tolist(),
-                "least_similar": kept.similarities[at].tolist(),
-                "example": names.names_of(kept.removed[at]),
+                "least_similar": kept.similarities[examples].tolist(),
+                "example": names.names_of(kept.removed[examples]),
             }
         )
 
@@ -351,7 +353,7 @@ def _write_across(path: Path, kept: KeptSet, names: _Names, found: JoinedDocumen
 
 def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     facts = DuplicatesFacts.of(receipt)
-    shown: dict[str, Shown] = {
+    metadata: dict[str, Shown] = {
         "documents": facts.documents,
         "removed": sum(facts.removed.values()),
         **{f"removed_{split}": count for split, count in facts.removed.items()},
@@ -362,5 +364,5 @@ def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
         **{f"like_{name}": count for name, count in facts.against.items()},
     }
     if clusters := largest_clusters(corpus, store):
-        shown["largest_clusters"] = Table(clusters)
-    return shown
+        metadata["largest_clusters"] = Table(clusters)
+    return metadata

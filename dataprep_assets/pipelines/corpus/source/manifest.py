@@ -76,14 +76,14 @@ def read_whole(store: ArtifactStore, artifact: Artifact, read: Callable[[Path, R
     for _ in range(TRIES):
         receipt, error = store.require(artifact), None
         try:
-            found = read(store.local(artifact), receipt)
+            content = read(store.local(artifact), receipt)
         except (DataprepError, OSError) as caught:
             error = caught
         # The directory is exchanged as a whole: with the same receipt before and after, all that was read is of it.
         if store.require(artifact).content == receipt.content:
             if error is not None:
                 raise error
-            return found
+            return content
     raise replaced(store, artifact)
 
 
@@ -105,9 +105,9 @@ def built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str
     except IntegrityError:
         return None
     # Shards that an earlier plan left behind may hold the same files: in one plan no file is in two shards.
-    for found in (shards, {key: files for key, files in shards.items() if f"{TOKEN_BINS}/{key}" in made_of}):
-        if found and max(Counter(path for files in found.values() for path in files).values(), default=0) < 2:
-            return found
+    for files_of in (shards, {key: files for key, files in shards.items() if f"{TOKEN_BINS}/{key}" in made_of}):
+        if files_of and max(Counter(path for files in files_of.values() for path in files).values(), default=0) < 2:
+            return files_of
     return None
 
 
@@ -175,7 +175,7 @@ def plan_manifest(
     shards has changed since.
     """
     listing = open_source(corpus.source, patient=patient).list()
-    found = build_manifest(
+    listed_entries = build_manifest(
         listing.files,
         include=corpus.include,
         splits=corpus.splits,
@@ -184,18 +184,18 @@ def plan_manifest(
     )
     before = load_manifest(corpus, store) if has_manifest(corpus, store) else None
     shards = _kept_shards(corpus, store, before) if kept is None else kept
-    entries, plan = plan_shards(found, corpus.shards.sizing, shards)
-    listed = listing_digest(entries)
+    entries, plan = plan_shards(listed_entries, corpus.shards.sizing, shards)
+    listing_hash = listing_digest(entries)
     # a shard is a range of the listing, so its two ends say which files it has
     ends = {k: [o[0], o[-1]] for k, o in plan.items()}
     no_split = files_of_no_split(listing.files, include=corpus.include, splits=corpus.splits)
-    key = digest_value(["manifest", VERSION, listed, ends, no_split])
+    key = digest_value(["manifest", VERSION, listing_hash, ends, no_split])
     changes = changes_between(before.entries, before.plan, entries, plan) if before is not None else None
     return PlannedManifest(
         entries=entries,
         plan=plan,
         commit=listing.commit,
-        listed=listed,
+        listed=listing_hash,
         key=key,
         before=None if before is None else before.receipt.content,
         changes=changes,
@@ -213,9 +213,9 @@ def _kept_shards(
         return None
     if before is None:
         return built_shards(corpus, store)
-    made, declared = ShardSizing(**before.receipt.recipe["settings"]["shards"]), corpus.shards.sizing
+    old_sizing, sizing = ShardSizing(**before.receipt.recipe["settings"]["shards"]), corpus.shards.sizing
     # a manifest is not rebuilt for sizes that cut its files alike: its receipt keeps the earlier ones
-    same_sizes = made == declared or _plan_shards(before, made) == _plan_shards(before, declared)
+    same_sizes = old_sizing == sizing or _plan_shards(before, old_sizing) == _plan_shards(before, sizing)
     return {key: [e.relpath for e in before.shard(key)] for key in before.plan} if same_sizes else None
 
 
@@ -261,10 +261,10 @@ def adopt_manifest(
         shards: Partition key → paths of the shard's files.
         key: Key of the wanted manifest.
     """
-    planned = plan_manifest(corpus, store, kept=shards)
-    if planned.key == key:
+    plan = plan_manifest(corpus, store, kept=shards)
+    if plan.key == key:
         with suppress(_OvertakenError):  # by a run, whose manifest stays
-            _commit(corpus, store, planned, lambda _: None)
+            _commit(corpus, store, plan, lambda _: None)
 
 
 def _commit(
@@ -272,11 +272,11 @@ def _commit(
 ) -> tuple[Receipt, bool]:
     def write(staged: Path) -> WrittenFiles:
         # Under its lock. A plan that does not follow from what is there now would give names of shards to other files.
-        present = store.intact(corpus.artifact(MANIFEST))
-        if (None if present is None else present.content) != planned.before:
+        present_receipt = store.intact(corpus.artifact(MANIFEST))
+        if (None if present_receipt is None else present_receipt.content) != planned.before:
             raise _OvertakenError
-        if told := str(planned.changes or ""):
-            warn("the source changed: " + told)
+        if summary := str(planned.changes or ""):
+            warn("the source changed: " + summary)
         counts = shard_counts(planned.plan)
         write_manifest(staged, planned.entries, counts)
         write_plan(staged, planned.plan)
@@ -340,13 +340,13 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | 
         yield _recipe(corpus, plan_manifest(corpus, store))
         return
     # the key of what is there: it stays current unless the source says otherwise
-    asked = Recipe(artifact=artifact, key=receipt.key, version=VERSION)
+    recipe = Recipe(artifact=artifact, key=receipt.key, version=VERSION)
     if not _pinned(corpus, receipt):
         try:
-            asked = _recipe(corpus, plan_manifest(corpus, store, patient=False))
+            recipe = _recipe(corpus, plan_manifest(corpus, store, patient=False))
         except TransferError as error:
             logger.warning("%s: the source cannot be checked for changes: %s", corpus.dataset, error)
-    yield asked
+    yield recipe
 
 
 def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
@@ -359,8 +359,8 @@ def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
 
 def _list_paths(corpus: CorpusDeclaration) -> list[str]:
     """The present paths of the source's files."""
-    found = build_manifest(open_source(corpus.source).list().files, include=corpus.include, splits=corpus.splits)
-    return [entry.relpath for entry in found]
+    entries = build_manifest(open_source(corpus.source).list().files, include=corpus.include, splits=corpus.splits)
+    return [entry.relpath for entry in entries]
 
 
 def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], watch: SourceWatch) -> ArtifactSpec:
@@ -401,22 +401,22 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> list[Outcome]:
         return [Outcome.from_receipt(receipt, reused)]
     now = load_manifest(corpus, request.store)
     changes = changes_between(before.entries, before.plan, now.entries, now.plan)
-    built = [*changes.new_shards, *changes.edited_shards]
-    amounts = Amounts.from_entries([entry for key in built for entry in now.shard(key)], corpus, request.store)
+    built_keys = [*changes.new_shards, *changes.edited_shards]
+    amounts = Amounts.from_entries([entry for key in built_keys for entry in now.shard(key)], corpus, request.store)
     return [Outcome(partition="", receipt=receipt, metadata=changes_shown(corpus, changes, amounts))]
 
 
 def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     manifest = load_manifest(corpus, store)
-    shown: dict[str, Shown] = {f"shards_{split}": len(manifest.partitions(split)) for split in corpus.splits}
+    metadata: dict[str, Shown] = {f"shards_{split}": len(manifest.partitions(split)) for split in corpus.splits}
     for split in corpus.splits:
         members = [entry for entry in manifest.entries if entry.split == split]
-        shown[f"files_{split}"] = len(members)
-        shown[f"source_bytes_{split}"] = sum(entry.size_bytes for entry in members)
+        metadata[f"files_{split}"] = len(members)
+        metadata[f"source_bytes_{split}"] = sum(entry.size_bytes for entry in members)
     facts = ManifestFacts.of(receipt)
     if facts.commit:
-        shown["commit"] = facts.commit
-    return shown | ({"files_left_out": facts.files_left_out} if facts.files_left_out else {})
+        metadata["commit"] = facts.commit
+    return metadata | ({"files_left_out": facts.files_left_out} if facts.files_left_out else {})
 
 
 @dataclass(frozen=True)
@@ -445,18 +445,18 @@ def count_matches(
     splits: Mapping[str, Sequence[str]],
 ) -> Finding:
     """The manifest holds exactly the files that a fresh listing has for its globs, with their sizes and digests."""
-    wanted = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
+    is_included = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
     patterns = {name: [glob_pattern(g) for g in globs] for name, globs in splits.items()}
     fresh: dict[str, tuple[SourceFile, str]] = {}
     for file in listed:
         homes = [name for name, globs in patterns.items() if any(p.fullmatch(file.relpath) for p in globs)]
-        if homes and wanted(file.relpath):
+        if homes and is_included(file.relpath):
             fresh[file.relpath] = file, homes[0]
-    known = {e.relpath: e for e in entries}
-    missing = [path for path in known if path not in fresh]
-    extra = [path for path in fresh if path not in known]
+    entry_of = {e.relpath: e for e in entries}
+    missing = [path for path in entry_of if path not in fresh]
+    extra = [path for path in fresh if path not in entry_of]
     repeated = [path for path, count in Counter(e.relpath for e in entries).items() if count > 1]
-    changed = list(_changed(known, fresh))
+    changed = list(_changed(entry_of, fresh))
     defects = []
     for paths, what in (
         (missing, "in the manifest, but not in the source"),
@@ -503,9 +503,9 @@ def entries_resolve(
 ) -> Finding:
     """Randomly drawn entries are files of the manifest's size at the path that `resolve` returns."""
     rng = np.random.default_rng(seed)
-    drawn = sorted(rng.choice(len(entries), min(samples, len(entries)), replace=False).tolist()) if entries else []
+    sample = sorted(rng.choice(len(entries), min(samples, len(entries)), replace=False).tolist()) if entries else []
     defects = []
-    for entry in (entries[i] for i in drawn):
+    for entry in (entries[i] for i in sample):
         try:
             path = resolve(entry)
             size = path.stat().st_size
@@ -521,9 +521,9 @@ def entries_resolve(
             defects.append(f"{entry.relpath}: {error}")
     return verdict(
         defects,
-        f"Checked {len(drawn):,} of {count_of(len(entries), 'file')} at random: all exist with the expected size.",
+        f"Checked {len(sample):,} of {count_of(len(entries), 'file')} at random: all exist with the expected size.",
         "Materialize `snapshot` again, or restore the files",
-        facts={"sampled": len(drawn), "files": len(entries)},
+        facts={"sampled": len(sample), "files": len(entries)},
     )
 
 
@@ -579,12 +579,12 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
     elif read_summary(store.local(corpus.artifact(MANIFEST))) != summarize(entries, counts):
         yield f"{where}: its summary does not match its list"
     folder = store.local(corpus.artifact(MANIFEST))
-    if other := written_otherwise(folder, entries):
-        yield f"{where}: among its lines, {other}"
+    if line_fault := written_otherwise(folder, entries):
+        yield f"{where}: among its lines, {line_fault}"
     if (folder / SHARD_PLAN).read_bytes() != plan_bytes(manifest.plan):
         yield f"{where}: {SHARD_PLAN} is formatted differently"
-    listed = listing_digest(entries)
-    if manifest.receipt.inputs.get("listing") not in (None, listed):
+    listing_hash = listing_digest(entries)
+    if manifest.receipt.inputs.get("listing") not in (None, listing_hash):
         yield f"{where}: its lines do not match the listing in its receipt"
 
 

@@ -98,7 +98,7 @@ class ManifestChanges:
 
     def __str__(self) -> str:
         """The changes in one sentence; "" if there are none."""
-        counted = in_words(
+        counts = in_words(
             (
                 (len(self.added), "file", "added"),
                 (len(self.removed), "file", "removed"),
@@ -108,7 +108,7 @@ class ManifestChanges:
             )
         )
         moved = [f"the revision changed from {self.commit[0][:12]} to {self.commit[1][:12]}"] if self.commit else []
-        return "; ".join(filter(None, [*moved, counted]))
+        return "; ".join(filter(None, [*moved, counts]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ def changes_between(
     """The differences of a manifest (`entries` and `plan`) from an older one."""
     old, new = {e.relpath: e for e in old_entries}, {e.relpath: e for e in entries}
     # all files of a listing have one commit, or none
-    commits = [next((e.commit for e in every if e.commit), None) for every in (old_entries, entries)]
+    commits = [next((e.commit for e in side if e.commit), None) for side in (old_entries, entries)]
     return ManifestChanges(
         added=tuple(path for path in new if path not in old),
         removed=tuple(path for path in old if path not in new),

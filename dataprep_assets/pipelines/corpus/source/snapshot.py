@@ -137,9 +137,9 @@ def _lines(
     corpus: CorpusDeclaration, access: SourceAccess, entries: Sequence[ManifestEntry]
 ) -> list[dict[str, str | int]]:
     digests = list(_digests(access, entries))  # to the end, where it raises for damaged files
-    told = corpus.source_digests()
+    source_digests = corpus.source_digests()
     return [
-        {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": told.digest_of(digest)}
+        {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": source_digests.digest_of(digest)}
         for entry, digest in zip(entries, digests, strict=True)
     ]
 
@@ -149,18 +149,20 @@ def _digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator
 
     Hashing releases the interpreter lock, so threads are enough.
     """
-    refused: list[SourceError] = []
+    errors: list[SourceError] = []
     with ThreadPoolExecutor(max_workers=4) as threads:
         for entry, actual in zip(entries, threads.map(partial(_digest_or_error, access), entries), strict=True):
             if isinstance(actual, SourceError):
-                refused.append(actual)
+                errors.append(actual)
             elif entry.sha256 is not None and actual != entry.sha256:
-                told = f"{entry.relpath}: sha256 {actual}, but the source has {entry.sha256}. Download this file again"
-                refused.append(CorruptSourceError(told))
+                message = (
+                    f"{entry.relpath}: sha256 {actual}, but the source has {entry.sha256}. Download this file again"
+                )
+                errors.append(CorruptSourceError(message))
             else:
                 yield actual
-    if refused:
-        raise together(refused)
+    if errors:
+        raise together(errors)
 
 
 def _digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | SourceError:
@@ -262,11 +264,11 @@ def _other_claims(
     lines = read_files(directory)
     if (directory / FILES).read_bytes() != files_bytes(lines):
         yield f"{artifact}: {FILES} does not match its parsed lines"
-    held = [(line["relpath"], line.get("size_bytes")) for line in lines]
-    if held != [(entry.relpath, entry.size_bytes) for entry in entries]:
+    file_sizes = [(line["relpath"], line.get("size_bytes")) for line in lines]
+    if file_sizes != [(entry.relpath, entry.size_bytes) for entry in entries]:
         yield f"{artifact}: lists other files or sizes, or a different order, than the manifest"
-    wanted = SnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
-    if SnapshotFacts.of(receipt) != wanted:
+    expected_facts = SnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
+    if SnapshotFacts.of(receipt) != expected_facts:
         yield f"{artifact}: its receipt has other file or byte counts than the manifest"
     if receipt.inputs != {"manifest": _listing(entries)}:
         yield f"{artifact}: its receipt has other inputs than the files of the manifest"
@@ -303,13 +305,15 @@ _HEADROOM: Check[tuple[Path, int]] = Check(
 def _check_groups(corpus: CorpusDeclaration) -> tuple[CheckGroup, ...]:
     def planned(store: ArtifactStore, partitions: Sequence[str]) -> Iterator[_OpenedSnapshot]:
         manifest, access = load_manifest(corpus, store), open_source(corpus.source)
-        for one in partitions:
-            yield _OpenedSnapshot(corpus.artifact(SNAPSHOT, one), store, corpus, access, manifest.shard(one))
+        for partition in partitions:
+            yield _OpenedSnapshot(
+                corpus.artifact(SNAPSHOT, partition), store, corpus, access, manifest.shard(partition)
+            )
 
     def needed(store: ArtifactStore, partitions: Sequence[str]) -> tuple[Path, int]:
         manifest = load_manifest(corpus, store)
-        size = sum(entry.size_bytes for one in partitions for entry in manifest.shard(one))
+        size = sum(entry.size_bytes for partition in partitions for entry in manifest.shard(partition))
         return store.root, int(size * TOKEN_BYTES_PER_SOURCE_BYTE)
 
-    each: PartitionChecks[_OpenedSnapshot, _OpenedSnapshot] = PartitionChecks(checks=_CHECKS, planned=planned)
-    return each, WholeChecks(checks=(_HEADROOM,), open=needed)
+    shard_checks: PartitionChecks[_OpenedSnapshot, _OpenedSnapshot] = PartitionChecks(checks=_CHECKS, planned=planned)
+    return shard_checks, WholeChecks(checks=(_HEADROOM,), open=needed)
