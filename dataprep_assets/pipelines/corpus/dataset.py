@@ -97,27 +97,29 @@ def corpus_card(
 
 def card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[CardSection]:
     """Yield what was done about duplicates: the declaration, how many went, and the curve by which they are found."""
-    if (declared := corpus.duplicates) is None:
+    if (duplicates := corpus.duplicates) is None:
         return
-    (receipt,) = (every[0] for spec, every in receipts.items() if spec.name == DUPLICATES)
+    (receipt,) = (spec_receipts[0] for spec, spec_receipts in receipts.items() if spec.name == DUPLICATES)
     facts, count = DuplicatesFacts.of(receipt), privacy_of(corpus).count
-    gone = sum(facts.removed.values())
-    text = f"{count(gone)} of {count(facts.documents)} documents were dropped as duplicates of a kept one. "
-    if declared.kind == "exact":
-        text += f"Duplicates are equal texts (`{declared.normalization}`)."
+    removed_documents = sum(facts.removed.values())
+    text = (
+        f"{count(removed_documents)} of {count(facts.documents)} documents were dropped as duplicates of a kept one. "
+    )
+    if duplicates.kind == "exact":
+        text += f"Duplicates are equal texts (`{duplicates.normalization}`)."
     else:
         text += (
-            f"Near-duplicates have a Jaccard similarity of their runs of {count_of(declared.shingle or 5, 'word')} "
-            f"of at least {declared.similarity:g}, which is verified for each pair. Candidates share one of "
-            f"{declared.banding.bands} bands of "
-            f"{count_of(declared.banding.rows, 'MinHash value')}:\n\n"
-            f"{curve(declared.banding, declared.similarity).text}"
+            f"Near-duplicates have a Jaccard similarity of their runs of {count_of(duplicates.shingle or 5, 'word')} "
+            f"of at least {duplicates.similarity:g}, which is verified for each pair. Candidates share one of "
+            f"{duplicates.banding.bands} bands of "
+            f"{count_of(duplicates.banding.rows, 'MinHash value')}:\n\n"
+            f"{curve(duplicates.banding, duplicates.similarity).text}"
         )
     yield CardSection(title="Duplicates", text=text)
 
 
 def _sources(corpus: CorpusDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
-    (manifest,) = (every[0] for spec, every in receipts.items() if spec.name == MANIFEST)
+    (manifest,) = (spec_receipts[0] for spec, spec_receipts in receipts.items() if spec.name == MANIFEST)
     facts = ManifestFacts.of(manifest)
     source = card_source(corpus.source)
     counts = {"files": facts.files, "bytes": facts.source_bytes, "revision": facts.commit}
@@ -125,9 +127,9 @@ def _sources(corpus: CorpusDeclaration, _: ArtifactStore, receipts: Receipts) ->
 
 
 def _tokenizer(stream: str, receipts: Receipts) -> CardTokenizer | None:
-    for spec, every in receipts.items():
-        if spec.name == stream and every:
-            facts = _StreamFacts.of(every[0])
+    for spec, spec_receipts in receipts.items():
+        if spec.name == stream and spec_receipts:
+            facts = _StreamFacts.of(spec_receipts[0])
             return CardTokenizer(
                 name=facts.tokenizer,
                 sha256=facts.tokenizer_sha256,
@@ -195,13 +197,13 @@ class Corpus(Dataset):
         every_split: list[Ledger] = []
         cpu = 0.0
         for split in corpus.splits:
-            every = store.receipts([corpus.artifact(TOKEN_BINS, p) for p in manifest.partitions(split)])
-            shards = [shard for shard in every if shard is not None]
+            receipts = store.receipts([corpus.artifact(TOKEN_BINS, p) for p in manifest.partitions(split)])
+            shards = [shard for shard in receipts if shard is not None]
             total = Ledger.total(shard.ledger for shard in shards if shard.ledger)
             every_split.append(total)
             files = f"{sum(e.split == split for e in manifest.entries):,}"
-            if len(shards) < len(every):
-                rows.append((split, files, f"{len(shards):,} of {len(every):,}", "", "", ""))
+            if len(shards) < len(receipts):
+                rows.append((split, files, f"{len(shards):,} of {len(receipts):,}", "", "", ""))
                 continue
             cpu += sum(shard.measured["cpu_seconds"] for shard in shards)
             size = shown_bytes(sum(shard.file(TOKENS).bytes for shard in shards)).strip()
@@ -262,7 +264,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
         specs += [
             spec
             for spec in (snapshots[split], tagged, selection, bins)
-            if spec is not None and not any(spec is one for one in specs)
+            if spec is not None and not any(spec is other_spec for other_spec in specs)
         ]
         token_bins.append(bins)
         if tagged is not None:

@@ -279,9 +279,11 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
             raise ValueError(f"budget.per_rule: unknown rule {unknown[0]!r} (not in `keep` or `drop`)")
         if self.budget != BudgetDeclaration() and not reasons:
             raise ValueError("budget: has no effect without rules in `keep` or `drop`. Remove it")
-        if other := [name for name in self.floors if name not in self.with_cases]:
-            known = ", ".join(self.with_cases) or "none"
-            raise ValueError(f"floors.{other[0]}: no tagger in `tag` with that name has test cases. Available: {known}")
+        if unknown_floors := [name for name in self.floors if name not in self.with_cases]:
+            names = ", ".join(self.with_cases) or "none"
+            raise ValueError(
+                f"floors.{unknown_floors[0]}: no tagger in `tag` with that name has test cases. Available: {names}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -293,15 +295,17 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
                 "`sensitive: true` with `duplicates` needs `document.id_key: {env: DOCUMENT_KEY}`, the variable "
                 "with a key of at least 32 characters. Without a key, words could be guessed from their hashes"
             )
-        kept = self.document
-        texts = [f"document.keep_fields: {path}" for path, kind in (kept.keep_fields or {}).items() if kind == "string"]
-        texts += [
-            f"tag: {one.name}"
-            for one in self.taggers
-            if not isinstance(one, BuiltInTagger | BenchmarkTagger) and "string" in one.columns.values()
+        document = self.document
+        texts = [
+            f"document.keep_fields: {path}" for path, kind in (document.keep_fields or {}).items() if kind == "string"
         ]
-        named = {"url_field": kept.url_field, "source_field": kept.source_field}
-        texts += [f"document.{key}: {field}" for key, field in named.items() if field is not None]
+        texts += [
+            f"tag: {tagger.name}"
+            for tagger in self.taggers
+            if not isinstance(tagger, BuiltInTagger | BenchmarkTagger) and "string" in tagger.columns.values()
+        ]
+        field_of = {"url_field": document.url_field, "source_field": document.source_field}
+        texts += [f"document.{key}: {field}" for key, field in field_of.items() if field is not None]
         if texts:
             raise ValueError(
                 f"{texts[0]}: the document table of a `sensitive` dataset cannot contain text. Remove it, or declare "
@@ -362,15 +366,15 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         taggers = taggers_of(self.tag, self._folder)
         if self.decontaminate is None:
             return taggers
-        if any(one.name == BENCHMARK for one in taggers):
+        if any(tagger.name == BENCHMARK for tagger in taggers):
             raise ConfigError(f"tag: {BENCHMARK!r} is the tagger of `decontaminate`. Set a different `name`")
         return [*taggers, self.decontaminate.tagger(self._folder)]
 
     @property
     def with_cases(self) -> list[str]:
         """The names of its taggers that have cases of which the truth is known."""
-        named = [one.name for one in self.taggers if isinstance(one, BuiltInTagger)]
-        return [name for name in named if named_tagger(name).planted is not None]
+        names = [tagger.name for tagger in self.taggers if isinstance(tagger, BuiltInTagger)]
+        return [name for name in names if named_tagger(name).planted is not None]
 
     @property
     def columns(self) -> dict[str, ColumnType]:
@@ -378,8 +382,8 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         # without ids, whose key need not be there to check a declaration
         columns = {name: kind for name, kind in self._carried(None).columns.items() if name != "bad"}
         for tagger in self.taggers:
-            if both := [name for name in tagger.columns if name in (*columns, *DECIDED, *OTHERS)]:
-                raise ConfigError(f"tag: {tagger.name}: the table already has a column {both[0]!r}. Rename one")
+            if duplicates := [name for name in tagger.columns if name in (*columns, *DECIDED, *OTHERS)]:
+                raise ConfigError(f"tag: {tagger.name}: the table already has a column {duplicates[0]!r}. Rename one")
             columns |= tagger.columns
         if self.duplicates is not None and "similarity" in columns:
             raise ConfigError("duplicates: adds a column 'similarity' to the table. Rename yours")
@@ -388,12 +392,12 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     @property
     def rules(self) -> dict[str, tuple[bool, Rule]]:
         """Its rules by name, in the order in which they are asked; true for those that name what is kept."""
-        drop, asked = self.drop, self.decontaminate
-        if asked is not None and asked.action == "drop":
+        drop, decontamination = self.drop, self.decontaminate
+        if decontamination is not None and decontamination.action == "drop":
             if BENCHMARK in {**self.keep, **drop}:
                 key = "keep" if BENCHMARK in self.keep else "drop"
                 raise ConfigError(f"{key}.{BENCHMARK}: reserved as the reason of `decontaminate`. Rename the rule")
-            drop = {**drop, BENCHMARK: asked.rule}
+            drop = {**drop, BENCHMARK: decontamination.rule}
         return rules_of(self.keep, drop, self.columns)
 
     def source_digests(self) -> SourceDigests:

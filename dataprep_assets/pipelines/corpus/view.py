@@ -208,16 +208,16 @@ def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[Com
     Raises IntegrityError if the splits differ in tokenizer or dtype.
     """
     artifacts = [corpus.artifact(COMBINED_BINS, split) for split in corpus.splits]
-    found = []
+    splits = []
     for split, artifact in zip(corpus.splits, artifacts, strict=True):
         receipt = store.require(artifact)
         facts = CombinedBinsFacts.of(receipt)
-        found.append(CombinedSplit(split=split, artifact=artifact, receipt=receipt, facts=facts))
-    if len({(s.facts.dtype, s.facts.tokenizer_sha256) for s in found}) > 1:
+        splits.append(CombinedSplit(split=split, artifact=artifact, receipt=receipt, facts=facts))
+    if len({(s.facts.dtype, s.facts.tokenizer_sha256) for s in splits}) > 1:
         raise IntegrityError(
             f"{corpus.dataset}: its splits differ in tokenizer or dtype. Materialize combined_bins again"
         )
-    return found
+    return splits
 
 
 def view_named(name: str) -> CorpusView:
@@ -226,13 +226,13 @@ def view_named(name: str) -> CorpusView:
     Raises ConfigError if there is none, several packages have one, or it cannot be imported.
     """
     extension = VIEWS[name]
-    found = extension.load()
-    if not isinstance(found, CorpusView):
+    view = extension.load()
+    if not isinstance(view, CorpusView):
         raise extension.unfit("not a CorpusView")
     # both names are used: the declared one for the artifact, the view's own in its key
-    if found.name != name:
-        raise extension.unfit(f"is called {found.name!r}")
-    return found
+    if view.name != name:
+        raise extension.unfit(f"is called {view.name!r}")
+    return view
 
 
 def artifact_name(view: str) -> str:
@@ -291,36 +291,36 @@ def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedS
     """Wrong claims of a view's receipt; a tokenizer may have been renamed, which changes no byte."""
     facts, stream = ViewFacts.of(receipt), splits[0].facts
     ledger = Ledger.total(s.receipt.ledger or Ledger() for s in splits)
-    wanted = (
+    expected = (
         view.name,
         {s.split: s.token_count for s in splits},
         stream.dtype,
         stream.eos_token_id,
         ledger.of_documents,
     )
-    held = (receipt.ledger or Ledger()).of_documents
-    if (facts.view, facts.splits, facts.dtype, facts.eos_token_id, held) != wanted:
+    ledger_documents = (receipt.ledger or Ledger()).of_documents
+    if (facts.view, facts.splits, facts.dtype, facts.eos_token_id, ledger_documents) != expected:
         yield "its receipt belongs to a different stream than the combined bins"
 
 
 def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: ArtifactStore) -> Iterator[str]:
     """The first difference between a copy and the combined bins, if there is one."""
     assert view.copied is not None
-    wanted, ends = split.open_tokens(store), split.open_ends(store)
+    expected, ends = split.open_tokens(store), split.open_ends(store)
     token = document = 0
     try:
         for ids, lengths in view.copied(directory, split.split):
-            same = wanted[token : token + len(ids)]
-            if len(same) < len(ids) or (wrong := np.flatnonzero(ids != same)).size:
-                at = len(same) if len(same) < len(ids) else int(wrong[0])
-                yield f"{split.split}: token {token + at} differs from combined_bins"
+            expected_ids = expected[token : token + len(ids)]
+            if len(expected_ids) < len(ids) or (wrong := np.flatnonzero(ids != expected_ids)).size:
+                index = len(expected_ids) if len(expected_ids) < len(ids) else int(wrong[0])
+                yield f"{split.split}: token {token + index} differs from combined_bins"
                 return
             # a format without documents gives no lengths: then no ends are compared
-            held = token + np.cumsum(lengths)
-            if not np.array_equal(held, ends[document : document + len(held)].astype(np.int64)):
+            document_ends = token + np.cumsum(lengths)
+            if not np.array_equal(document_ends, ends[document : document + len(document_ends)].astype(np.int64)):
                 yield (f"{split.split}: documents from number {document} on end elsewhere than in combined_bins")
                 return
-            token, document = token + len(ids), document + len(held)
+            token, document = token + len(ids), document + len(document_ends)
     except DataprepError as error:
         yield str(error)
         return
@@ -328,10 +328,10 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
         yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
         return
     # other copies may leave out the tail
-    if view.keeps_documents and (token, document) != (len(wanted), len(ends)):
+    if view.keeps_documents and (token, document) != (len(expected), len(ends)):
         yield (
             f"{split.split}: {count_of(document, 'document')}, {count_of(token, 'token')}, but combined_bins has "
-            f"{len(ends)}, {len(wanted)}"
+            f"{len(ends)}, {len(expected)}"
         )
 
 

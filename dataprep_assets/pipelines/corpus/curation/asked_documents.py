@@ -56,13 +56,13 @@ class CorpusDocuments(AskedDocuments):
         return list(table_columns(self._corpus))
 
     def drops(self) -> Drops | None:
-        rules, declared = self._corpus.rules, self._corpus.duplicates
-        if not rules and declared is None:
+        rules, duplicates = self._corpus.rules, self._corpus.duplicates
+        if not rules and duplicates is None:
             return None
         told = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
         # before they were looked for nobody knows what goes as a duplicate
-        if declared is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
-            least = declared.similarity
+        if duplicates is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
+            least = duplicates.similarity
             told[DUPLICATE] = (
                 "equal to a kept one"
                 if least == 1
@@ -83,14 +83,14 @@ class CorpusDocuments(AskedDocuments):
                         _add_examples(examples, piece)
             except DataprepError:  # not there, or made by other taggers
                 untagged += 1
-        counted = SelectionCounts.total(by_split.values())
-        every = folded(counted.sources.values())
-        over = (over_budget(self._corpus, split, one.sources, one.by_rule) for split, one in by_split.items())
+        total = SelectionCounts.total(by_split.values())
+        sums = folded(total.sources.values())
+        over = (over_budget(self._corpus, split, counts.sources, counts.by_rule) for split, counts in by_split.items())
         return Drops(
-            documents=every[0],
-            bytes=every[1],
-            sources={source: documents for source, (documents, _) in counted.sources.items()},
-            rules=[_drops_of(name, drops, counted, examples[name]) for name, drops in told.items()],
+            documents=sums[0],
+            bytes=sums[1],
+            sources={source: documents for source, (documents, _) in total.sources.items()},
+            rules=[_drops_of(name, drops, total, examples[name]) for name, drops in told.items()],
             untagged=untagged,
             over_budget=[f"{told}" for of_split in over for _, told in of_split],
         )
@@ -104,20 +104,20 @@ class CorpusDocuments(AskedDocuments):
         splits: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> DocumentRows:
-        every = table_columns(self._corpus)
-        asked = {} if where is None else {"where": parse(where, every, "--where")}
+        table_fields = table_columns(self._corpus)
+        conditions = {} if where is None else {"where": parse(where, table_fields, "--where")}
         if reason is not None:
-            declared = [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
-            if reason not in (reasons := {*declared, *RESERVED, *self.reasons()}):
-                known = ", ".join([*declared, *sorted(reasons - set(declared))])
-                raise ConfigError(f"--reason: unknown reason {reason!r}. Available: {known}")
-            asked["reason"] = parse(f"reason == {reason!r}", every, "--reason")
+            declared_reasons = [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
+            if reason not in (reasons := {*declared_reasons, *RESERVED, *self.reasons()}):
+                names = ", ".join([*declared_reasons, *sorted(reasons - set(declared_reasons))])
+                raise ConfigError(f"--reason: unknown reason {reason!r}. Available: {names}")
+            conditions["reason"] = parse(f"reason == {reason!r}", table_fields, "--reason")
         if kept is not None:
-            asked["kept"] = parse("kept" if kept else "not kept", every, "kept")
+            conditions["kept"] = parse("kept" if kept else "not kept", table_fields, "kept")
         require_known("split", splits or (), list(self._corpus.splits))
-        require_known("column", columns or (), list(every))
-        partitions = [one for one in self._partitions if splits is None or split_of(one) in splits]
-        return DocumentRows(columns=columns, read=partial(self._read, partitions, asked))
+        require_known("column", columns or (), list(table_fields))
+        partitions = [partition for partition in self._partitions if splits is None or split_of(partition) in splits]
+        return DocumentRows(columns=columns, read=partial(self._read, partitions, conditions))
 
     def _read(
         self, partitions: Sequence[str], rules: Mapping[str, Rule], columns: Sequence[str] | None
@@ -127,10 +127,10 @@ class CorpusDocuments(AskedDocuments):
         for partition in partitions:
             for piece in side_by_side([self._table(partition)], None if columns is None else sorted(needed)):
                 # a tagger was declared after the table was built
-                if absent := sorted(needed - {*piece.column_names}):
+                if missing_columns := sorted(needed - {*piece.column_names}):
                     table = self._corpus.artifact(DOCUMENTS, partition)
                     raise MissingArtifactError(
-                        f"{table}: no column {absent[0]!r} yet. Run `dataprep run {self._corpus.dataset}`"
+                        f"{table}: no column {missing_columns[0]!r} yet. Run `dataprep run {self._corpus.dataset}`"
                     )
                 if rules:
                     piece = piece.filter(np.logical_and.reduce(list(matching(piece, rules).values())))
@@ -144,9 +144,9 @@ class CorpusDocuments(AskedDocuments):
             for piece in side_by_side([self._table(partition)]):
                 if "id" not in piece.column_names:
                     return None
-                here = piece.filter(pc.and_(pc.equal(piece["id"], f"{hashed:016x}"), pc.invert(piece["kept"])))
-                if here.num_rows:
-                    row = here.to_pylist()[0]
+                matches = piece.filter(pc.and_(pc.equal(piece["id"], f"{hashed:016x}"), pc.invert(piece["kept"])))
+                if matches.num_rows:
+                    row = matches.to_pylist()[0]
                     return f"row {row['row']} of {row['file']} {self._describe_reason(row)}"
         return None
 
@@ -159,9 +159,9 @@ class CorpusDocuments(AskedDocuments):
             if file not in {entry.relpath for entry in manifest.shard(partition)}:
                 continue
             for piece in side_by_side([self._table(partition)]):
-                here = piece.filter(pc.and_(pc.equal(piece["file"], file), pc.equal(piece["row"], row)))
-                if here.num_rows:
-                    return self._describe_reason(here.to_pylist()[0])
+                matches = piece.filter(pc.and_(pc.equal(piece["file"], file), pc.equal(piece["row"], row)))
+                if matches.num_rows:
+                    return self._describe_reason(matches.to_pylist()[0])
         return None
 
     def _describe_reason(self, row: Mapping[str, Any]) -> str | None:
@@ -171,14 +171,14 @@ class CorpusDocuments(AskedDocuments):
         # only a refused record has no length
         if row["bytes"] is None:
             return bad_in_words(reason)
-        told, rule = in_words(reason), self._corpus.rules.get(reason)
+        words, rule = in_words(reason), self._corpus.rules.get(reason)
         if reason == DUPLICATE and row["representative"] is not None:
-            return f"{told} of {row['representative']}, {row['similarity']:.1%} similar"
+            return f"{words} of {row['representative']}, {row['similarity']:.1%} similar"
         if rule is None:
-            return told
+            return words
         names = sorted(rule[1].columns)
         values = "" if self._corpus.sensitive else "; " + ", ".join(f"{name} is {row[name]!r}" for name in names)
-        return f"{told}: {f'not ({rule[1].text})' if rule[0] else rule[1].text}{values}"
+        return f"{words}: {f'not ({rule[1].text})' if rule[0] else rule[1].text}{values}"
 
     @cached_property
     def _partitions(self) -> Sequence[str]:
@@ -189,10 +189,10 @@ class CorpusDocuments(AskedDocuments):
         return list(coverage_lines(self._corpus, self._store))
 
     def reasons(self) -> Mapping[str, int]:
-        found = Counter[str]()
+        counts = Counter[str]()
         for one in self._store.receipts([self._corpus.artifact(DOCUMENTS, one) for one in self._partitions]):
-            found.update({} if one is None else DocumentsFacts.of(one).reasons)
-        return dict(found.most_common())
+            counts.update({} if one is None else DocumentsFacts.of(one).reasons)
+        return dict(counts.most_common())
 
     def _table(self, partition: str) -> Path:
         artifact = self._corpus.artifact(DOCUMENTS, partition)

@@ -28,42 +28,42 @@ must not."""
 
 def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
     """Return whether no kept document of the shards of a split that are there contains an item."""
-    asked = corpus.decontaminate
-    assert asked is not None
+    decontamination = corpus.decontaminate
+    assert decontamination is not None
     tagger = next(one for one in corpus.taggers if isinstance(one, BenchmarkTagger))
-    kept = _Kept(corpus, store, tagger, asked.share)
-    left = list(kept.of(partitions))
+    kept_documents = _Kept(corpus, store, tagger, decontamination.share)
+    contaminated = list(kept_documents.of(partitions))
     benchmarks = tagger.benchmarks
-    found, mistaken = _planted(benchmarks, asked.share), _mistaken(benchmarks, asked.share)
-    below = list(uncovered(benchmarks.coverage, asked.least_covered))
-    defects = [*left, *below, *_find_missed(found, mistaken)]
-    every = benchmarks.coverage.values()
-    if below and not left:
+    shares, mistaken = _planted(benchmarks, decontamination.share), _mistaken(benchmarks, decontamination.share)
+    below = list(uncovered(benchmarks.coverage, decontamination.least_covered))
+    defects = [*contaminated, *below, *_find_missed(shares, mistaken)]
+    coverages = benchmarks.coverage.values()
+    if below and not contaminated:
         todo = "Lower `min_words`, declare other `fields`, or lower `decontaminate.coverage` if that is good enough"
     else:
         todo = (
             "Declare `decontaminate.action: drop`, or look at the pairs with `dataprep documents --where "
-            f'"{OVERLAP} >= {asked.share}"`'
+            f'"{OVERLAP} >= {decontamination.share}"`'
         )
     notes = list(not_looked_for(benchmarks.coverage))
     return verdict(
         defects,
-        f"No kept document contains one of {count_of(sum(one.looked_for for one in every), 'item')} of "
-        f"{count_of(len(asked.sets), 'benchmark')}; planted items are found in {len(found)} forms."
+        f"No kept document contains one of {count_of(sum(one.looked_for for one in coverages), 'item')} of "
+        f"{count_of(len(decontamination.sets), 'benchmark')}; planted items are found in {len(shares)} forms."
         + "".join(f" {note}." for note in notes),
         todo,
         facts={
-            "left": kept.left,
-            "dropped": kept.dropped,
-            "common_phrases_only": kept.phrases,
+            "left": kept_documents.left,
+            "dropped": kept_documents.dropped,
+            "common_phrases_only": kept_documents.phrases,
             "common_ngrams_left_out": benchmarks.common,
             **{f"items_{name}": one.items for name, one in benchmarks.coverage.items()},
             **{f"not_looked_for_{name}": one.items - one.looked_for for name, one in benchmarks.coverage.items()},
-            **{f"found_{_fact(name)}_%": round(100 * share, 2) for name, share in found.items()},
+            **{f"found_{_fact(name)}_%": round(100 * share, 2) for name, share in shares.items()},
             **{f"mistaken_{_fact(name)}_%": round(100 * share, 2) for name, share in mistaken.items()},
         },
         # without a table the defects are listed
-        table=None if left else _table(benchmarks, found, mistaken),
+        table=None if contaminated else _table(benchmarks, shares, mistaken),
     )
 
 
@@ -75,14 +75,14 @@ def _table(
         yield {"planted": name, "found_%": round(100 * share, 2)}
     for name, share in mistaken.items():
         yield {"planted": f"no item: {name}", "found_%": round(100 * share, 2)}
-    for name, one in benchmarks.coverage.items():
+    for name, coverage in benchmarks.coverage.items():
         yield {
             "benchmark": name,
-            "items": one.items,
-            "looked_for": one.looked_for,
-            "too_short": one.short,
-            "common": one.common,
-            "empty": one.empty,
+            "items": coverage.items,
+            "looked_for": coverage.looked_for,
+            "too_short": coverage.short,
+            "common": coverage.common,
+            "empty": coverage.empty,
         }
 
 
@@ -105,20 +105,20 @@ class _Kept:
             selection = self._corpus.artifact(SELECTION, partition)
             if self._store.receipt(selection) is None:
                 continue
-            dropped = read_dropped(self._store.local(selection))
+            dropped_rows = read_dropped(self._store.local(selection))
             directory = self._store.local(self._corpus.artifact(TAGS, partition))
             columns = ["file", "row", BENCHMARK, OVERLAP]
             for piece in side_by_side([directory / ROWS, directory / file_of(self._tagger)], columns):
                 for row in piece.filter(piece[BENCHMARK].is_valid()).to_pylist():
-                    yield from self._looked_at(row, dropped)
+                    yield from self._looked_at(row, dropped_rows)
 
     def _looked_at(self, row: dict[str, object], dropped: dict[str, RuledOutRows]) -> Iterator[str]:
         share = float(str(row[OVERLAP]))
         if share < self._least:
             self.phrases += 1
             return
-        there = dropped.get(str(row["file"]))
-        if there is not None and int(str(row["row"])) in there.rows:
+        file_rows = dropped.get(str(row["file"]))
+        if file_rows is not None and int(str(row["row"])) in file_rows.rows:
             self.dropped += 1
             return
         self.left += 1
@@ -133,12 +133,12 @@ def _planted(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
     for _, text in _list_some(benchmarks.items):
         # upper case is no rewrite of some texts, as of a Turkish dotless i
         changed = {"case"} if text.upper().casefold() != text.casefold() else set()
-        for way, rewritten in rewrites(text).items():
-            if way not in changed:
-                forms[way].append(rewritten)
-    for whole in _list_some(benchmarks.wholes):
-        for form, written in renderings(whole.parts, whole.name).items():
-            forms[form].append(written)
+        for rewrite, rewritten in rewrites(text).items():
+            if rewrite not in changed:
+                forms[rewrite].append(rewritten)
+    for item in _list_some(benchmarks.wholes):
+        for form, rendering in renderings(item.parts, item.name).items():
+            forms[form].append(rendering)
     return _flagged(benchmarks, containment, forms)
 
 
@@ -151,9 +151,9 @@ def _mistaken(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
         shuffled = random.Random(name).sample(words, len(words))
         if shuffled != words:
             kinds["shuffled"].append(" ".join(shuffled))
-    for whole in _list_some(benchmarks.wholes):
-        for kind, written in look_alikes(whole.parts, whole.name).items():
-            kinds[kind].append(written)
+    for item in _list_some(benchmarks.wholes):
+        for kind, look_alike in look_alikes(item.parts, item.name).items():
+            kinds[kind].append(look_alike)
     return _flagged(benchmarks, containment, kinds)
 
 

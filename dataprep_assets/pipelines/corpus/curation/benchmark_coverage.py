@@ -19,12 +19,12 @@ _FIRST = 1000
 
 def not_looked_for(coverage: Mapping[str, Coverage]) -> Iterator[str]:
     """A sentence for each set of which some items are not looked for."""
-    for name, one in coverage.items():
-        every = one.items + one.empty
-        if every > one.looked_for:
+    for name, counts in coverage.items():
+        total = counts.items + counts.empty
+        if total > counts.looked_for:
             yield (
-                f"{name}: {every - one.looked_for:,} of {count_of(every, 'item is', 'items are')} not searched for "
-                f"({_reasons(one)})"
+                f"{name}: {total - counts.looked_for:,} of {count_of(total, 'item is', 'items are')} not searched for "
+                f"({_reasons(counts)})"
             )
 
 
@@ -35,12 +35,12 @@ def _reasons(coverage: Coverage) -> str:
 
 def uncovered(coverage: Mapping[str, Coverage], floor: float) -> Iterator[str]:
     """A sentence for each set of which less than this share of the items is looked for."""
-    for name, one in coverage.items():
-        if one.share < floor:
+    for name, counts in coverage.items():
+        if counts.share < floor:
             yield (
-                f"decontaminate.sets.{name}: {f'{one.share:.0%}'} of its "
-                f"{count_of(one.items, 'item is', 'items are')} searched for, but {f'{floor:.0%}'} are required "
-                f"({_reasons(one)})"
+                f"decontaminate.sets.{name}: {f'{counts.share:.0%}'} of its "
+                f"{count_of(counts.items, 'item is', 'items are')} searched for, but {f'{floor:.0%}'} are required "
+                f"({_reasons(counts)})"
             )
 
 
@@ -51,7 +51,7 @@ def recorded_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
     try:
         for partition in load_manifest(corpus, store).plan:
             if (receipt := store.receipt(corpus.artifact(TAGS, partition))) is not None:
-                return {name: Coverage(**one) for name, one in TagsFacts.of(receipt).benchmarks.items()}
+                return {name: Coverage(**counts) for name, counts in TagsFacts.of(receipt).benchmarks.items()}
     except DataprepError:  # told by whoever needs it
         pass
     return {}
@@ -59,31 +59,31 @@ def recorded_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
 
 def coverage_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
     """A line for each set of which some items are not looked for."""
-    for told in not_looked_for(recorded_coverage(corpus, store)):
-        yield f"benchmark {told}"
+    for sentence in not_looked_for(recorded_coverage(corpus, store)):
+        yield f"benchmark {sentence}"
 
 
 def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Iterator[Remark]:
     """Remarks on sets that cannot be read, or of which the first items are not looked for."""
     assert corpus.decontaminate is not None
-    for one in tagger.sets:
-        keys = ("decontaminate", "sets", one.name)
+    for item_set in tagger.sets:
+        keys = ("decontaminate", "sets", item_set.name)
         try:
-            first = Benchmarks([one], tagger.ngram, tagger.least, first=_FIRST)
+            sample = Benchmarks([item_set], tagger.ngram, tagger.least, first=_FIRST)
             # what the first items do not have, others may
-            if not (coverage := first.coverage[one.name]).looked_for:
-                coverage = Benchmarks([one], tagger.ngram, tagger.least).coverage[one.name]
+            if not (coverage := sample.coverage[item_set.name]).looked_for:
+                coverage = Benchmarks([item_set], tagger.ngram, tagger.least).coverage[item_set.name]
         except ConfigError as error:
             yield Remark(keys=keys, sentence=str(error))
             continue
-        every = coverage.items + coverage.empty
+        total = coverage.items + coverage.empty
         floor = corpus.decontaminate.least_covered
         # of a part of the items the share is not known
-        if every < _FIRST and corpus.decontaminate.action != "tag" and coverage.share < floor:
-            for told in uncovered({one.name: coverage}, floor):
+        if total < _FIRST and corpus.decontaminate.action != "tag" and coverage.share < floor:
+            for text in uncovered({item_set.name: coverage}, floor):
                 todo = "Lower `min_words`, declare other `fields`, or lower `coverage`"
-                yield Remark(keys=keys, sentence=f"{told}. {todo}")
+                yield Remark(keys=keys, sentence=f"{text}. {todo}")
             continue
-        for told in not_looked_for({one.name: coverage}):
-            whose = "" if every < _FIRST else ", of the first ones examined"
-            yield Remark(keys=keys, sentence=f"decontaminate.sets.{told}{whose}", hint=True)
+        for text in not_looked_for({item_set.name: coverage}):
+            whose = "" if total < _FIRST else ", of the first ones examined"
+            yield Remark(keys=keys, sentence=f"decontaminate.sets.{text}{whose}", hint=True)

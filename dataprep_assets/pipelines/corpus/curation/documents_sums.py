@@ -19,19 +19,19 @@ FILE = "documents.parquet"
 
 def count_values(values: "pa.ChunkedArray") -> Counter[str]:
     """Return how often each text is among them; nulls are not counted."""
-    found = values.drop_null().value_counts()
-    return Counter(dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True)))
+    counts = values.drop_null().value_counts()
+    return Counter(dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)))
 
 
 def _hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
     """The numbers that ids of 16 hex digits are; zeros if one is something else."""
     try:
         # hex digits begin with the highest byte
-        found = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)  # type: ignore[arg-type]
+        numbers = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        found = np.empty(0, np.uint64)
+        numbers = np.empty(0, np.uint64)
     # what is no id makes a difference that is told, not an error of the check
-    return found if len(found) == len(ids) else np.zeros(len(ids), np.uint64)
+    return numbers if len(numbers) == len(ids) else np.zeros(len(ids), np.uint64)
 
 
 class TableSums:
@@ -50,13 +50,13 @@ class TableSums:
         for piece in side_by_side([directory / FILE]):
             for file, run in runs_of(piece):
                 line = self._lines.setdefault(file, {"rows_in": 0, "documents": 0, "tokens": 0, "dropped": Counter()})
-                kept = run.filter(run["kept"])
+                kept_rows = run.filter(run["kept"])
                 line["rows_in"] += run.num_rows
-                line["documents"] += kept.num_rows
-                line["tokens"] += pc.sum(kept["tokens"]).as_py() or 0
+                line["documents"] += kept_rows.num_rows
+                line["tokens"] += pc.sum(kept_rows["tokens"]).as_py() or 0
                 line["dropped"] += count_values(run["reason"])
                 if "id" in run.column_names:
-                    self._ids.append(_hashes(kept["id"].to_pylist()))
+                    self._ids.append(_hashes(kept_rows["id"].to_pylist()))
         for line in self._lines.values():
             self.rows, self.kept = self.rows + line["rows_in"], self.kept + line["documents"]
             self.reasons += line["dropped"]
@@ -65,23 +65,23 @@ class TableSums:
         """A sentence for each sum of a file that is not that of the ledger."""
         empty = {"rows_in": 0, "documents": 0, "tokens": 0, "dropped": Counter()}
         for line in tokenized.sources:
-            found = self._lines.pop(str(line["file"]), empty)
+            sums = self._lines.pop(str(line["file"]), empty)
             for name in ("rows_in", "documents", "tokens"):
-                if found[name] != line[name]:
-                    yield f"{line['file']}: {name} sum to {found[name]:,}, but the ledger has {line[name]:,}"
-            dropped, told = self._as_one(found["dropped"]), self._as_one(line["dropped"])
-            if dropped != told:
-                yield f"{line['file']}: drops are {dict(dropped)}, but the ledger has {dict(told)}"
+                if sums[name] != line[name]:
+                    yield f"{line['file']}: {name} sum to {sums[name]:,}, but the ledger has {line[name]:,}"
+            table_drops, ledger_drops = self._as_one(sums["dropped"]), self._as_one(line["dropped"])
+            if table_drops != ledger_drops:
+                yield f"{line['file']}: drops are {dict(table_drops)}, but the ledger has {dict(ledger_drops)}"
         # what is left: the files of the ledger were taken out above
         for file in self._lines:
             yield f"{file}: in the table, but not a file of the shard"
 
     def _as_one(self, dropped: Mapping[str, int]) -> Counter[str]:
         """Counts by reason as the ledger of a stream has them; a reason that dropped nothing makes no difference."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for reason, count in dropped.items():
-            found[SELECTED if reason in self._selected else reason] += count
-        return +found
+            counts[SELECTED if reason in self._selected else reason] += count
+        return +counts
 
     def other_ids(self, stored: NDArray[np.uint64] | None) -> Iterator[str]:
         """A sentence if the ids of the kept rows are not those of the stream's documents."""

@@ -111,7 +111,7 @@ def documents_spec(
 def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
     names = [TAGS, *([SELECTION] if corpus.selects else []), TOKEN_BINS]
     upstream = {f"{name}/{partition}": store.require(corpus.artifact(name, partition)).content for name in names}
-    taggers = [one.name for one in corpus.taggers]
+    taggers = [tagger.name for tagger in corpus.taggers]
     return Recipe(
         artifact=corpus.artifact(DOCUMENTS, partition),
         # the contents of tags do not tell the order of taggers, which is that of the table's columns
@@ -145,35 +145,35 @@ def _write(
 ) -> WrittenFiles:
     reasons: Counter[str] = Counter()
     sources: dict[str, tuple[int, int, int, int]] = {}
-    rows = kept = 0
+    rows = kept_rows = 0
     with ParquetRows(staged / FILE, table_columns(corpus)) as writer:
         for piece in _decided(corpus, store, partition):
             writer.add_table(piece.select(writer.schema.names).cast(writer.schema))
             rows += piece.num_rows
             reasons += count_values(piece["reason"])
-            kept += _add_sources(sources, piece)
+            kept_rows += _add_sources(sources, piece)
     return WrittenFiles(
         inputs=dict(recipe.upstream),
-        facts=DocumentsFacts(rows=rows, kept=kept, reasons=dict(sorted(reasons.items())), sources=sources),
+        facts=DocumentsFacts(rows=rows, kept=kept_rows, reasons=dict(sorted(reasons.items())), sources=sources),
     )
 
 
 def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table") -> int:
     """Add the rows of a piece to the counts of their sources; returns how many of them are kept."""
-    found = piece["source"].combine_chunks().dictionary_encode()
+    encoded = piece["source"].combine_chunks().dictionary_encode()
     # a refused record has no source: it goes to one more row of `sums`, which is left out below
-    numbers = found.indices.fill_null(len(found.dictionary)).to_numpy()
-    kept = piece["kept"].to_numpy()
-    sums = np.zeros((len(found.dictionary) + 1, 4), np.int64)
+    numbers = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
+    kept_mask = piece["kept"].to_numpy()
+    sums = np.zeros((len(encoded.dictionary) + 1, 4), np.int64)
     # `sums[numbers, 0] += 1` would count an index once, however often it comes
     np.add.at(sums[:, 0], numbers, 1)
-    np.add.at(sums[:, 1], numbers[kept], 1)
+    np.add.at(sums[:, 1], numbers[kept_mask], 1)
     for column, name in enumerate(("bytes", "tokens"), 2):
-        np.add.at(sums[:, column], numbers[kept], piece[name].fill_null(0).to_numpy()[kept])
-    for source, added in zip(found.dictionary.to_pylist(), sums[:-1].tolist(), strict=True):
+        np.add.at(sums[:, column], numbers[kept_mask], piece[name].fill_null(0).to_numpy()[kept_mask])
+    for source, added in zip(encoded.dictionary.to_pylist(), sums[:-1].tolist(), strict=True):
         rows, documents, size, tokens = sources.get(source, (0, 0, 0, 0))
         sources[source] = (rows + added[0], documents + added[1], size + added[2], tokens + added[3])
-    return int(kept.sum())
+    return int(kept_mask.sum())
 
 
 def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Iterator["pa.Table"]:
@@ -188,17 +188,17 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
         reasons: list[str | None] = []
         tokens = []
         for file, run in runs_of(piece):
-            there, lengths = shard.count_tokens(file, run["row"].to_numpy().astype(np.uint64))
+            is_document, lengths = shard.count_tokens(file, run["row"].to_numpy().astype(np.uint64))
             selected = None if ruled_out is None else ruled_out.rows_of(file)
-            reasons += _reasons(run, there, selected, shard.retracted)
+            reasons += _reasons(run, is_document, selected, shard.retracted)
             # of a row that is no document `lengths` has a neighbour's, which the mask makes null
-            tokens.append(pa.array(lengths, mask=~there))
+            tokens.append(pa.array(lengths, mask=~is_document))
         # duplicates are found by their place in the shard, what rules drop by file and row
         by_duplicate = removed.among(start, start + len(reasons))
         # what was retracted since is told as that
         stands = [
-            by_duplicate.get(at, (None, None)) if reason == DUPLICATE else (None, None)
-            for at, reason in enumerate(reasons)
+            by_duplicate.get(position, (None, None)) if reason == DUPLICATE else (None, None)
+            for position, reason in enumerate(reasons)
         ]
         start += len(reasons)
         similar = () if corpus.duplicates is None else (("similarity", pa.array([n for _, n in stands], pa.float64())),)
@@ -223,8 +223,8 @@ def _reasons(
         ids = run["id"].to_pylist()
         reasons = [RETRACTED if one in retracted else reason for reason, one in zip(reasons, ids, strict=True)]
     if selected is not None and len(selected.rows):
-        told = selected.reasons(run["row"].to_numpy().astype(np.uint64))
-        reasons = [reason if one is None else one for reason, one in zip(reasons, told, strict=True)]
+        dropped_reasons = selected.reasons(run["row"].to_numpy().astype(np.uint64))
+        reasons = [reason if one is None else one for reason, one in zip(reasons, dropped_reasons, strict=True)]
     if run["bad"].null_count < run.num_rows:
         bad = run["bad"].to_pylist()
         reasons = [reason if one is None else one for reason, one in zip(reasons, bad, strict=True)]
@@ -264,27 +264,27 @@ class _Tokenized:
         """Of each file the rows of its documents, and the tokens of each."""
         index = document_rows(self.directory, self.receipt)
         ends = document_ends.open_ends(self.directory / ENDS)
-        found, first = {}, 0
+        documents, start = {}, 0
         for number, line in enumerate(self.receipt.sources):
             # documents are numbered through the shard, so those of a file are one range of its index and ends
-            stop = first + int(line["documents"])
-            rows = np.asarray(index.rows(number, first, stop)).astype(np.uint64)
-            begin = int(ends[first - 1]) if first else 0
-            lengths = np.diff(np.asarray(ends[first:stop]).astype(np.int64), prepend=begin)
-            found[str(line["file"])] = (rows, lengths.astype(np.int64))
-            first = stop
-        return found
+            stop = start + int(line["documents"])
+            rows = np.asarray(index.rows(number, start, stop)).astype(np.uint64)
+            begin = int(ends[start - 1]) if start else 0
+            lengths = np.diff(np.asarray(ends[start:stop]).astype(np.int64), prepend=begin)
+            documents[str(line["file"])] = (rows, lengths.astype(np.int64))
+            start = stop
+        return documents
 
     def count_tokens(self, file: str, rows: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Return which rows of a file are documents, and the tokens of each: shapes `(rows,)`."""
         if file not in self._files:
             raise IntegrityError(f"{self.artifact}: built without {file}. Materialize it again")
-        held, lengths = self._files[file]
-        if not len(held):
+        document_numbers, lengths = self._files[file]
+        if not len(document_numbers):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
         # a row after the last document is compared with that one, and differs
-        at = np.minimum(np.searchsorted(held, rows), len(held) - 1)
-        return held[at] == rows, lengths[at]
+        positions = np.minimum(np.searchsorted(document_numbers, rows), len(document_numbers) - 1)
+        return document_numbers[positions] == rows, lengths[positions]
 
     def ids(self) -> NDArray[np.uint64] | None:
         """The ids of its documents, in order; None if they have none."""
@@ -296,23 +296,23 @@ class _Tokenized:
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     facts = DocumentsFacts.of(receipt)
-    tokens = sum(one[3] for one in facts.sources.values())
-    listed = [
+    tokens = sum(counts[3] for counts in facts.sources.values())
+    table = [
         {
             "source": source,
             "rows": rows,
-            "documents": kept,
-            "kept_%": round(100 * kept / rows, 3) if rows else 0.0,
+            "documents": documents,
+            "kept_%": round(100 * documents / rows, 3) if rows else 0.0,
             "tokens": stream,
             "tokens_%": round(100 * stream / tokens, 3) if tokens else 0.0,
         }
-        for source, (rows, kept, _, stream) in sorted(facts.sources.items(), key=lambda item: -item[1][3])[:SHOWN]
+        for source, (rows, documents, _, stream) in sorted(facts.sources.items(), key=lambda item: -item[1][3])[:SHOWN]
     ]
     return {
         "rows": facts.rows,
         "kept": facts.kept,
         **{f"dropped_{reason}": count for reason, count in facts.reasons.items()},
-        "sources": Table(listed),
+        "sources": Table(table),
     }
 
 

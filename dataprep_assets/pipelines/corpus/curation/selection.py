@@ -74,8 +74,8 @@ def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str
         return None
     artifact = corpus.artifact(SELECTION, partition)
     receipt = store.require(artifact)
-    dropped = folded(totals_of([receipt])[1].values())[0]
-    return RuledOut(store, artifact, receipt.content, SelectionFacts.of(receipt).dropped, dropped)
+    dropped_documents = folded(totals_of([receipt])[1].values())[0]
+    return RuledOut(store, artifact, receipt.content, SelectionFacts.of(receipt).dropped, dropped_documents)
 
 
 def columns_of(corpus: CorpusDeclaration) -> Columns:
@@ -128,21 +128,21 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     of_shard = {} if removed is None else {DUPLICATES: removed}
     # a receipt keeps the ages of its files, so they are part of what it is made of
     ages, retracted = ages_in_shard(corpus, store, partition), listed_in(corpus, store, partition)
-    told = {"retracted": counted_ids(retracted)} if retracted else {}
-    told |= {"ages": digest_value(ages)} if ages else {}
-    counted = _counted_by(corpus)
-    told |= {"counted_by": ", ".join(counted)} if counted else {}
+    extra_settings = {"retracted": counted_ids(retracted)} if retracted else {}
+    extra_settings |= {"ages": digest_value(ages)} if ages else {}
+    count_columns = _counted_by(corpus)
+    extra_settings |= {"counted_by": ", ".join(count_columns)} if count_columns else {}
     return Recipe(
         artifact=corpus.artifact(SELECTION, partition),
         # a list, because the first rule is the reason
         key=digest_value(
             [
                 *(SELECTION, VERSION, tags.content, dict(tags.inputs), list(rules.items())),
-                *(*of_shard.values(), ages, retracted, *counted),
+                *(*of_shard.values(), ages, retracted, *count_columns),
             ]
         ),
         version=VERSION,
-        settings={"rules": rules, "order": list(rules), **told},
+        settings={"rules": rules, "order": list(rules), **extra_settings},
         # its receipt lists the files of its shard, so another compression of one makes another receipt
         sources={**of_shard, **tags.inputs},
         upstream={f"{TAGS}/{partition}": tags.content},
@@ -173,26 +173,26 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 
 def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, staged: Path) -> WrittenFiles:
     tags = store.require(corpus.artifact(TAGS, partition))
-    counted = SelectionCounts()
+    counts = SelectionCounts()
     with ParquetRows(staged / DROPPED, columns_of(corpus)) as writer:
 
         def write_rows() -> Iterator[dict[str, list[Any]]]:
-            for rows in _dropped_rows(corpus, store, partition, counted):
+            for rows in _dropped_rows(corpus, store, partition, counts):
                 writer.add(rows)
                 yield rows
 
         # in one pass: rows are written while they are collected for the digest
-        found = by_file(write_rows())
+        rows_of = by_file(write_rows())
     ages = ages_in_shard(corpus, store, partition)
     return WrittenFiles(
         inputs={str(corpus.artifact(TAGS, partition)): tags.content},
         facts=SelectionFacts(
-            dropped=digest_of(found),
-            **counted.facts,
+            dropped=digest_of(rows_of),
+            **counts.facts,
             ages=ages,
         ),
         sources=tuple(
-            {"file": file, "sha256": digest, "dropped": dict(Counter(found[file].why)) if file in found else {}}
+            {"file": file, "sha256": digest, "dropped": dict(Counter(rows_of[file].why)) if file in rows_of else {}}
             for file, digest in tags.inputs.items()
         ),
     )
@@ -206,25 +206,25 @@ def _dropped_rows(
     removed = removed_rows(corpus, store, partition)
     for piece in ruled_rows(corpus, tags, ("file", "row", "source", "bytes", *_counted_by(corpus)), removed):
         counted.add(piece)
-        at = [place for place, reason in enumerate(piece.reasons) if reason]
-        chosen = piece.table.select(["file", "row"]).take(np.array(at, np.int64))
-        by_duplicate = [piece.alike.get(one, (None, None)) for one in at]
+        positions = [place for place, reason in enumerate(piece.reasons) if reason]
+        names = piece.table.select(["file", "row"]).take(np.array(positions, np.int64))
+        by_duplicate = [piece.alike.get(one, (None, None)) for one in positions]
         yield {
-            "file": chosen["file"].to_pylist(),
-            "row": chosen["row"].to_pylist(),
-            "reason": [piece.reasons[one] for one in at],
+            "file": names["file"].to_pylist(),
+            "row": names["row"].to_pylist(),
+            "reason": [piece.reasons[one] for one in positions],
             "representative": [one for one, _ in by_duplicate],
             "similarity": [similar for _, similar in by_duplicate],
         }
 
 
 def _metadata(corpus: CorpusDeclaration, _: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    every, by_rule = totals_of([receipt])
-    shown: dict[str, Shown] = {f"dropped_{rule}": counts[0] for rule, counts in sorted(by_rule.items())}
+    totals, by_rule = totals_of([receipt])
+    dropped_counts: dict[str, Shown] = {f"dropped_{rule}": counts[0] for rule, counts in sorted(by_rule.items())}
     return {
-        "documents": every[0],
+        "documents": totals[0],
         "dropped": folded(by_rule.values())[0],
-        **shown,
+        **dropped_counts,
         "rules": Table(_rule_rows(corpus, [receipt])),
         "sources": Table(source_rows([receipt])),
     }
@@ -248,7 +248,7 @@ def _losses(receipts: Sequence[Receipt], split: str) -> Iterator[Loss]:
 
 def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
     """A row for each rule: what it says, and what it drops."""
-    every, by_rule = totals_of(receipts)
+    totals, by_rule = totals_of(receipts)
     rows = []
     for name, (keeps, rule) in corpus.rules.items():
         documents, size = by_rule.get(name, NOTHING)
@@ -257,9 +257,9 @@ def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[d
                 "rule": name,
                 "drops": f"{'not ' if keeps else ''}({rule.text})" if keeps else rule.text,
                 "documents": documents,
-                "documents_%": percent(documents, every[0]),
+                "documents_%": percent(documents, totals[0]),
                 "bytes": size,
-                "bytes_%": percent(size, every[1]),
+                "bytes_%": percent(size, totals[1]),
             }
         )
     return rows
@@ -273,18 +273,18 @@ class _OpenedSelection(OpenedArtifact):
 
 
 def _plan(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedSelection]:
-    return [_OpenedSelection(corpus.artifact(SELECTION, one), store, corpus) for one in partitions]
+    return [_OpenedSelection(corpus.artifact(SELECTION, partition), store, corpus) for partition in partitions]
 
 
 def _rebuild_matches(opened: _OpenedSelection) -> Finding:
     corpus, store, receipt, partition = opened.corpus, opened.store, opened.receipt, opened.artifact.partition or ""
-    recipe, dropped = _recipe(corpus, store, partition), folded(totals_of([receipt])[1].values())[0]
+    recipe, dropped_documents = _recipe(corpus, store, partition), folded(totals_of([receipt])[1].values())[0]
     defects = rebuilt(recipe, store, receipt, opened.directory, partial(_write, corpus, store, partition))
     return verdict(
         (f"{opened.name}: {defect}" for defect in defects),
-        f"{count_of(dropped, 'row')} dropped by {count_of(len(corpus.rules), 'rule')}.",
+        f"{count_of(dropped_documents, 'row')} dropped by {count_of(len(corpus.rules), 'rule')}.",
         REBUILD,
-        facts={"dropped": dropped},
+        facts={"dropped": dropped_documents},
     )
 
 
@@ -323,9 +323,13 @@ def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ..
     def opened(store: ArtifactStore, _: Sequence[str]) -> _Split:
         return corpus, split, store, load_manifest(corpus, store).partitions(split)
 
-    asked = corpus.decontaminate
-    whole = SPLIT_CHECKS if asked is None or asked.action == "tag" else (*SPLIT_CHECKS, NO_BENCHMARK_CONTAMINATION)
-    each: PartitionChecks[_OpenedSelection, _OpenedSelection] = PartitionChecks(
+    decontamination = corpus.decontaminate
+    split_checks = (
+        SPLIT_CHECKS
+        if decontamination is None or decontamination.action == "tag"
+        else (*SPLIT_CHECKS, NO_BENCHMARK_CONTAMINATION)
+    )
+    shard_checks: PartitionChecks[_OpenedSelection, _OpenedSelection] = PartitionChecks(
         checks=SHARD_CHECKS, planned=partial(_plan, corpus)
     )
-    return each, WholeChecks(checks=whole, open=opened)
+    return shard_checks, WholeChecks(checks=split_checks, open=opened)

@@ -111,7 +111,7 @@ class TaggedShard:
         files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
         # part of what decides each tagger's file: other rows make all of them anew
         rows = digest_value([VERSION, self.fields.key_parts, files])
-        return {ROWS: rows, **{file_of(one): digest_value([rows, one.key_parts]) for one in self.taggers}}
+        return {ROWS: rows, **{file_of(tagger): digest_value([rows, tagger.key_parts]) for tagger in self.taggers}}
 
     def recipe(self) -> Recipe:
         """The named values whose digest is the key."""
@@ -126,7 +126,9 @@ class TaggedShard:
                 "source_field": fields.source,
                 "url_field": fields.url,
                 "keep_fields": dict(fields.keep),
-                "taggers": {one.name: {"version": one.version, "columns": dict(one.columns)} for one in self.taggers},
+                "taggers": {
+                    tagger.name: {"version": tagger.version, "columns": dict(tagger.columns)} for tagger in self.taggers
+                },
             },
             sources={file.label: file.sha256 for file in self.files},
         )
@@ -145,9 +147,9 @@ def ensure_tags(shard: TaggedShard, verification: Verification, fetch: Fetch | N
 
 def _write(shard: TaggedShard, staged: Path) -> WrittenFiles:
     made_of = shard.made_of()
-    facts, taken = _taken_over(shard, staged, made_of)
-    if facts is None or len(taken) < len(made_of):
-        facts = tag(shard, staged, taken)
+    facts, copied_names = _taken_over(shard, staged, made_of)
+    if facts is None or len(copied_names) < len(made_of):
+        facts = tag(shard, staged, copied_names)
     return _describe(shard, facts, made_of)
 
 
@@ -179,16 +181,16 @@ def _taken_over(
         if shard.store.must_rebuild(shard.artifact) or (receipt := shard.store.receipt(shard.artifact)) is None:
             return None, frozenset()
         facts = TagsFacts.of(receipt)
-        same = [name for name, identity in made_of.items() if facts.made_of.get(name) == identity]
+        names = [name for name, identity in made_of.items() if facts.made_of.get(name) == identity]
         # Copies get a receipt of their own: a byte that is wrong now would be right by it.
         if shard.store.damage(shard.artifact, receipt, "full"):
             return None, frozenset()
-        directory = shard.store.local(shard.artifact, same)
+        directory = shard.store.local(shard.artifact, names)
     except DataprepError:  # what cannot be read is made again
         return None, frozenset()
-    for name in same:
+    for name in names:
         shutil.copyfile(directory / name, staged / name)
-    return facts if ROWS in same else None, frozenset(same)
+    return facts if ROWS in names else None, frozenset(names)
 
 
 def tag(shard: TaggedShard, staged: Path, taken: frozenset[str], some: DrawnRows | None = None) -> TagsFacts:
@@ -196,19 +198,21 @@ def tag(shard: TaggedShard, staged: Path, taken: frozenset[str], some: DrawnRows
     running = [one for one in shard.taggers if file_of(one) not in taken]
     # texts, and what may be of them, are in files for as long as commands are at work
     with scratch(shard.store.root / shard.artifact.dataset) as folder:
-        given, made = folder / "given-texts.parquet", folder / "made-columns.parquet"
+        given, columns_path = folder / "given-texts.parquet", folder / "made-columns.parquet"
         facts = _tag_rows(shard, staged, taken, running, given, some)
         for one in running:
             if isinstance(one, CommandTagger):
-                one.run(given, made, shard.shard, sensitive=shard.fields.sensitive)
+                one.run(given, columns_path, shard.shard, sensitive=shard.fields.sensitive)
             elif isinstance(one, AssetTagger):
-                one.write([part.label for part in shard.files], made, shard.shard)
+                one.write([part.label for part in shard.files], columns_path, shard.shard)
             else:
                 # asked batch by batch, while the source was read
                 continue
-            align(one, made, staged / ROWS, staged / file_of(one), shard.shard, sensitive=shard.fields.sensitive)
+            align(
+                one, columns_path, staged / ROWS, staged / file_of(one), shard.shard, sensitive=shard.fields.sensitive
+            )
             # the next one writes a file of this name
-            made.unlink()
+            columns_path.unlink()
     return facts
 
 
@@ -238,8 +242,8 @@ def _tag_rows(
             if texts is not None:
                 texts.add({"text": batch.texts, **batch.good_rows})
             for tagger, file in files:
-                found = tags_of(tagger, batch, sensitive=shard.fields.sensitive)
-                file.add({name: _scatter(values, batch) for name, values in found.items()})
+                tags = tags_of(tagger, batch, sensitive=shard.fields.sensitive)
+                file.add({name: _scatter(values, batch) for name, values in tags.items()})
             rows, bad = rows + len(batch), bad + len(batch) - len(batch.good)
     # what decides each file is added by `_write`
     return TagsFacts(rows=rows, bad=bad, made_of={})
@@ -259,8 +263,8 @@ def batches_of_shard(
             stop = start + len(batch)
             if some is None:
                 yield batch
-            elif len(places := some.between(start, stop)):
-                yield batch.at(places)
+            elif len(positions := some.between(start, stop)):
+                yield batch.at(positions)
             start = stop
     if some is not None and start != some.of:
         raise IntegrityError(f"its source has {count_of(start, 'row')}, but its receipt {some.of:,}. {REBUILD}")
@@ -281,7 +285,7 @@ def _scatter(values: list[Any], batch: DocumentBatch) -> list[Any]:
     """Values of the texts of a batch as values of all its rows."""
     if len(values) == len(batch):
         return values
-    every: list[Any] = [None] * len(batch)
-    for at, value in zip(batch.good, values, strict=True):
-        every[at] = value
-    return every
+    row_values: list[Any] = [None] * len(batch)
+    for position, value in zip(batch.good, values, strict=True):
+        row_values[position] = value
+    return row_values

@@ -79,28 +79,28 @@ def _rows_complete(opened: OpenedTags) -> Finding:
 def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Iterator[str]:
     import pyarrow.parquet as pq
 
-    declared = {ROWS: shard.fields.columns, **{file_of(one): one.columns for one in shard.taggers}}
-    if set(declared) != set(facts.made_of):
+    columns_of = {ROWS: shard.fields.columns, **{file_of(one): one.columns for one in shard.taggers}}
+    if set(columns_of) != set(facts.made_of):
         yield "has files of taggers that are not declared"
         return
-    for name, columns in declared.items():
+    for name, columns in columns_of.items():
         if not pq.read_schema(directory / name).equals(schema_of(columns)):
             yield f"{name} has columns that are not declared"
             return
-    order = {part.label: at for at, part in enumerate(shard.files)}
-    last, rows, bad = (-1, 0), 0, 0
+    order = {part.label: rank for rank, part in enumerate(shard.files)}
+    end, rows, bad = (-1, 0), 0, 0
     # all files are read, so that their numbers of rows are compared
-    for piece in side_by_side([directory / name for name in declared]):
+    for piece in side_by_side([directory / name for name in columns_of]):
         for file, run in runs_of(piece):
             # a file that is none of the shard's is before all others, and so never in order
-            at, numbers = order.get(file, -2), run["row"].to_numpy()
+            rank, numbers = order.get(file, -2), run["row"].to_numpy()
             # of each row the one before it in its file, also from the last piece; 0 for the first, as rows count from 1
-            before = np.concatenate([[last[1] if at == last[0] else 0], numbers[:-1]])
-            if at < last[0] or not (after := numbers > before).all():
-                row = numbers[0] if at < last[0] else numbers[np.argmin(after)]
+            before = np.concatenate([[end[1] if rank == end[0] else 0], numbers[:-1]])
+            if rank < end[0] or not (after := numbers > before).all():
+                row = numbers[0] if rank < end[0] else numbers[np.argmin(after)]
                 yield f"{ROWS}: {file}, row {row} is not in the order of the source"
                 return
-            last = (at, int(numbers[-1]))
+            end = (rank, int(numbers[-1]))
         rows, bad = rows + piece.num_rows, bad + piece.num_rows - piece["bad"].null_count
     if (rows, bad) != (facts.rows, facts.bad):
         yield f"has {count_of(rows, 'row')}, {bad:,} rejected; the receipt has {facts.rows:,} and {facts.bad:,}"
@@ -114,26 +114,26 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
         return verdict([out_of_date], "", "Run the dataset", warning=True)
     with scratch(shard.store.root / receipt.dataset) as folder:
         if shard.samples is None:
-            found, compared = _all_rows(shard, directory, receipt, folder), facts.rows
+            faults, compared_rows = _all_rows(shard, directory, receipt, folder), facts.rows
         else:
-            drawn = drawn_rows(receipt, facts.rows, shard.samples)
-            found, compared = _drawn_rows(shard, directory, drawn, folder), len(drawn.places)
+            sample = drawn_rows(receipt, facts.rows, shard.samples)
+            faults, compared_rows = _drawn_rows(shard, directory, sample, folder), len(sample.places)
         if facts.made_of != shard.made_of():
-            found["facts"] = "its receipt has different facts"
+            faults["facts"] = "its receipt has different facts"
     chance = {file_of(one) for one in shard.taggers if not one.repeats}
     if shard.samples is None:
-        chance &= _other_again(shard, directory, found.keys() & chance)
+        chance &= _other_again(shard, directory, faults.keys() & chance)
     # first those that are damage
-    differences = sorted(found.items(), key=lambda one: one[0] in chance)
+    differences = sorted(faults.items(), key=lambda one: one[0] in chance)
     return verdict(
         (f"{name_of(receipt)}: {one}" for _, one in differences),
-        f"{compared:,} of {count_of(facts.rows, 'row has', 'rows have')} the same values when read and tagged again.",
+        f"{compared_rows:,} of {count_of(facts.rows, 'row has', 'rows have')} the same values when read and tagged again.",
         "A tagger that uses time, randomness or other documents of its batch cannot be reproduced: give it a seed, "
         "or look at one document at a time"
-        if chance.issuperset(found)
+        if chance.issuperset(faults)
         else REBUILD,
-        facts={"rows_compared": compared, "rows": facts.rows},
-        warning=bool(found) and chance.issuperset(found),
+        facts={"rows_compared": compared_rows, "rows": facts.rows},
+        warning=bool(faults) and chance.issuperset(faults),
     )
 
 
@@ -149,9 +149,9 @@ def _drawn_rows(shard: TaggedShard, directory: Path, drawn: DrawnRows, folder: P
 
 def _all_rows(shard: TaggedShard, directory: Path, receipt: Receipt, folder: Path) -> dict[str, str]:
     """The files and claims that are different when all rows are tagged again, each with a sentence."""
-    written = write_anew(shard, folder)
+    files = write_anew(shard, folder)
     names = [record.path for record in receipt.files]
-    claims = {one: one for one in other_claims(written, receipt)}
+    claims = {claim: claim for claim in other_claims(files, receipt)}
     return {**dict(other_files(folder, directory, names)), **claims}
 
 
@@ -186,18 +186,18 @@ def taggers_accurate(
     for name in names:
         tagger = named_tagger(name)
         assert tagger.planted is not None
-        found = found_of(list(tagger.planted()), tagger.tag, around)
+        counts_of = found_of(list(tagger.planted()), tagger.tag, around)
         floor = floors.get(name, FloorDeclaration())
-        rows += [{"tagger": name, "kind": kind, **_row(counts)} for kind, counts in found.items()]
-        for kind, counts in by_kind(found).items():
+        rows += [{"tagger": name, "kind": kind, **_row(counts)} for kind, counts in counts_of.items()]
+        for kind, counts in by_kind(counts_of).items():
             facts |= {f"recall_{kind}": round(counts.recall, 4), f"precision_{kind}": round(counts.precision, 4)}
             if counts.recall < floor.recall:
-                told = f"{counts.found} of {counts.planted} {kind} ({counts.recall:.2%})"
-                defects.append(f"{name} finds {told}, less than {floor.recall:.2%}")
+                share = f"{counts.found} of {counts.planted} {kind} ({counts.recall:.2%})"
+                defects.append(f"{name} finds {share}, less than {floor.recall:.2%}")
             if counts.precision < floor.precision:
-                told = f"{counts.mistaken} of {count_of(counts.negatives, 'text')} that only look like {kind}"
+                share = f"{counts.mistaken} of {count_of(counts.negatives, 'text')} that only look like {kind}"
                 defects.append(
-                    f"{name} flags {told}: a precision of {counts.precision:.2%}, less than {floor.precision:.2%}"
+                    f"{name} flags {share}: a precision of {counts.precision:.2%}, less than {floor.precision:.2%}"
                 )
     return verdict(
         defects,
@@ -250,7 +250,10 @@ def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, 
         version=VERSION,
         description="The values of each row of a shard before rules are applied: carried fields and taggers' columns.",
         kinds={"parquet"},
-        inputs=(snapshot, *(AssetInput(key=one.key) for one in corpus.taggers if isinstance(one, AssetTagger))),
+        inputs=(
+            snapshot,
+            *(AssetInput(key=tagger.key) for tagger in corpus.taggers if isinstance(tagger, AssetTagger)),
+        ),
         partitions=partitions,
         pool="cpu",
         recipes=partial(_TASKS.recipes, corpus),
@@ -270,7 +273,7 @@ def tagged_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partitions: Sequence[str]
 ) -> list[TaggedShard]:
     """The tags of the given shards; raises MissingArtifactError where one has no snapshot."""
-    fields, taggers, shards = corpus.carried, [one.located() for one in corpus.taggers], []
+    fields, taggers, shards = corpus.carried, [tagger.located() for tagger in corpus.taggers], []
     for partition in partitions:
         files = source_parts(corpus, store, manifest, partition)
         labels = [file.label for file in files]
@@ -280,7 +283,7 @@ def tagged_shards(
                 store=store,
                 files=files,
                 fields=fields,
-                taggers=tuple(one.of_files(labels) for one in taggers),
+                taggers=tuple(tagger.of_files(labels) for tagger in taggers),
                 source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
                 samples=samples_of(corpus.prove.level),
             )
@@ -290,11 +293,11 @@ def tagged_shards(
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     facts, taggers = TagsFacts.of(receipt), receipt.recipe.get("settings", {}).get("taggers", {})
-    listed = [
-        {"tagger": name, "version": told["version"][:12], "columns": ", ".join(told["columns"])}
-        for name, told in taggers.items()
+    table = [
+        {"tagger": name, "version": settings["version"][:12], "columns": ", ".join(settings["columns"])}
+        for name, settings in taggers.items()
     ]
-    return {"rows": facts.rows, "refused": facts.bad, **({"taggers": Table(listed)} if listed else {})}
+    return {"rows": facts.rows, "refused": facts.bad, **({"taggers": Table(table)} if table else {})}
 
 
 def _planted_in(

@@ -46,39 +46,39 @@ def tried(corpus: CorpusDeclaration) -> Iterator[Remark]:
         return
     batches = _first_documents(corpus)
     columns: Tags = [{} for _ in batches]
-    for tagger, found in (*_of_named(corpus, taggers, batches), *_of_functions(corpus, taggers, batches)):
+    for tagger, tags in (*_of_named(corpus, taggers, batches), *_of_functions(corpus, taggers, batches)):
         keys = ("tag", taggers.index(tagger))
-        if isinstance(found, DataprepError):
-            yield Remark(keys=keys, sentence=str(found))
-        elif found is None:
-            told = (
+        if isinstance(tags, DataprepError):
+            yield Remark(keys=keys, sentence=str(tags))
+        elif tags is None:
+            text = (
                 f"tag: {tagger.name}: needed more than {count_of(round(_SECONDS), 'second')} for the first "
                 "documents, and was ended"
             )
-            yield Remark(keys=keys, sentence=told, hint=True)
+            yield Remark(keys=keys, sentence=text, hint=True)
         else:
-            for known, more in zip(columns, found, strict=True):
-                known |= more
+            for merged_tags, new_tags in zip(columns, tags, strict=True):
+                merged_tags |= new_tags
     yield from _rule_remarks(corpus, batches, columns)
 
 
 def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
     """The first documents of each split; none of what is not here or cannot be read, which is told elsewhere."""
-    found: list[DocumentBatch] = []
+    batches: list[DocumentBatch] = []
     if is_mirrored(corpus.source):
-        return found
+        return batches
     with suppress(DataprepError, OSError):
         source, fields = open_source(corpus.source), corpus.carried
         entries = build_manifest(source.list().files, include=corpus.include, splits=corpus.splits)
         for split in corpus.splits:
-            entry = next((one for one in entries if one.split == split), None)
+            entry = next((candidate for candidate in entries if candidate.split == split), None)
             if entry is None:
                 continue
             # of more is nothing read: at its end the reader would ask for the digest of the file
             batch = next(batches_of(present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
-                found.append(batch.only(slice(0, _ROWS)))
-    return found
+                batches.append(batch.only(slice(0, _ROWS)))
+    return batches
 
 
 def _tagged(tagger: BatchTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
@@ -102,18 +102,18 @@ def _of_functions(
     corpus: CorpusDeclaration, taggers: Sequence[Tagger], batches: Sequence[DocumentBatch]
 ) -> Iterator[tuple[Tagger, Found]]:
     """Yield what each function says of documents, in one worker, but for those after one that took too long."""
-    left = [one for one in taggers if isinstance(one, FunctionTagger)]
-    while left:
+    remaining = [one for one in taggers if isinstance(one, FunctionTagger)]
+    while remaining:
         with private_files(corpus.sensitive), WorkerPool(1) as pool:
-            found: Found = []
-            while left and found is not None:
-                tagger = left.pop(0)
+            tags: Found = []
+            while remaining and tags is not None:
+                tagger = remaining.pop(0)
                 pool.submit(Task(TaskId(f"tag: {tagger.name}"), _call_tagger, (tagger, batches, corpus.sensitive)))
                 try:
-                    found = _awaited(pool)
+                    tags = _awaited(pool)
                 except DataprepError as error:  # its worker died
-                    found = error
-                yield tagger, found
+                    tags = error
+                yield tagger, tags
 
 
 def _awaited(pool: WorkerPool) -> Found:
@@ -142,10 +142,13 @@ def _rule_remarks(corpus: CorpusDeclaration, batches: Sequence[DocumentBatch], c
     if not batches or not corpus.rules:
         return
     types = {name: kind for name, kind in corpus.columns.items() if name in {**batches[0].rows, **columns[0]}}
-    made: list[Mapping[str, list[Any]]] = [{**b.rows, **more} for b, more in zip(batches, columns, strict=True)]
-    table = pa.table({name: [value for one in made for value in one[name]] for name in types}, schema=schema_of(types))
+    row_columns: list[Mapping[str, list[Any]]] = [{**b.rows, **tags} for b, tags in zip(batches, columns, strict=True)]
+    table = pa.table(
+        {name: [value for batch_columns in row_columns for value in batch_columns[name]] for name in types},
+        schema=schema_of(types),
+    )
     for name, (keeps, rule) in corpus.rules.items():
         if rule.columns <= types.keys() and (ruled(table, {name: (keeps, rule)}) == 0).all():
             key = "keep" if keeps else "drop"
-            told = f"{key}.{name}: drops every document examined (the first ones of each split)"
-            yield Remark(keys=(key, name), sentence=told, hint=True)
+            text = f"{key}.{name}: drops every document examined (the first ones of each split)"
+            yield Remark(keys=(key, name), sentence=text, hint=True)
