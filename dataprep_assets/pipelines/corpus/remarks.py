@@ -91,20 +91,20 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
 
 def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Remarks on what taggers and signatures need that is not there."""
-    for at, tagger in enumerate(corpus.taggers):
+    for index, tagger in enumerate(corpus.taggers):
         try:
             tagger.version  # noqa: B018  # asked for what it raises
         except ConfigError as error:
             # what looks for benchmarks comes after those of `tag`, and its sentence begins with the key
-            keys = ("tag", at) if at < len(corpus.tag) else tuple(str(error).partition(":")[0].split("."))
+            keys = ("tag", index) if index < len(corpus.tag) else tuple(str(error).partition(":")[0].split("."))
             yield Remark(keys=keys, sentence=str(error))
         except SourceError as error:  # of an asset
-            yield Remark(keys=("tag", at), sentence=str(error), of_source=True)
+            yield Remark(keys=("tag", index), sentence=str(error), of_source=True)
         else:
             if isinstance(tagger, BenchmarkTagger):
                 yield from benchmark_remarks(corpus, tagger)
-        if (absent := tagger.absent()) is not None:
-            yield Remark(keys=("tag", at), sentence=absent, hint=True)
+        if (sentence := tagger.absent()) is not None:
+            yield Remark(keys=("tag", index), sentence=sentence, hint=True)
     if corpus.duplicates is not None and corpus.duplicates.kind == "near":
         try:
             library_version()
@@ -123,26 +123,26 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
     except ConfigError as error:  # its sentence begins with the key
         yield Remark(keys=tuple(str(error).partition(":")[0].split(".")), sentence=str(error))
         return
-    if others := included(listing.left_out, corpus.include):
-        shown = "" if corpus.sensitive else f", for example {', '.join(others[:_SHOWN])}"
-        told = f"include: {count_of(len(others), 'file')} excluded{shown}: {LEFT_OUT}"
-        yield Remark(keys=("include",), sentence=told, hint=True)
+    if excluded_files := included(listing.left_out, corpus.include):
+        examples = "" if corpus.sensitive else f", for example {', '.join(excluded_files[:_SHOWN])}"
+        sentence = f"include: {count_of(len(excluded_files), 'file')} excluded{examples}: {LEFT_OUT}"
+        yield Remark(keys=("include",), sentence=sentence, hint=True)
     if hidden := hidden_files(files, include=corpus.include, splits=corpus.splits):
-        shown = "" if corpus.sensitive else f", for example {', '.join(hidden[:_SHOWN])}"
-        told = (
-            f"include: {count_of(len(hidden), 'file')} excluded{shown}: names begin with `_` or `.`. Match them in "
+        examples = "" if corpus.sensitive else f", for example {', '.join(hidden[:_SHOWN])}"
+        sentence = (
+            f"include: {count_of(len(hidden), 'file')} excluded{examples}: names begin with `_` or `.`. Match them in "
             "`include` if they are data"
         )
-        yield Remark(keys=("include",), sentence=told, hint=True)
+        yield Remark(keys=("include",), sentence=sentence, hint=True)
     yield from _idle_remarks(corpus, [file.relpath for file in files])
     yield from _linked_remarks(corpus, entries)
-    left = files_of_no_split(files, include=corpus.include, splits=corpus.splits)
-    if left:
-        names = [] if corpus.sensitive else left[:_SHOWN]
+    strays = files_of_no_split(files, include=corpus.include, splits=corpus.splits)
+    if strays:
+        names = [] if corpus.sensitive else strays[:_SHOWN]
         yield Remark(
             keys=("splits",),
             sentence=(
-                f"splits: {len(left):,} of {count_of(len(files), 'file is', 'files are')} in no split and excluded"
+                f"splits: {len(strays):,} of {count_of(len(files), 'file is', 'files are')} in no split and excluded"
             )
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
@@ -151,7 +151,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
     faults = list(_field_remarks(corpus, entries, bundle))
     yield from faults
     # where a field is wrong no text is found, and every split would seem too short
-    if bundle is not None and all(one.hint for one in faults):
+    if bundle is not None and all(fault.hint for fault in faults):
         for view in map(view_named, corpus.views):
             if view.shortest is not None:
                 yield from _split_remarks(corpus, view.shortest(corpus), bundle, entries)
@@ -170,23 +170,23 @@ def _order_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
     column, order = _order_of(corpus)
     if column != "source" or corpus.document.source_field is not None:
         return
-    there = sorted({source_of(entry.relpath) for entry in entries}, key=natural_key)
+    sources = sorted({source_of(entry.relpath) for entry in entries}, key=natural_key)
     for name in order:
-        if name not in there:
-            near = nearest(name, there)
-            known = "" if corpus.sensitive else f". Available: {', '.join(there)}"
+        if name not in sources:
+            near = nearest(name, sources)
+            names = "" if corpus.sensitive else f". Available: {', '.join(sources)}"
             meant = f"; did you mean {near!r}?" if near and not corpus.sensitive else ""
             yield Remark(
                 keys=("duplicates", "priority", "order"),
-                sentence=f"duplicates.priority.order: no file has the source {name!r}{meant}{known}",
+                sentence=f"duplicates.priority.order: no file has the source {name!r}{meant}{names}",
             )
 
 
 def _idle_remarks(corpus: CorpusDeclaration, paths: Sequence[str]) -> Iterator[Remark]:
     """Remarks on globs that match no file, beside others that do."""
-    every: list[tuple[tuple[str, ...], Sequence[str]]] = [(("include",), corpus.include)]
-    every += [(("splits", name), globs) for name, globs in corpus.splits.items()]
-    for keys, globs in every:
+    globs_of: list[tuple[tuple[str, ...], Sequence[str]]] = [(("include",), corpus.include)]
+    globs_of += [(("splits", name), globs) for name, globs in corpus.splits.items()]
+    for keys, globs in globs_of:
         for glob in globs:
             if not any(map(glob_pattern(glob).fullmatch, paths)):
                 yield Remark(keys=keys, sentence=f"{'.'.join(keys)}: {glob} matches no file", hint=True)
@@ -196,38 +196,38 @@ def _linked_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry])
     """Remarks on files that the source has under two names, by a link or as a copy."""
     source, names = open_source(corpus.source), dict[tuple[int, int], str]()
     twice: list[tuple[str, str]] = []
-    once: list[ManifestEntry] = []
+    unique_entries: list[ManifestEntry] = []
     with suppress(OSError, SourceError):  # told of the file below
         for entry in entries[:_MOST_LOOKED_AT]:
-            found = source.path(entry).stat()
-            first = names.setdefault((found.st_dev, found.st_ino), entry.relpath)
-            if first != entry.relpath:
-                twice.append((entry.relpath, first))
+            status = source.path(entry).stat()
+            first_name = names.setdefault((status.st_dev, status.st_ino), entry.relpath)
+            if first_name != entry.relpath:
+                twice.append((entry.relpath, first_name))
             else:
-                once.append(entry)
+                unique_entries.append(entry)
     for pairs, why in (
         (twice, "read twice because of links"),
-        (_copies(source, once), "with the same bytes as another"),
+        (_copies(source, unique_entries), "with the same bytes as another"),
     ):
         if pairs:
-            shown = "" if corpus.sensitive else f", for example {pairs[0][0]} is {pairs[0][1]}"
-            told = f"include: {count_of(len(pairs), 'file')} {why}{shown}. Exclude one name of each"
-            yield Remark(keys=("include",), sentence=told, hint=True)
+            example = "" if corpus.sensitive else f", for example {pairs[0][0]} is {pairs[0][1]}"
+            sentence = f"include: {count_of(len(pairs), 'file')} {why}{example}. Exclude one name of each"
+            yield Remark(keys=("include",), sentence=sentence, hint=True)
 
 
 def _copies(source: SourceAccess, entries: Sequence[ManifestEntry]) -> list[tuple[str, str]]:
     """Files with the bytes of an earlier one, each with that one; only so many bytes of equal sizes are read."""
     sizes = Counter(entry.size_bytes for entry in entries)
-    found, digests, left = list[tuple[str, str]](), dict[tuple[int, str], str](), _MOST_COMPARED
+    copies, digests, remaining = list[tuple[str, str]](), dict[tuple[int, str], str](), _MOST_COMPARED
     for entry in entries:
-        if sizes[entry.size_bytes] < 2 or not 0 < entry.size_bytes <= left:
+        if sizes[entry.size_bytes] < 2 or not 0 < entry.size_bytes <= remaining:
             continue
-        left -= entry.size_bytes
+        remaining -= entry.size_bytes
         with suppress(OSError):  # told of the file below
-            first = digests.setdefault((entry.size_bytes, sha256_file(source.path(entry))), entry.relpath)
-            if first != entry.relpath:
-                found.append((entry.relpath, first))
-    return found
+            original = digests.setdefault((entry.size_bytes, sha256_file(source.path(entry))), entry.relpath)
+            if original != entry.relpath:
+                copies.append((entry.relpath, original))
+    return copies
 
 
 def _field_remarks(
@@ -245,18 +245,20 @@ def _field_remarks(
         with suppress(OSError):
             if not_parquet(source.path(entry)):
                 name, kind = "a file" if corpus.sensitive else entry.relpath, no_table(source.path(entry), ".parquet")
-                none = "is not a Parquet file: it does not begin and end with `PAR1`. Download it again, or remove it"
-                why = f"source: {name} {none}" if kind is None else f"source: {name}: {kind}"
+                reason = "is not a Parquet file: it does not begin and end with `PAR1`. Download it again, or remove it"
+                why = f"source: {name} {reason}" if kind is None else f"source: {name}: {kind}"
                 yield Remark(keys=("source",), sentence=why, of_source=True)
                 return
-    chosen = [_JudgedFile(corpus, entry, source.path(entry)) for entry in sample_of(entries)]
-    if damaged := [one.damage for one in chosen if one.damage]:
-        yield from (Remark(keys=("source",), sentence=f"source: {told}", of_source=True) for told in damaged[:_SHOWN])
+    sampled_files = [_JudgedFile(corpus, entry, source.path(entry)) for entry in sample_of(entries)]
+    if damaged := [file.damage for file in sampled_files if file.damage]:
+        yield from (
+            Remark(keys=("source",), sentence=f"source: {sentence}", of_source=True) for sentence in damaged[:_SHOWN]
+        )
         return
-    asked: list[tuple[tuple[str, ...], str, tuple[type, ...]]] = [(("text_field",), corpus.text_field, (str,))]
+    fields: list[tuple[tuple[str, ...], str, tuple[type, ...]]] = [(("text_field",), corpus.text_field, (str,))]
     if corpus.document.id_field is not None:
-        asked.append((("document", "id_field"), corpus.document.id_field, (str, int)))
-    seen: list[dict[str, Any]] = []
+        fields.append((("document", "id_field"), corpus.document.id_field, (str, int)))
+    all_rows: list[dict[str, Any]] = []
     for split in corpus.splits:
         rows: dict[str, list[dict[str, Any]]] = {}  # of each format, which has fields of its own
         members = [entry for entry in entries if entry.split == split]
@@ -271,27 +273,31 @@ def _field_remarks(
             )
             yield Remark(keys=("splits", split), sentence=empty)
             continue
-        seen += chain.from_iterable(rows.values())
-        begun = "" if corpus.sensitive or not members else f", from {members[0].relpath} on,"
-        every = {f"split {split}{begun}": list(chain.from_iterable(rows.values()))}
-        apart = {f"the files of split {split} of format {name}": some for name, some in rows.items()}
+        all_rows += chain.from_iterable(rows.values())
+        range_text = "" if corpus.sensitive or not members else f", from {members[0].relpath} on,"
+        rows_of_split = {f"split {split}{range_text}": list(chain.from_iterable(rows.values()))}
+        apart = {f"the files of split {split} of format {name}": rows_of_part for name, rows_of_part in rows.items()}
         # a field that no row has is said of the split, one that some formats lack is said of these
-        for parts in (every, apart) if len(rows) > 1 else (every,):
+        for parts in (rows_of_split, apart) if len(rows) > 1 else (rows_of_split,):
             faults = [
-                Remark(keys=keys, sentence=told)
-                for keys, field, types in asked
-                for whose, some in parts.items()
-                if (told := absent_field(some, ".".join(keys), field, whose, types, hidden=corpus.sensitive))
+                Remark(keys=keys, sentence=sentence)
+                for keys, field, types in fields
+                for whose, rows_of_part in parts.items()
+                if (
+                    sentence := absent_field(rows_of_part, ".".join(keys), field, whose, types, hidden=corpus.sensitive)
+                )
             ]
             if faults:
                 yield from faults
                 return
-    refused = [one.refusal for one in chosen if one.refusal]
-    yield from (Remark(keys=("source",), sentence=f"source: {told}", of_source=True) for told in refused[:_SHOWN])
+    refusals = [file.refusal for file in sampled_files if file.refusal]
+    yield from (
+        Remark(keys=("source",), sentence=f"source: {sentence}", of_source=True) for sentence in refusals[:_SHOWN]
+    )
     yield from _merged_remarks(corpus, [entry for entry in sample_of(entries) if entry.format == "csv"])
-    yield from _carried_remarks(corpus, seen)
+    yield from _carried_remarks(corpus, all_rows)
     if bundle is not None:
-        texts = [text for row in seen if isinstance(text := value_at(row, corpus.text_field), str)]
+        texts = [text for row in all_rows if isinstance(text := value_at(row, corpus.text_field), str)]
         yield from rendered_remarks(texts, bundle, corpus.document.special_tokens, ("document", "special_tokens"))
 
 
@@ -300,8 +306,8 @@ def _merged_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry])
     source = open_source(corpus.source)
     for entry in entries:
         reader = present_part(corpus, entry, source.path(entry)).read_rows()
-        if told := merged_rows(reader, "a file" if corpus.sensitive else entry.relpath):
-            yield Remark(keys=("csv_quotes",), sentence=told, hint=True)
+        if sentence := merged_rows(reader, "a file" if corpus.sensitive else entry.relpath):
+            yield Remark(keys=("csv_quotes",), sentence=sentence, hint=True)
             return
 
 
@@ -314,7 +320,7 @@ class _JudgedFile:
             part = replace(part, label="a file")
         self.damage, self.refusal = "", ""
         try:
-            found = first_bad((len(block.texts), block.bad) for block in part.read_records(_fields(corpus)))
+            bad_record = first_bad((len(block.texts), block.bad) for block in part.read_records(_fields(corpus)))
         except AbsentColumnError as error:
             self.damage = error.hidden if corpus.sensitive else str(error)
         except (SourceError, OutOfMemoryError) as error:
@@ -322,7 +328,7 @@ class _JudgedFile:
         except OSError as error:
             self.damage = f"{part.label}: {error.strerror or error}"
         else:
-            self.refusal = refusal_of(part, found, policy=corpus.bad_records.policy, fields=_fields(corpus))
+            self.refusal = refusal_of(part, bad_record, policy=corpus.bad_records.policy, fields=_fields(corpus))
 
 
 def _fields(corpus: CorpusDeclaration) -> RecordFields:
@@ -331,26 +337,26 @@ def _fields(corpus: CorpusDeclaration) -> RecordFields:
 
 def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) -> Iterator[Remark]:
     """Remarks on fields of the table of documents that none of these rows has: their columns would be empty."""
-    kept = corpus.document
-    asked: list[tuple[tuple[str, ...], str | None]] = [
-        (("document", "url_field"), kept.url_field),
-        (("document", "source_field"), kept.source_field),
-        *((("document", "keep_fields", path), path) for path in kept.keep_fields or ()),
+    document = corpus.document
+    paths: list[tuple[tuple[str, ...], str | None]] = [
+        (("document", "url_field"), document.url_field),
+        (("document", "source_field"), document.source_field),
+        *((("document", "keep_fields", path), path) for path in document.keep_fields or ()),
     ]
-    for keys, path in asked:
+    for keys, path in paths:
         if path is not None and rows and all(value_at(row, path) is None for row in rows):
             inside, names = names_beside(rows, path)
             have = f"{inside!r} has" if inside else "they have"
-            there = "" if corpus.sensitive else f": {have} {', '.join(map(repr, names))}"
-            told = f"{'.'.join(keys[:2])}: none of the rows examined has {path!r}{there}"
-            yield Remark(keys=keys, sentence=told, hint=True)
+            names_text = "" if corpus.sensitive else f": {have} {', '.join(map(repr, names))}"
+            sentence = f"{'.'.join(keys[:2])}: none of the rows examined has {path!r}{names_text}"
+            yield Remark(keys=keys, sentence=sentence, hint=True)
     column, order = _order_of(corpus)
-    fields = {"source": kept.source_field, **{column_of(path): path for path in kept.keep_fields or ()}}
+    fields = {"source": document.source_field, **{column_of(path): path for path in document.keep_fields or ()}}
     if rows and (path := fields.get(column)) is not None:
         values = {value_at(row, path) for row in rows}
-        for value in [one for one in order if one not in values][:_SHOWN]:
-            told = f"duplicates.priority.order: none of the rows examined has {value!r} in {path!r}"
-            yield Remark(keys=("duplicates", "priority", "order"), sentence=told, hint=True)
+        for value in [name for name in order if name not in values][:_SHOWN]:
+            sentence = f"duplicates.priority.order: none of the rows examined has {value!r} in {path!r}"
+            yield Remark(keys=("duplicates", "priority", "order"), sentence=sentence, hint=True)
 
 
 def _split_remarks(

@@ -58,22 +58,22 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
     release; IntegrityError where ids are not those of their tokens.
     """
     place = adoption.place
-    found = {prefix: _numbered(adoption, prefix, files) for prefix, files in _list_objects(place).items()}
-    if not found:
+    objects = {prefix: _numbered(adoption, prefix, files) for prefix, files in _list_objects(place).items()}
+    if not objects:
         raise MissingArtifactError(
             f"{place}: no shards found: a release has {npy_shards.token_key('train', 0)} and "
             f"{npy_shards.ids_key('train', 0)}, and shards of another prefix in a folder of its name"
         )
-    headers = {tokens.key: _header(place, tokens) for shards in found.values() for tokens, _ in shards}
-    first = next(iter(found.values()))[0]
+    headers = {tokens.key: _header(place, tokens) for shards in objects.values() for tokens, _ in shards}
+    first_files = next(iter(objects.values()))[0]
     # of the first shard; `_shard` compares the others with it
-    length = _length(place, headers[first[0].key], first)
+    length = _length(place, headers[first_files[0].key], first_files)
     digests = _Digests(adoption, reads)
     release = Release(
         dataset=adoption.dataset,
         sequence_length=length,
         tokens_per_shard=max(header.tokens for header in headers.values()),
-        dtype=headers[first[0].key].dtype,
+        dtype=headers[first_files[0].key].dtype,
         tokenizer=adoption.tokenizer,
         tokenizer_sha256=None,
         vocab_size=None,
@@ -84,14 +84,14 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
             prefix: tuple(
                 _shard(place, index, headers[files[0].key], files, length) for index, files in enumerate(shards)
             )
-            for prefix, shards in found.items()
+            for prefix, shards in objects.items()
         },
     )
     # what is cheap to find wrong is found before terabytes are read
-    every = [shard for shards in release.shards.values() for shard in shards]
-    if wrong := [line for shard in every for line in unreadable(place, release, shard)]:
+    all_shards = [shard for shards in release.shards.values() for shard in shards]
+    if wrong := [line for shard in all_shards for line in unreadable(place, release, shard)]:
         raise IntegrityError(f"{wrong[0]} ({count_of(len(wrong), 'defect')}). Its owner must publish the shard again")
-    infos = {info.key: info for shards in found.values() for files in shards for info in files}
+    infos = {info.key: info for shards in objects.values() for files in shards for info in files}
 
     def digested(file: ReleaseFile) -> ReleaseFile:
         return replace(file, sha256=digests.digest_of(infos[file.key]))
@@ -114,30 +114,30 @@ def keep_adopted(release: Release, place: ReleaseLocation, folder: Path | None) 
     Raises IntegrityError if the manifest of another release is there, ConflictError if one came meanwhile.
     """
     target = place if folder is None else ReleaseLocation(LocalStore(folder))
-    kept = release if folder is None else replace(release, location=str(place))
+    manifest = release if folder is None else replace(release, location=str(place))
     where = f"{target}/{MANIFEST}" if folder is None else folder / MANIFEST
     if target.store.head(target.key(MANIFEST)) is not None:
-        present = published_release(target)
-        if present is None or present.to_bytes() != kept.to_bytes():
+        present_manifest = published_release(target)
+        if present_manifest is None or present_manifest.to_bytes() != manifest.to_bytes():
             raise IntegrityError(
                 f"{where}: contains a different manifest, which trainers may read. Write this one to a different "
                 "folder (--to), or delete that one if it is unused"
             )
         return where
     # one may have come since the look above, and must not be replaced
-    target.store.put(target.key(MANIFEST), kept.to_bytes(), if_absent=True)
+    target.store.put(target.key(MANIFEST), manifest.to_bytes(), if_absent=True)
     return where
 
 
 def _list_objects(place: ReleaseLocation) -> dict[str, dict[int, dict[str, ObjectInfo]]]:
     """Prefix → number → kind → object, with keys relative to the place."""
-    found: dict[str, dict[int, dict[str, ObjectInfo]]] = {}
+    objects: dict[str, dict[int, dict[str, ObjectInfo]]] = {}
     for info in place.store.list(place.base):
         key = info.key.removeprefix(place.base)
         if (meaning := npy_shards.parse_key(key)) is not None:
-            of_prefix = found.setdefault(meaning.prefix, {})
+            of_prefix = objects.setdefault(meaning.prefix, {})
             of_prefix.setdefault(meaning.index, {})[meaning.kind] = replace(info, key=key)
-    return found
+    return objects
 
 
 def _numbered(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, ObjectInfo]]) -> Sequence[Files]:
@@ -159,13 +159,13 @@ def _header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHeader:
     where = f"{place}/{tokens.key}"
     # a store refuses a range beyond the end of an object
     data = b"".join(place.store.read(place.key(tokens.key), 0, min(npy_shards.HEADER_BYTES, tokens.bytes)))
-    found = npy_shards.parse_header(data, where)
-    if tokens.bytes != (expected := npy_shards.token_bytes(found.tokens, found.dtype)):
+    header = npy_shards.parse_header(data, where)
+    if tokens.bytes != (expected := npy_shards.token_bytes(header.tokens, header.dtype)):
         raise FormatError(
-            f"{where}: {count_of(tokens.bytes, 'byte')}, but its header gives {found.tokens} {found.dtype} tokens "
+            f"{where}: {count_of(tokens.bytes, 'byte')}, but its header gives {header.tokens} {header.dtype} tokens "
             f"({expected} bytes). Its owner must publish it again"
         )
-    return found
+    return header
 
 
 def _length(place: ReleaseLocation, header: npy_shards.NpyHeader, files: Files) -> int:
@@ -211,13 +211,13 @@ class _Digests:
 
     def digest_of(self, info: ObjectInfo) -> str:
         """The digest of a listed object."""
-        again = info if info.sha256 else self._place.store.head(self._place.key(info.key))  # lists lack metadata
-        if again is not None and again.sha256 is not None:
-            return again.sha256
-        known = self._remembered.get(info.key)
+        head = info if info.sha256 else self._place.store.head(self._place.key(info.key))  # lists lack metadata
+        if head is not None and head.sha256 is not None:
+            return head.sha256
+        memory = self._remembered.get(info.key)
         # another size or version is another object under the same name
-        if known is None or (known["bytes"], known["version"]) != (info.bytes, info.version):
-            self._remembered[info.key] = known = _Known(
+        if memory is None or (memory["bytes"], memory["version"]) != (info.bytes, info.version):
+            self._remembered[info.key] = memory = _Known(
                 bytes=info.bytes, version=info.version, sha256=self._compute_digest(info)
             )
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -225,17 +225,17 @@ class _Digests:
             draft = self._path.with_suffix(".new")
             draft.write_text(json.dumps(self._remembered))
             draft.replace(self._path)
-        return known["sha256"]
+        return memory["sha256"]
 
     def _compute_digest(self, info: ObjectInfo) -> str:
         self._reads(info.key, info.bytes)
-        whole = sha256()
+        digest = sha256()
         try:
             # of this version alone, so the digest cannot be of parts of two
             for block in self._place.store.read(self._place.key(info.key), version=info.version):
-                whole.update(block)
+                digest.update(block)
         except ConflictError as error:
             raise IntegrityError(
                 f"{self._place}/{info.key}: replaced while it was being read. Run again when its owner has finished"
             ) from error
-        return whole.hexdigest()
+        return digest.hexdigest()

@@ -48,16 +48,18 @@ def cut_stream(
     Every shard but the last has `tokens_per_shard` tokens, a multiple of `sequence_length`. `tail` says what to do with
     the tokens after the last whole sequence: drop them, or complete the sequence with separators.
     """
-    rest = tokens % sequence_length
-    padding = sequence_length - rest if rest and tail == "pad" else 0
-    dropped = rest if tail == "drop" else 0
-    end = tokens - dropped
+    remainder = tokens % sequence_length
+    padding = sequence_length - remainder if remainder and tail == "pad" else 0
+    dropped_tokens = remainder if tail == "drop" else 0
+    end = tokens - dropped_tokens
     starts = range(0, end, tokens_per_shard)
     cuts = [ShardCut(index=i, start=start, stop=min(start + tokens_per_shard, end)) for i, start in enumerate(starts)]
     # padding and dropped tokens are at the end of the stream, i.e., in the last shard
     if cuts:
-        last = cuts[-1]
-        cuts[-1] = ShardCut(index=last.index, start=last.start, stop=last.stop, padding=padding, dropped=dropped)
+        last_cut = cuts[-1]
+        cuts[-1] = ShardCut(
+            index=last_cut.index, start=last_cut.start, stop=last_cut.stop, padding=padding, dropped=dropped_tokens
+        )
     return tuple(cuts)
 
 

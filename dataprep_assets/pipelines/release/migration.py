@@ -45,23 +45,23 @@ class MigrationPlan:
     def lines(self) -> tuple[str, ...]:
         """The plan as text, one sentence per line."""
         gaps = [*(f.key for f in self.source.missing), *self.source.different]
-        found = [
+        lines = [
             (
                 f"{len(self.todo)} of {count_of(len(self.release.files), 'file is', 'files are')} to be copied, "
                 f"{count_of(self.bytes, 'byte')}; the scratch folder needs {self.scratch_bytes}."
             )
         ]
-        found += [f"The source has no {key}, although its manifest lists it." for key in gaps]
-        found += [f"The target has {key}, which the release does not list. It is kept." for key in self.target.extra]
-        return tuple(found)
+        lines += [f"The source has no {key}, although its manifest lists it." for key in gaps]
+        lines += [f"The target has {key}, which the release does not list. It is kept." for key in self.target.extra]
+        return tuple(lines)
 
 
 def plan_migration(source: ReleaseLocation, target: ReleaseLocation) -> MigrationPlan:
     """Compare both places with the source's manifest. Raises MissingArtifactError when the source has none."""
-    found = read_release(source)
-    release = replace(found, location=None)  # the copy has its files beside it
+    manifest = read_release(source)
+    release = replace(manifest, location=None)  # the copy has its files beside it
     return MigrationPlan(
-        release=release, source=inventory(files_of(source, found), release), target=inventory(target, release)
+        release=release, source=inventory(files_of(source, manifest), release), target=inventory(target, release)
     )
 
 
@@ -83,23 +83,23 @@ def migrate(
         # the first line counts what is to be copied, the gaps follow
         raise IntegrityError(f"{source}: the release is incomplete: {'; '.join(plan.lines[1:4])}. Publish it again")
     scratch.mkdir(parents=True, exist_ok=True)
-    held: list[Path] = []
+    paths: list[Path] = []
 
     def find(file: ReleaseFile) -> Path:
         # One file at a time: the one before has been sent.
-        for path in held:
+        for path in paths:
             path.unlink()
-        held.clear()
+        paths.clear()
         # Named by the digest: what a killed copy left is found, and is whole, as downloads are verified before they get
         # their name.
         path = scratch / file.sha256
         if not path.exists():
             source.store.download(source.key(file.key), path, sha256=file.sha256)
-        held.append(path)
+        paths.append(path)
         return path
 
-    sent, _ = send_release(target, plan.release, find, progress)
+    is_sent, _ = send_release(target, plan.release, find, progress)
     for file in plan.release.files:
         # A killed copy may have left a file that it had already sent.
         (scratch / file.sha256).unlink(missing_ok=True)
-    return sent
+    return is_sent

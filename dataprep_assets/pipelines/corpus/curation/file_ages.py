@@ -78,12 +78,12 @@ def _read_ages(path: Path, _: str) -> Mapping[str, int] | None:
 
 def _selected(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, int]:
     """The ages by the receipts of selections; of a file that came twice the last one."""
-    artifacts = [corpus.artifact(SELECTION, one) for one in store.partitions(corpus.dataset, SELECTION)]
-    found: dict[str, int] = {}
+    artifacts = [corpus.artifact(SELECTION, partition) for partition in store.partitions(corpus.dataset, SELECTION)]
+    age_of: dict[str, int] = {}
     try:
         for receipt in store.receipts(artifacts):
             for name, age in {} if receipt is None else SelectionFacts.of(receipt).ages.items():
-                found[name] = max(age, found.get(name, 0))
+                age_of[name] = max(age, age_of.get(name, 0))
     except DataprepError:
         return {}
-    return found
+    return age_of

@@ -40,10 +40,10 @@ class KeptDocuments:
         bits = documents.taken.copy()
         bits[self.kept.removed] = False
         for number, partition in enumerate(self.found.partitions):
-            first, last = documents.first[number : number + 2].tolist()
+            begin, end = documents.first[number : number + 2].tolist()
             # numbers increase, so those that go from a shard are one slice
-            here = slice(*np.searchsorted(self.kept.removed, [first, last]).tolist())
-            yield partition, self.kept.removed[here] - first, bits[first:last]
+            part = slice(*np.searchsorted(self.kept.removed, [begin, end]).tolist())
+            yield partition, self.kept.removed[part] - begin, bits[begin:end]
 
 
 def kept_documents(
@@ -65,17 +65,17 @@ def kept_documents(
 
     Raises MissingArtifactError if something of a shard is not there.
     """
-    declared = corpus.duplicates
-    assert declared is not None
-    found = join_documents(corpus, store, load_manifest(corpus, store), ages, partitions)
+    duplicates = corpus.duplicates
+    assert duplicates is not None
+    documents = join_documents(corpus, store, load_manifest(corpus, store), ages, partitions)
     kept = kept_set(
-        found.documents,
-        found.priority,
-        threshold=declared.similarity,
-        across=declared.across_splits,
+        documents.documents,
+        documents.priority,
+        threshold=duplicates.similarity,
+        across=duplicates.across_splits,
         known=known,
     )
-    return KeptDocuments(found, kept)
+    return KeptDocuments(documents, kept)
 
 
 def known_pairs(corpus: CorpusDeclaration, store: ArtifactStore) -> ComparedPairs:
@@ -117,7 +117,9 @@ def present_duplicates(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappi
             return {}
         made_of = receipt.recipe["upstream"]
         shards = [name.partition("/")[2] for name in made_of if name.startswith(f"{SIGNATURES}/")]
-        return {one: (made_of[f"{SIGNATURES}/{one}"], removed_rows(corpus, store, one).positions) for one in shards}
+        return {
+            shard: (made_of[f"{SIGNATURES}/{shard}"], removed_rows(corpus, store, shard).positions) for shard in shards
+        }
     except (DataprepError, OSError, KeyError):
         return {}
 
@@ -126,14 +128,14 @@ def change_of(
     corpus: CorpusDeclaration, store: ArtifactStore, before: Mapping[str, tuple[str, Nodes]], now: KeptDocuments
 ) -> DuplicatesChange:
     """Return how many rows of shards with the same texts are taken in again, and how many go that did not before."""
-    back = gone = 0
+    back = removed_documents = 0
     for shard, removed, is_kept in now.by_shard():
         # positions are of the same rows only if the signatures are the same
         if shard not in before or before[shard][0] != store.require(corpus.artifact(SIGNATURES, shard)).content:
             continue
         back += int(np.count_nonzero(is_kept[before[shard][1]]))
-        gone += len(np.setdiff1d(removed, before[shard][1], assume_unique=True))
-    return DuplicatesChange(back=back, gone=gone)
+        removed_documents += len(np.setdiff1d(removed, before[shard][1], assume_unique=True))
+    return DuplicatesChange(back=back, gone=removed_documents)
 
 
 def duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -> DuplicatesChange | None:
@@ -146,8 +148,8 @@ def duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -> Duplic
     try:
         manifest = load_manifest(corpus, store)
         # files that came since are not signed yet, and what they change is not due to the list
-        shards = [one for one in manifest.plan if one in before]
-        ages, known = ages_of(corpus, store, manifest), known_pairs(corpus, store)
-        return change_of(corpus, store, before, kept_documents(corpus, store, ages, shards, known=known))
+        shards = [shard for shard in manifest.plan if shard in before]
+        ages, pairs = ages_of(corpus, store, manifest), known_pairs(corpus, store)
+        return change_of(corpus, store, before, kept_documents(corpus, store, ages, shards, known=pairs))
     except DataprepError:
         return None

@@ -51,14 +51,14 @@ class RuledRows:
         """
         reasons: list[str | None] = [None] * len(self.good)
         # what is written later wins
-        for place in self.alike:
-            reasons[place] = DUPLICATE
-        for place in np.flatnonzero(self.rule >= 0).tolist():
-            reasons[place] = self.names[self.rule[place]]
-        for place in np.flatnonzero(self.listed).tolist():
-            reasons[place] = RETRACTED
-        for place in np.flatnonzero(~self.good).tolist():
-            reasons[place] = None
+        for position in self.alike:
+            reasons[position] = DUPLICATE
+        for position in np.flatnonzero(self.rule >= 0).tolist():
+            reasons[position] = self.names[self.rule[position]]
+        for position in np.flatnonzero(self.listed).tolist():
+            reasons[position] = RETRACTED
+        for position in np.flatnonzero(~self.good).tolist():
+            reasons[position] = None
         return reasons
 
 
@@ -75,16 +75,16 @@ def ruled_rows(
 
     Raises FormatError if a file cannot be read.
     """
-    rules, listed, start = corpus.rules, listed_ids(corpus), 0
-    wanted = {"bad", *columns, *(column for _, rule in rules.values() for column in rule.columns)}
-    wanted |= {"id"} if len(listed) else set()
+    rules, hashes, start = corpus.rules, listed_ids(corpus), 0
+    column_names = {"bad", *columns, *(column for _, rule in rules.values() for column in rule.columns)}
+    column_names |= {"id"} if len(hashes) else set()
     # files of taggers whose columns nobody asks for are not opened
-    files = [ROWS, *(file_of(one) for one in corpus.taggers if wanted & one.columns.keys())]
-    for table in side_by_side([tags / file for file in files], sorted(wanted)):
+    files = [ROWS, *(file_of(tagger) for tagger in corpus.taggers if column_names & tagger.columns.keys())]
+    for table in side_by_side([tags / file for file in files], sorted(column_names)):
         yield RuledRows(
             table=table,
             good=table["bad"].is_null().to_numpy(),
-            listed=are_listed(table["id"], listed) if len(listed) else np.zeros(table.num_rows, np.bool_),
+            listed=are_listed(table["id"], hashes) if len(hashes) else np.zeros(table.num_rows, np.bool_),
             rule=ruled(table, rules) if rules else np.full(table.num_rows, -1),
             names=tuple(rules),
             # arguments are evaluated from the left: the first one is where this piece begins

@@ -52,15 +52,15 @@ def examples_of(
     """
     if corpus.sensitive or not sources:
         return []
-    found: dict[str, list[Row]] = {source: [] for source in sources}
+    examples: dict[str, list[Row]] = {source: [] for source in sources}
     excerpts = Excerpts(corpus, store)
     for partition in partitions:
-        for source, row in _find_dropped(corpus, store, partition, excerpts, found):
-            found[source].append(row)
+        for source, row in _find_dropped(corpus, store, partition, excerpts, examples):
+            examples[source].append(row)
         # the files of a shard are opened, or fetched, only while an example is wanted
-        if all(len(rows) == _EACH for rows in found.values()):
+        if all(len(rows) == _EACH for rows in examples.values()):
             break
-    return [row for rows in found.values() for row in rows]
+    return [row for rows in examples.values() for row in rows]
 
 
 def _find_dropped(
@@ -70,23 +70,23 @@ def _find_dropped(
     selection = corpus.artifact(SELECTION, partition)
     if store.receipt(selection) is None:
         return
-    dropped = {
-        (one["file"], one["row"]): one
+    dropped_rows = {
+        (row["file"], row["row"]): row
         for piece in side_by_side([store.local(selection, [DROPPED]) / DROPPED])
-        for one in piece.to_pylist()
+        for row in piece.to_pylist()
     }
     rows = store.local(corpus.artifact(TAGS, partition), [ROWS]) / ROWS
     for piece in side_by_side([rows], ["file", "row", "source"]):
-        for one in piece.to_pylist():
-            there, source = dropped.get((one["file"], one["row"])), one["source"]
-            if there is None or source not in found or len(found[source]) == _EACH:
+        for row in piece.to_pylist():
+            dropped_row, source = dropped_rows.get((row["file"], row["row"])), row["source"]
+            if dropped_row is None or source not in found or len(found[source]) == _EACH:
                 continue
-            name, stands = f"{one['file']}:{one['row']}", there.get("representative") or ""
+            name, stands = f"{row['file']}:{row['row']}", dropped_row.get("representative") or ""
             yield (
                 source,
                 {
                     "source": source,
-                    "dropped_as": there["reason"],
+                    "dropped_as": dropped_row["reason"],
                     "example": name,
                     "example_text": excerpts.excerpt(name),
                     "stays": stands,
@@ -107,20 +107,20 @@ ByRule = Mapping[str, Counts]
 def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
     """Return whether rules drop no more than is allowed of the shards of a split that are there."""
     receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
-    every, by_rule = totals_of(receipts)
-    gone = folded(counts for rule, counts in by_rule.items() if rule != RETRACTED)
+    totals, by_rule = totals_of(receipts)
+    drops = folded(counts for rule, counts in by_rule.items() if rule != RETRACTED)
     facts: dict[str, int | float | str] = {
-        "documents": every[0],
-        "dropped": gone[0],
-        "dropped_%": percent(*pair(gone, every, 0)),
-        "dropped_bytes_%": percent(*pair(gone, every, 1)),
-        **{f"dropped_by_{rule}_%": percent(*pair(counts, every, 0)) for rule, counts in sorted(by_rule.items())},
+        "documents": totals[0],
+        "dropped": drops[0],
+        "dropped_%": percent(*pair(drops, totals, 0)),
+        "dropped_bytes_%": percent(*pair(drops, totals, 1)),
+        **{f"dropped_by_{rule}_%": percent(*pair(counts, totals, 0)) for rule, counts in sorted(by_rule.items())},
     }
     over = list(over_budget(corpus, split, *by_source(receipts)))
     examples = examples_of(corpus, store, partitions, [one for names, _ in over for one in names][:_EXAMPLES])
     return verdict(
-        [*_emptied(corpus, split, every, by_rule), *(told for _, told in over)],
-        f"Rules drop {gone[0]:,} of {count_of(every[0], 'document')} in {split}; no source and no rule exceeds its "
+        [*_emptied(corpus, split, totals, by_rule), *(told for _, told in over)],
+        f"Rules drop {drops[0]:,} of {count_of(totals[0], 'document')} in {split}; no source and no rule exceeds its "
         "budget.",
         f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
         facts=facts,
@@ -133,8 +133,8 @@ def _emptied(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: ByRu
     budget = corpus.budget
     may = budget.per_source == 1 or 1 in budget.per_rule.values()
     rules = {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
-    there = _subtract_counts(every, by_rule.get(RETRACTED, NOTHING))
-    if there[0] and not may and folded(rules.values())[0] == there[0]:
+    remaining = _subtract_counts(every, by_rule.get(RETRACTED, NOTHING))
+    if remaining[0] and not may and folded(rules.values())[0] == remaining[0]:
         names = ", ".join(sorted(rules, key=lambda rule: -rules[rule][0]))
         yield (
             f"no document of {split} is left: rules drop all of them ({names}). If this is intended, set "
@@ -147,28 +147,32 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
 
     Duplicates are no rule here: that a source is a copy of another is what they are looked for.
     """
-    receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
+    receipts = [
+        receipt
+        for receipt in store.receipts([corpus.artifact(SELECTION, p) for p in partitions])
+        if receipt is not None
+    ]
     limited = corpus.rules.keys() if corpus.budget.per_source is not None else corpus.budget.per_rule.keys()
     free = corpus.rules.keys() - limited
-    counted = counted_in(receipts)
+    sums = counted_in(receipts)
     wholes = {f"the split {split}": totals_of(receipts)}
-    for noun, every, dropped in (
-        ("source", counted.sources, counted.by_rule),
-        ("language", counted.languages, counted.by_rule_of_language),
+    for noun, groups, dropped in (
+        ("source", sums.sources, sums.by_rule),
+        ("language", sums.languages, sums.by_rule_of_language),
     ):
-        if len(every) > 1:
-            wholes |= {f"the {noun} {name}": (every[name], dropped.get(name, {})) for name in every}
+        if len(groups) > 1:
+            wholes |= {f"the {noun} {name}": (groups[name], dropped.get(name, {})) for name in groups}
     return verdict(
         [
-            f"the rule {rule} drops {counts[rule][0]:,} of {count_of(whole[0], 'document')} in {name} "
-            f"({percent(*pair(counts[rule], whole, 0))} %)"
-            for name, (whole, counts) in wholes.items()
+            f"the rule {rule} drops {counts[rule][0]:,} of {count_of(totals[0], 'document')} in {name} "
+            f"({percent(*pair(counts[rule], totals, 0))} %)"
+            for name, (totals, counts) in wholes.items()
             for rule in sorted(free & counts.keys())
-            if whole[0] >= FEW and counts[rule][0] >= _NEARLY_ALL * whole[0]
+            if totals[0] >= FEW and counts[rule][0] >= _NEARLY_ALL * totals[0]
         ],
         f"No rule without a budget drops {_NEARLY_ALL:.0%} of a source or language in {split}.",
         f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or declare `budget.per_rule`",
-        facts={"sources": len(counted.sources)},
+        facts={"sources": len(sums.sources)},
         warning=True,
     )
 
@@ -186,13 +190,13 @@ def over_budget(
     """
     retracted = {source: by_rule.get(RETRACTED, NOTHING) for source, by_rule in dropped.items()}
     # without what is retracted, which no rule could keep
-    there = {source: _subtract_counts(counts, retracted.get(source, NOTHING)) for source, counts in sources.items()}
+    remaining = {source: _subtract_counts(counts, retracted.get(source, NOTHING)) for source, counts in sources.items()}
     by_rules = {
         source: {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
         for source, by_rule in dropped.items()
     }
-    yield from (((), told) for told in _rules_over(corpus, folded(there.values()), by_rules))
-    yield from _sources_over(corpus, split, there, by_rules)
+    yield from (((), sentence) for sentence in _rules_over(corpus, folded(remaining.values()), by_rules))
+    yield from _sources_over(corpus, split, remaining, by_rules)
 
 
 def _subtract_counts(counts: Counts, others: Counts) -> Counts:
@@ -201,12 +205,12 @@ def _subtract_counts(counts: Counts, others: Counts) -> Counts:
 
 def _rules_over(corpus: CorpusDeclaration, every: Counts, dropped: Mapping[str, ByRule]) -> Iterator[str]:
     """A sentence for each rule that drops more than its budget."""
-    for rule, most in corpus.budget.per_rule.items():
-        gone = folded(by_rule.get(rule, NOTHING) for by_rule in dropped.values())
-        for noun, at in (("documents", 0), ("bytes", 1)):
-            part, whole = pair(gone, every, at)
-            if whole and part / whole > most:
-                yield f"the rule {rule} drops {part:,} of {whole:,} {noun} ({part / whole:.2%}), more than {most:.2%}"
+    for rule, limit in corpus.budget.per_rule.items():
+        dropped_counts = folded(by_rule.get(rule, NOTHING) for by_rule in dropped.values())
+        for noun, unit in (("documents", 0), ("bytes", 1)):
+            part, total = pair(dropped_counts, every, unit)
+            if total and part / total > limit:
+                yield f"the rule {rule} drops {part:,} of {total:,} {noun} ({part / total:.2%}), more than {limit:.2%}"
                 break
 
 
@@ -214,31 +218,31 @@ def _sources_over(
     corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped: Mapping[str, ByRule]
 ) -> Iterator[tuple[Sequence[str], str]]:
     """The sources over their budget, with a sentence: that which loses most comes first."""
-    most = corpus.budget.per_source
-    if most is None:
+    limit = corpus.budget.per_source
+    if limit is None:
         return
     lost = []
     for names in _compare(sources):
         counts = folded(sources[name] for name in names)
         by_rule = _summed(dropped.get(name, {}) for name in names)
-        gone = folded(by_rule.values())
+        dropped_counts = folded(by_rule.values())
         shares = [
-            (part / whole if whole else 0.0, part, whole)
-            for part, whole in (pair(gone, counts, 0), pair(gone, counts, 1))
+            (part / total if total else 0.0, part, total)
+            for part, total in (pair(dropped_counts, counts, 0), pair(dropped_counts, counts, 1))
         ]
         # told by its documents, and by its bytes only if these alone are over the budget
-        at = 0 if shares[0][0] > most else 1
-        if shares[at][0] > most:
-            lost.append((max(share for share, _, _ in shares), names, at, shares[at], by_rule))
-    for _, names, at, (share, part, whole), by_rule in sorted(lost, key=lambda one: (-one[0], one[1])):
-        worst = Counter({rule: one[at] for rule, one in by_rule.items()}).most_common(1)[0][0]
+        unit = 0 if shares[0][0] > limit else 1
+        if shares[unit][0] > limit:
+            lost.append((max(share for share, _, _ in shares), names, unit, shares[unit], by_rule))
+    for _, names, unit, (share, part, total), by_rule in sorted(lost, key=lambda one: (-one[0], one[1])):
+        worst = Counter({rule: one[unit] for rule, one in by_rule.items()}).most_common(1)[0][0]
         few = f"{count_of(len(names), 'source')} of fewer than {FEW} documents each"
         whose = f"the source {names[0]}" if len(names) == 1 else few
         yield (
             names,
             (
-                f"rules drop {part:,} of {whole:,} {('documents', 'bytes')[at]} ({share:.2%}) of {whose} in {split}, "
-                f"mostly {worst}; `budget.per_source` allows {most:.2%}"
+                f"rules drop {part:,} of {total:,} {('documents', 'bytes')[unit]} ({share:.2%}) of {whose} in {split}, "
+                f"mostly {worst}; `budget.per_source` allows {limit:.2%}"
             ),
         )
 

@@ -33,7 +33,7 @@ class SelectionCounts:
         """Count the documents among some rows, and of each source and language what each reason drops."""
         sizes = rows.table["bytes"].filter(rows.good).to_pylist()
         reasons = list(compress(rows.reasons, rows.good))
-        for column, every, by_rule in (
+        for column, counts_of, by_rule in (
             ("source", self.sources, self.by_rule),
             (LANGUAGE, self.languages, self.by_rule_of_language),
         ):
@@ -44,7 +44,7 @@ class SelectionCounts:
             ):
                 if name is None:  # of which no language is known
                     continue
-                every[name] = add_counts(every.get(name, NOTHING), (1, size))
+                counts_of[name] = add_counts(counts_of.get(name, NOTHING), (1, size))
                 if reason is not None:
                     of_name = by_rule.setdefault(name, {})
                     of_name[reason] = add_counts(of_name.get(reason, NOTHING), (1, size))
@@ -57,20 +57,20 @@ class SelectionCounts:
     @classmethod
     def total(cls, every: "Iterable[SelectionCounts | SelectionFacts]") -> "SelectionCounts":
         """The sum of many."""
-        found = cls()
-        for one in every:
-            for sums, more in ((found.sources, one.sources), (found.languages, one.languages)):
-                for name, counts in more.items():
+        total_counts = cls()
+        for part in every:
+            for sums, part_sums in ((total_counts.sources, part.sources), (total_counts.languages, part.languages)):
+                for name, counts in part_sums.items():
                     sums[name] = add_counts(sums.get(name, NOTHING), counts)
-            for by_rule, others in (
-                (found.by_rule, one.by_rule),
-                (found.by_rule_of_language, one.by_rule_of_language),
+            for by_rule, part_rules in (
+                (total_counts.by_rule, part.by_rule),
+                (total_counts.by_rule_of_language, part.by_rule_of_language),
             ):
-                for name, of_name in others.items():
+                for name, of_name in part_rules.items():
                     sums = by_rule.setdefault(name, {})
                     for rule, counts in of_name.items():
                         sums[rule] = add_counts(sums.get(rule, NOTHING), counts)
-        return found
+        return total_counts
 
 
 def add_counts(one: Counts, other: Counts) -> Counts:
@@ -81,8 +81,8 @@ def add_counts(one: Counts, other: Counts) -> Counts:
 def folded(counts: Iterable[Counts]) -> Counts:
     """The sum of many."""
     total = NOTHING
-    for one in counts:
-        total = add_counts(total, one)
+    for addend in counts:
+        total = add_counts(total, addend)
     return total
 
 
@@ -114,9 +114,9 @@ class SelectionFacts(Facts):
 
 def totals_of(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
     """Return what all documents of some selections are, and what each reason drops of them."""
-    sources, dropped = by_source(receipts)
+    sources, by_reason = by_source(receipts)
     by_rule: dict[str, Counts] = {}
-    for of_source in dropped.values():
+    for of_source in by_reason.values():
         for rule, counts in of_source.items():
             by_rule[rule] = add_counts(by_rule.get(rule, NOTHING), counts)
     return folded(sources.values()), by_rule
@@ -124,17 +124,17 @@ def totals_of(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
 
 def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
     """A row for each source, those of which most is dropped first."""
-    sources, dropped = by_source(receipts)
+    sources, by_reason = by_source(receipts)
     rows: list[dict[str, Any]] = []
     for source, (documents, size) in sources.items():
-        gone, lost = folded(dropped.get(source, {}).values())
-        worst = max(dropped.get(source, {}).items(), key=lambda item: item[1], default=("", NOTHING))[0]
+        documents_dropped, lost = folded(by_reason.get(source, {}).values())
+        worst = max(by_reason.get(source, {}).items(), key=lambda item: item[1], default=("", NOTHING))[0]
         rows.append(
             {
                 "source": source,
                 "documents": documents,
-                "dropped": gone,
-                "dropped_%": percent(gone, documents),
+                "dropped": documents_dropped,
+                "dropped_%": percent(documents_dropped, documents),
                 "dropped_bytes_%": percent(lost, size),
                 "most_by": worst,
             }

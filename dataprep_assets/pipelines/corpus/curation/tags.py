@@ -114,10 +114,10 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
         return verdict([out_of_date], "", "Run the dataset", warning=True)
     with scratch(shard.store.root / receipt.dataset) as folder:
         if shard.samples is None:
-            faults, compared_rows = _all_rows(shard, directory, receipt, folder), facts.rows
+            faults, rows = _all_rows(shard, directory, receipt, folder), facts.rows
         else:
             sample = drawn_rows(receipt, facts.rows, shard.samples)
-            faults, compared_rows = _drawn_rows(shard, directory, sample, folder), len(sample.places)
+            faults, rows = _drawn_rows(shard, directory, sample, folder), len(sample.places)
         if facts.made_of != shard.made_of():
             faults["facts"] = "its receipt has different facts"
     chance = {file_of(one) for one in shard.taggers if not one.repeats}
@@ -127,12 +127,12 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
     differences = sorted(faults.items(), key=lambda one: one[0] in chance)
     return verdict(
         (f"{name_of(receipt)}: {one}" for _, one in differences),
-        f"{compared_rows:,} of {count_of(facts.rows, 'row has', 'rows have')} the same values when read and tagged again.",
+        f"{rows:,} of {count_of(facts.rows, 'row has', 'rows have')} the same values when read and tagged again.",
         "A tagger that uses time, randomness or other documents of its batch cannot be reproduced: give it a seed, "
         "or look at one document at a time"
         if chance.issuperset(faults)
         else REBUILD,
-        facts={"rows_compared": compared_rows, "rows": facts.rows},
+        facts={"rows_compared": rows, "rows": facts.rows},
         warning=bool(faults) and chance.issuperset(faults),
     )
 

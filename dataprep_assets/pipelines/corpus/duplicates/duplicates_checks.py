@@ -61,7 +61,7 @@ def recall_sufficient(opened: OpenedDuplicates) -> Finding:
     chance = corpus.duplicates.banding.chance(alike)
     above_from = corpus.duplicates.similarity
     above = alike >= above_from
-    found, promised = float(shared.mean()), float(chance.mean())
+    share, promised = float(shared.mean()), float(chance.mean())
     # each pair is found with a chance p of its own, so the variance of their sum is the sum of all p (1 - p)
     deviation = float(np.sqrt((chance * (1 - chance)).sum())) / len(alike)
     # nothing planted is that much alike: nothing was missed
@@ -74,8 +74,8 @@ def recall_sufficient(opened: OpenedDuplicates) -> Finding:
             f"{recall:.2%} of the planted near-duplicates at or above the threshold are found, but {floor:.2%} are "
             "required"
         )
-    if found < promised - _SLACK - _DEVIATIONS * deviation:
-        defects.append(f"{found:.2%} of all planted pairs share a band, but {promised:.2%} are expected")
+    if share < promised - _SLACK - _DEVIATIONS * deviation:
+        defects.append(f"{share:.2%} of all planted pairs share a band, but {promised:.2%} are expected")
     finding = verdict(
         defects,
         f"{recall:.2%} of {int(above.sum()):,} planted near-duplicates at or above the threshold are found; the "
@@ -85,7 +85,7 @@ def recall_sufficient(opened: OpenedDuplicates) -> Finding:
             "planted": len(alike),
             "recall_%": round(100 * recall, 3),
             "promised_%": round(100 * promised_above, 3),
-            "share_a_band_%": round(100 * found, 3),
+            "share_a_band_%": round(100 * share, 3),
             "should_%": round(100 * promised, 3),
         },
         table=[_row(one, corpus) for one in planted],
@@ -114,10 +114,10 @@ def _row(one: Planted, corpus: CorpusDeclaration) -> dict[str, Any]:
 def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[str]:
     manifest = load_manifest(corpus, store)
     keys = list(manifest.plan)
-    chosen = keys[:: max(1, len(keys) // _SHARDS)][:_SHARDS]
-    fetch_again(corpus, manifest, chosen)
-    found: list[str] = []
-    for shard in signature_shards(corpus, store, manifest, chosen):
+    partitions = keys[:: max(1, len(keys) // _SHARDS)][:_SHARDS]
+    fetch_again(corpus, manifest, partitions)
+    texts: list[str] = []
+    for shard in signature_shards(corpus, store, manifest, partitions):
         long = (
             text
             for part in shard.files
@@ -125,8 +125,8 @@ def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[str]:
             for text in batch.texts
             if len(text.split()) >= _WORDS
         )
-        found += [text[:20_000] for text in islice(long, _TEXTS)]
-    return found
+        texts += [text[:20_000] for text in islice(long, _TEXTS)]
+    return texts
 
 
 _REBUILD = "Delete the artifact's directory and materialize it again"
@@ -135,14 +135,16 @@ _REBUILD = "Delete the artifact's directory and materialize it again"
 def _rebuild_matches(opened: OpenedDuplicates) -> Finding:
     corpus, receipt = opened.corpus, opened.receipt
     facts, samples = DuplicatesFacts.of(receipt), samples_of(corpus.prove.level)
-    stored = pairs_in(opened.directory)
-    known = (
-        ComparedPairs() if samples is None else stored.without(draw_documents(receipt.key, len(stored.pairs), samples))
+    stored_pairs = pairs_in(opened.directory)
+    pairs = (
+        ComparedPairs()
+        if samples is None
+        else stored_pairs.without(draw_documents(receipt.key, len(stored_pairs.pairs), samples))
     )
-    defects = rebuilt_duplicates(corpus, opened.store, receipt, opened.directory, known)
+    defects = rebuilt_duplicates(corpus, opened.store, receipt, opened.directory, pairs)
     total = sum(facts.removed.values())
     return verdict(
-        (f"{corpus.artifact(DUPLICATES)}: {one}" for one in defects),
+        (f"{corpus.artifact(DUPLICATES)}: {defect}" for defect in defects),
         f"{count_of(total, 'document')} of {facts.documents:,} are dropped, the same as when compared again.",
         _REBUILD,
         facts={"documents": facts.documents, "removed": total, "equal": facts.equal},
@@ -151,13 +153,13 @@ def _rebuild_matches(opened: OpenedDuplicates) -> Finding:
 
 def _splits_disjoint(opened: OpenedDuplicates) -> Finding:
     corpus, directory = opened.corpus, opened.store.local(opened.artifact, [ACROSS])
-    pairs = [one for piece in side_by_side([directory / ACROSS]) for one in piece.to_pylist()]
+    pairs = [pair for piece in side_by_side([directory / ACROSS]) for pair in piece.to_pylist()]
     defects = [
-        f"a document of {one['split']} is a near-duplicate of one in {one['other']}"
+        f"a document of {pair['split']} is a near-duplicate of one in {pair['other']}"
         if corpus.sensitive
-        else f"{one['row']} of {one['split']} is {one['similarity']:.1%} similar to {one['other_row']} of "
-        f"{one['other']}"
-        for one in pairs
+        else f"{pair['row']} of {pair['split']} is {pair['similarity']:.1%} similar to {pair['other_row']} of "
+        f"{pair['other']}"
+        for pair in pairs
     ]
     return verdict(
         defects,

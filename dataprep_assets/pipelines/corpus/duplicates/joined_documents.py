@@ -65,13 +65,13 @@ def join_documents(
         ages: Source file → its generation; None: those of the present duplicates.
         partitions: Some of its shards, in the order of the plan; None: all.
     """
-    declared = corpus.duplicates
-    assert declared is not None
+    duplicates = corpus.duplicates
+    assert duplicates is not None
     ages = ages_of(corpus, store, manifest) if ages is None else ages
     # by name, not by place in the plan, which depends on the appends that brought the files
-    ranks = {name: at for at, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
-    splits = {name: at for at, name in enumerate(corpus.splits)}
-    shards, taken, orders = [], [], []
+    ranks = {name: index for index, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
+    splits = {name: index for index, name in enumerate(corpus.splits)}
+    shards, masks, orders = [], [], []
     partitions = list(manifest.plan) if partitions is None else partitions
     for partition in partitions:
         signed = open_signatures(store, corpus.artifact(SIGNATURES, partition))
@@ -84,7 +84,7 @@ def join_documents(
             )
         shards.append(signed)
         # an empty text has zeros for a digest, and is compared with nothing
-        taken.append(rows.taken & signed.digests[:, :2].any(axis=1))
+        masks.append(rows.taken & signed.digests[:, :2].any(axis=1))
         orders.append(
             ShardOrder(
                 split=splits[split_of(partition)],
@@ -95,15 +95,15 @@ def join_documents(
             )
         )
     # after the dataset's own shards, whose rows keep their numbers whatever is compared with them
-    others = others_of(corpus, store).shards
-    for other in others:
-        signed, kept = other.open_signatures(store)
+    other_shards = others_of(corpus, store).shards
+    for shard in other_shards:
+        signed, mask = shard.open_signatures(store)
         shards.append(signed)
-        taken.append(kept)
-        orders.append(other.order(len(splits)))
-    documents = CandidateSet(shards, taken)
-    priority = Priority(documents=documents, shards=orders, by_split=declared.across_splits == "drop")
-    return JoinedDocuments(partitions=partitions, others=others, documents=documents, priority=priority)
+        masks.append(mask)
+        orders.append(shard.order(len(splits)))
+    documents = CandidateSet(shards, masks)
+    priority = Priority(documents=documents, shards=orders, by_split=duplicates.across_splits == "drop")
+    return JoinedDocuments(partitions=partitions, others=other_shards, documents=documents, priority=priority)
 
 
 class _Rows:
@@ -115,28 +115,28 @@ class _Rows:
         self.files: list[str] = []
         self.values: NDArray[np.float64] | None = None
         priority = corpus.duplicates.priority
-        asked = [] if isinstance(priority, str) else [priority.column]
+        columns = [] if isinstance(priority, str) else [priority.column]
         # begun with nothing, because a shard may have no row
-        taken, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
-        for piece in ruled_rows(corpus, directory, ("file", *asked)):
-            wanted = piece.good & ~piece.listed & (piece.rule < 0)
-            taken.append(wanted)
-            for column in asked:
+        masks, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
+        for piece in ruled_rows(corpus, directory, ("file", *columns)):
+            mask = piece.good & ~piece.listed & (piece.rule < 0)
+            masks.append(mask)
+            for column in columns:
                 values.append(_sortable(piece.table[column].to_pylist(), priority.order))  # type: ignore[union-attr]
             # a file may go on from the piece before
-            for at, name in _changes(piece.table["file"].to_pylist(), self.files[-1] if self.files else None):
-                self.starts.append(rows + at)
+            for index, name in _changes(piece.table["file"].to_pylist(), self.files[-1] if self.files else None):
+                self.starts.append(rows + index)
                 self.files.append(name)
-            rows += len(wanted)
-        self.taken = np.concatenate(taken)
-        if asked:
+            rows += len(mask)
+        self.taken = np.concatenate(masks)
+        if columns:
             self.values = np.concatenate(values)
 
 
 def _changes(names: Sequence[str], last: str | None) -> Iterator[tuple[int, str]]:
-    for at, name in enumerate(names):
+    for index, name in enumerate(names):
         if name != last:
-            yield at, name
+            yield index, name
         last = name
 
 
@@ -145,5 +145,5 @@ def _sortable(values: Sequence[Any], order: str | tuple[str, ...]) -> NDArray[np
     if isinstance(order, str):
         sign = -1.0 if order == "highest" else 1.0
         return np.array([np.nan if one is None else sign * float(one) for one in values], np.float64)
-    place = {name: at for at, name in enumerate(order)}
-    return np.array([place.get(one, np.nan) for one in values], np.float64)
+    rank_of = {name: rank for rank, name in enumerate(order)}
+    return np.array([rank_of.get(one, np.nan) for one in values], np.float64)

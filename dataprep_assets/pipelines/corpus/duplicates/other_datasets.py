@@ -68,8 +68,8 @@ class OtherShard:
     def order(self, split: int) -> ShardOrder:
         """The values that determine the priority of its rows: its dataset alone. `split` is the number of a split that
         is no one's of this dataset."""
-        one = np.zeros(1, np.int64)
-        return ShardOrder(split=split, starts=one, files=one, ages=one + self.place, theirs=True)
+        zero = np.zeros(1, np.int64)
+        return ShardOrder(split=split, starts=zero, files=zero, ages=zero + self.place, theirs=True)
 
     def names(self, store: ArtifactStore) -> RowNames:
         """Return how its rows are named: `dataset:file:row`."""
@@ -96,13 +96,13 @@ class OtherDocuments:
     @property
     def upstream(self) -> Mapping[str, Content]:
         """The input artifacts of what is made of them."""
-        return {f"{one.dataset}:{SIGNATURES}/{one.partition}": one.signatures for one in self.shards}
+        return {f"{shard.dataset}:{SIGNATURES}/{shard.partition}": shard.signatures for shard in self.shards}
 
     @property
     def sources(self) -> Mapping[str, str]:
         """What else enters its recipe: names of files, and which rows are kept, a part of the others' duplicates."""
-        kept = {f"kept rows of {one.dataset}/{one.partition}": one.kept for one in self.shards}
-        return {f"files of {name}": digest for name, digest in self.files.items()} | kept
+        kept_digests = {f"kept rows of {shard.dataset}/{shard.partition}": shard.kept for shard in self.shards}
+        return {f"files of {name}": digest for name, digest in self.files.items()} | kept_digests
 
 
 def others_of(corpus: CorpusDeclaration, store: ArtifactStore) -> OtherDocuments:
@@ -114,13 +114,13 @@ def others_of(corpus: CorpusDeclaration, store: ArtifactStore) -> OtherDocuments
     assert corpus.duplicates is not None
     shards: list[OtherShard] = []
     files = {}
-    for place, name in enumerate(corpus.duplicates.against):
+    for number, name in enumerate(corpus.duplicates.against):
         artifact = Artifact(dataset=name, name=DUPLICATES)
         if (receipt := store.receipt(artifact)) is None:
             raise _missing_error(corpus, name, f"not there: {artifact}")
         _require_alike(corpus, name, receipt.recipe["settings"])
         files[name] = receipt.recipe["sources"]["files"]
-        shards += _shards(corpus, store, name, place, receipt)
+        shards += _shards(corpus, store, name, number, receipt)
     return OtherDocuments(shards=shards, files=files)
 
 
@@ -132,7 +132,7 @@ def _shards(
         for key, content in receipt.recipe["upstream"].items()
         if key.startswith(f"{SIGNATURES}/")
     }
-    kept = {file.path: file.sha256 for file in receipt.files}
+    digest_of = {file.path: file.sha256 for file in receipt.files}
     artifacts = [Artifact(dataset=name, name=SIGNATURES, partition=partition) for partition in signed]
     for (partition, content), now in zip(signed.items(), store.receipts(artifacts), strict=True):
         # which rows are kept is told by their positions in those signatures
@@ -140,12 +140,12 @@ def _shards(
             raise _missing_error(
                 corpus, name, f"signatures of {partition} differ from those used to find its duplicates"
             )
-        if kept_file(partition) not in kept:
+        if kept_file(partition) not in digest_of:
             raise _missing_error(
                 corpus, name, f"{DUPLICATES} was built by an older version and does not record the kept rows"
             )
         yield OtherShard(
-            dataset=name, place=place, partition=partition, signatures=content, kept=kept[kept_file(partition)]
+            dataset=name, place=place, partition=partition, signatures=content, kept=digest_of[kept_file(partition)]
         )
 
 
@@ -159,17 +159,21 @@ def _require_alike(corpus: CorpusDeclaration, name: str, theirs: Mapping[str, An
     """Raise ConfigError if the texts of another dataset were compared in another way."""
     own = corpus.signing.key_parts
     names = ("kind", "normalization", "unicode", "words", "shingle", "bands", "rows", "rensa", "key")
-    for one in names:
-        if own.get(one) == theirs.get(one):
+    for setting in names:
+        if own.get(setting) == theirs.get(setting):
             continue
-        where = _DECLARED.get(one)
-        told = (
-            f"has a different `{where}`" if where else f"was built with a different version of {one}: {theirs.get(one)}"
+        where = _DECLARED.get(setting)
+        text = (
+            f"has a different `{where}`"
+            if where
+            else f"was built with a different version of {setting}: {theirs.get(setting)}"
         )
         # of a key not even its digest is shown
-        shown = "" if one == "key" or where is None else f" ({one} {theirs.get(one)}, here {own.get(one)})"
+        detail = (
+            "" if setting == "key" or where is None else f" ({setting} {theirs.get(setting)}, here {own.get(setting)})"
+        )
         remedy = "Set the same in both" if where else f"Run it again: dataprep run {name}"
         raise ConfigError(
-            f"{corpus.dataset}: duplicates.against: {name} {told}{shown}, so its texts cannot be compared with these. "
+            f"{corpus.dataset}: duplicates.against: {name} {text}{detail}, so its texts cannot be compared with these. "
             f"{remedy}"
         )

@@ -37,8 +37,8 @@ def points_of(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -> l
     """
     # a similarity of 1 belongs to the last bin
     bins = np.minimum((similarities * _BINS).astype(np.int64), _BINS - 1)
-    at = [bins == one for one in np.unique(bins).tolist()]
-    return [Point(float(similarities[one].mean()), float(shared[one].mean()), int(one.sum())) for one in at]
+    masks = [bins == one for one in np.unique(bins).tolist()]
+    return [Point(float(similarities[one].mean()), float(shared[one].mean()), int(one.sum())) for one in masks]
 
 
 def curve(banding: Banding, threshold: float, points: Sequence[Point] = ()) -> Markdown:
@@ -63,8 +63,8 @@ def curve(banding: Banding, threshold: float, points: Sequence[Point] = ()) -> M
         *_dots(points),
         "</svg>",
     ]
-    found = ", and what was found of planted pairs" if points else ""
-    return picture(f"the chance that the bands find a pair, by its similarity{found}", "\n".join(lines))
+    suffix = ", and what was found of planted pairs" if points else ""
+    return picture(f"the chance that the bands find a pair, by its similarity{suffix}", "\n".join(lines))
 
 
 def _x(similarity: float) -> float:
@@ -85,18 +85,18 @@ def _axes() -> Iterator[str]:
 
 def _promised(banding: Banding) -> str:
     similarities = np.linspace(0, 1, 101)
-    at = " ".join(
+    coordinates = " ".join(
         f"{_x(x):.1f},{_y(y):.1f}"
         for x, y in zip(similarities.tolist(), banding.chance(similarities).tolist(), strict=True)
     )
-    return f'<polyline points="{at}" fill="none" stroke="#9db4d6" stroke-width="2"/>'
+    return f'<polyline points="{coordinates}" fill="none" stroke="#9db4d6" stroke-width="2"/>'
 
 
 def _dots(points: Sequence[Point]) -> Iterator[str]:
-    most = max((one.pairs for one in points), default=1)
-    for one in points:
-        radius = 3 + 4 * (one.pairs / most) ** 0.5
-        yield f'<circle cx="{_x(one.similarity):.1f}" cy="{_y(one.share):.1f}" r="{radius:.1f}" fill="#1f4e9c"/>'
+    max_pairs = max((point.pairs for point in points), default=1)
+    for point in points:
+        radius = 3 + 4 * (point.pairs / max_pairs) ** 0.5
+        yield f'<circle cx="{_x(point.similarity):.1f}" cy="{_y(point.share):.1f}" r="{radius:.1f}" fill="#1f4e9c"/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:

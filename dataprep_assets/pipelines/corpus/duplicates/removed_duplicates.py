@@ -52,10 +52,10 @@ class RemovedRows:
 
     def among(self, start: int, stop: int) -> dict[int, tuple[str, float]]:
         """Of the rows from `start` on: position after it → representative and similarity."""
-        first, last = np.searchsorted(self.positions, [start, stop]).tolist()
+        begin, end = np.searchsorted(self.positions, [start, stop]).tolist()
         return {
-            int(self.positions[at]) - start: (self.representatives[at], self.similarities[at])
-            for at in range(first, last)
+            int(self.positions[index]) - start: (self.representatives[index], self.similarities[index])
+            for index in range(begin, end)
         }
 
 

@@ -28,19 +28,19 @@ class RowNames:
 
     def names_at(self, positions: NDArray[np.int64]) -> list[str]:
         """The names at some positions, which increase."""
-        found = list[str]()
+        names = list[str]()
         for start, piece in self._pieces():
             # positions increase, so those in a piece are one slice, and the file is read once
-            here = positions[slice(*np.searchsorted(positions, [start, start + piece.num_rows]).tolist())] - start
-            found += self._names(piece.take(here))
-        return found
+            offsets = positions[slice(*np.searchsorted(positions, [start, start + piece.num_rows]).tolist())] - start
+            names += self._names(piece.take(offsets))
+        return names
 
     def positions(self, names: Collection[str]) -> dict[str, int]:
         """The position of each of these names that a row has."""
         return {
-            name: at
+            name: position
             for start, piece in self._pieces()
-            for at, name in enumerate(self._names(piece), start)
+            for position, name in enumerate(self._names(piece), start)
             if name in names
         }
 

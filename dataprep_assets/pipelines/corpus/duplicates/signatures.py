@@ -110,31 +110,31 @@ class OpenedSignatures(OpenedPartition[SignatureShard]):
 
 def _rebuild_matches(opened: OpenedSignatures) -> Finding:
     shard, receipt, facts = opened.planned, opened.receipt, SignaturesFacts.of(opened.receipt)
-    drawn = drawn_rows(receipt, facts.rows, shard.samples)
+    rows = drawn_rows(receipt, facts.rows, shard.samples)
     if shard.samples is None:
         defects = list(rebuilt(shard.recipe(), shard.store, receipt, opened.directory, partial(sign, shard)))
     else:
-        defects = list(_other_drawn(shard, receipt, drawn))
+        defects = list(_other_drawn(shard, receipt, rows))
     return verdict(
         (f"{name_of(receipt)}: {defect}" for defect in defects),
-        f"{len(drawn.places):,} of {count_of(facts.rows, 'row has', 'rows have')} the same signatures when recomputed.",
+        f"{len(rows.places):,} of {count_of(facts.rows, 'row has', 'rows have')} the same signatures when recomputed.",
         REBUILD,
-        facts={"rows_compared": len(drawn.places), "rows": facts.rows, "documents": facts.documents},
+        facts={"rows_compared": len(rows.places), "rows": facts.rows, "documents": facts.documents},
     )
 
 
 def _other_drawn(shard: SignatureShard, receipt: Receipt, drawn: DrawnRows) -> Iterator[str]:
     """A sentence for each array in which drawn rows are different."""
-    if {one.path for one in receipt.files} != set(FILES):
+    if {record.path for record in receipt.files} != set(FILES):
         yield f"has other files than {', '.join(FILES)}"
         return
-    stored = open_signatures(shard.store, shard.artifact)
+    stored_shard = open_signatures(shard.store, shard.artifact)
     with scratch(shard.store.root / receipt.dataset) as folder:
         facts = sign(shard, folder, drawn).facts
         assert isinstance(facts, SignaturesFacts)
-        made = SignedShard(folder, facts.rows, facts.documents, facts.bands)
+        signed_shard = SignedShard(folder, facts.rows, facts.documents, facts.bands)
         # while its files are there
-        yield from made.other_than(stored, drawn.places)
+        yield from signed_shard.other_than(stored_shard, drawn.places)
 
 
 SIGNATURES_CHECKS: tuple[Check[OpenedSignatures], ...] = (

@@ -32,9 +32,9 @@ def corpus_cost(
         partitions, density = list(manifest.plan), density_of(manifest.entries)
         works = split_sizes(manifest.entries, manifest.plan, mirrored=mirrored)
     else:
-        planned = plan_manifest(corpus, store)
-        partitions, density = [], density_of(planned.entries)
-        works = split_sizes(planned.entries, planned.plan, mirrored=mirrored)
+        plan = plan_manifest(corpus, store)
+        partitions, density = [], density_of(plan.entries)
+        works = split_sizes(plan.entries, plan.plan, mirrored=mirrored)
     return estimated(
         works,
         machine,
@@ -48,10 +48,10 @@ def corpus_cost(
 
 def corpus_products(corpus: CorpusDeclaration, *, local: bool) -> Products:
     """The copies of the stream: in shards, joined (in a bucket by its server), in copying views; `local`: a folder."""
-    made = 1 + sum(view_named(view).linked is None for view in corpus.views)
+    copies = 1 + sum(view_named(view).linked is None for view in corpus.views)
     return Products(
-        copies=made + corpus.combines if local else 0,
-        uploads=0 if local else made,
+        copies=copies + corpus.combines if local else 0,
+        uploads=0 if local else copies,
         joined=corpus.combines and not local,
         tokens_per_shard=None,
     )

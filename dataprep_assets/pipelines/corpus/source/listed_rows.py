@@ -27,8 +27,8 @@ def are_listed(ids: "pa.ChunkedArray", listed: NDArray[np.uint64]) -> NDArray[np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found: NDArray[np.bool_] = pc.is_in(ids, value_set=pa.array(hex_ids(listed), pa.string())).to_numpy()
-    return found
+    mask: NDArray[np.bool_] = pc.is_in(ids, value_set=pa.array(hex_ids(listed), pa.string())).to_numpy()
+    return mask
 
 
 def listed_in(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> tuple[str, ...]:
@@ -36,11 +36,11 @@ def listed_in(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -
 
     Raises MissingArtifactError if the shard has no tags.
     """
-    listed = listed_ids(corpus)
-    if not len(listed):
+    ids = listed_ids(corpus)
+    if not len(ids):
         return ()
     tags = corpus.artifact(TAGS, partition)
-    return _listed_in(store.local(tags, [ROWS]) / ROWS, store.require(tags).content, listed.tobytes())
+    return _listed_in(store.local(tags, [ROWS]) / ROWS, store.require(tags).content, ids.tobytes())
 
 
 # The content is there for the cache: the path stays the same when tags are made again.
@@ -48,7 +48,7 @@ def listed_in(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -
 def _listed_in(rows: Path, _: str, listed: bytes) -> tuple[str, ...]:
     """Asked several times of each shard in a run, of the same list."""
     ids = np.frombuffer(listed, np.uint64)
-    found: set[str] = set()
+    matches: set[str] = set()
     for piece in side_by_side([rows], ["id"]):
-        found.update(piece["id"].filter(are_listed(piece["id"], ids)).to_pylist())
-    return tuple(sorted(found))
+        matches.update(piece["id"].filter(are_listed(piece["id"], ids)).to_pylist())
+    return tuple(sorted(matches))

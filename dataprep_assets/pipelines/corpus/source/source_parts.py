@@ -40,8 +40,8 @@ def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
     if isinstance(access, HubCache):
         return identity_of([cached_snapshot(access.folder, access.revision)[0]])
     # files that are not included may come and go
-    wanted = taken_by(corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs])
-    files = [file for file in access.list().files if wanted(file.relpath)]
+    is_included = taken_by(corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs])
+    files = [file for file in access.list().files if is_included(file.relpath)]
     listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
     # local files have no version before they are read: an edit that keeps the size shows in the time alone
     if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
@@ -55,10 +55,10 @@ def _changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:
     # a pinned commit does not change, so the hub is not asked
     if receipt is not None and isinstance(source, HubSource) and source.revision == ManifestFacts.of(receipt).commit:
         return ""
-    planned = plan_manifest(corpus, store, patient=False)
-    if receipt is None or planned.changes is None:
-        return in_words([(len(planned.entries), "file", "not planned yet")])
-    return str(planned.changes) if planned.changes.of_files else ""
+    plan = plan_manifest(corpus, store, patient=False)
+    if receipt is None or plan.changes is None:
+        return in_words([(len(plan.entries), "file", "not planned yet")])
+    return str(plan.changes) if plan.changes.of_files else ""
 
 
 def source_parts(
@@ -78,14 +78,14 @@ def source_parts(
         ruled_out: Its rows that the selection drops.
     """
     access = open_source(corpus.source)
-    digests, told = snapshot_digests(corpus, store, partition), corpus.source_digests()
+    digests, source_digests = snapshot_digests(corpus, store, partition), corpus.source_digests()
     limit = corpus.bad_records.max_record_bytes
     return tuple(
         SourcePart.from_entry(
             entry,
             access.path(entry),
             digests[entry.relpath],
-            digests=told,
+            digests=source_digests,
             max_record_bytes=limit,
             reading=corpus.reading,
             ruled_out=ruled_out,
@@ -157,10 +157,10 @@ def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
 
 def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
     manifest = load_manifest(corpus, store)
-    chosen = _sampled_files(corpus, manifest)
+    files = _sampled_files(corpus, manifest)
     # As listed, without a look into the files: a local one that is edited and keeps its size leaves the certificate
     # as it is.
-    digest = digest_value([[e.relpath, *listed_identity(e)] for e in chosen])
+    digest = digest_value([[e.relpath, *listed_identity(e)] for e in files])
     return Sample(
         kind="engine_certificate",
         parts=[digest],
@@ -171,13 +171,13 @@ def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
 
 def _sampled_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[ManifestEntry]:
     """A few files of every split, chosen by digests of their names: a growing corpus mostly keeps its sample."""
-    chosen: list[ManifestEntry] = []
+    files: list[ManifestEntry] = []
     for split in corpus.splits:
         members = [e for e in manifest.entries if e.split == split]
-        drawn = sorted(members, key=lambda e: digest_value(e.relpath))
+        candidates = sorted(members, key=lambda e: digest_value(e.relpath))
         # at least one of each split, however many there are
-        chosen += sorted(drawn[: max(1, FILES_SAMPLED // len(corpus.splits))], key=lambda e: e.ordinal)
-    return chosen
+        files += sorted(candidates[: max(1, FILES_SAMPLED // len(corpus.splits))], key=lambda e: e.ordinal)
+    return files
 
 
 def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
@@ -186,9 +186,9 @@ def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str
     Bad records are skipped here: snapshot and token bins, which read all files, refuse them all at once. Files of a hub
     are mirrored first.
     """
-    access, chosen = open_source(corpus.source), _sampled_files(corpus, manifest)
-    access.fetch(chosen)
-    for entry in chosen:
+    access, files = open_source(corpus.source), _sampled_files(corpus, manifest)
+    access.fetch(files)
+    for entry in files:
         yield from first_texts(texts_of(corpus, entry, access.path(entry)))
 
 

@@ -59,13 +59,17 @@ class SourceRows:
                 return _CHANGED
             if (kind := without_lines(path, entry.compression)) is not None:
                 return SourceBytes(absent=f"no byte range: the source file is {kind}")
-            found = line_range(path, row)
+            byte_range = line_range(path, row)
             # all of the file was read for it: it has fewer rows than when it was tokenized
-            if found is None and entry.size_bytes <= MOST_BYTES:
+            if byte_range is None and entry.size_bytes <= MOST_BYTES:
                 return _CHANGED
-            if found is None:
+            if byte_range is None:
                 return SourceBytes(absent=f"no byte range: the row is not in the first {MOST_BYTES >> 30} GiB")
-            return SourceBytes(start=found[0], stop=found[1]) if self._holds(path, found, hashed) else _CHANGED
+            return (
+                SourceBytes(start=byte_range[0], stop=byte_range[1])
+                if self._holds(path, byte_range, hashed)
+                else _CHANGED
+            )
         except OSError as error:
             return SourceBytes(absent=f"no byte range: the source file cannot be read: {error.strerror}")
 
@@ -80,8 +84,8 @@ class SourceRows:
             row: The row, from 1.
         """
         # What rules and duplicates drop is in the table of documents alone; the source tells bad and retracted records.
-        if (told := self._table_reason(file, row)) is not None:
-            return told
+        if (reason := self._table_reason(file, row)) is not None:
+            return reason
         entry, corpus = self._files.entries.get(file), self._corpus
         if entry is None or entry.size_bytes > MOST_BYTES or row < 1:
             return None

@@ -38,9 +38,9 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
         # any increasing ends fit a stream, so they are compared with those of the combined bins
         if sha256_file(index := datatrove.index_path(tokens)) != split.receipt.file(ENDS).sha256:
             yield f"{index}: its documents end elsewhere than in combined_bins/{split.split}"
-        said = datatrove.metadata(split.token_count, split.facts.dtype, ViewFacts.of(receipt).tokenizer)
-        if (path := datatrove.metadata_path(tokens)).read_bytes() != said:
-            yield f"{path}: its lines differ from the expected ones: {'; '.join(said.decode().splitlines())}"
+        metadata_bytes = datatrove.metadata(split.token_count, split.facts.dtype, ViewFacts.of(receipt).tokenizer)
+        if (path := datatrove.metadata_path(tokens)).read_bytes() != metadata_bytes:
+            yield f"{path}: its lines differ from the expected ones: {'; '.join(metadata_bytes.decode().splitlines())}"
 
 
 def _trainer(where: str, facts: ViewFacts) -> str:

@@ -15,14 +15,14 @@ from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, Row
 
 
 def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
-    written = {}
+    summaries = {}
     for split in splits:
         tokens, ends = split.open_tokens(view.store), split.open_ends(view.store)
-        written[split.split] = hf_parquet.write_split(
+        summaries[split.split] = hf_parquet.write_split(
             view.target, split.split, tokens, ends, threads=view.threads, resume=True
         )
-        view.digests.update(written[split.split].digests)
-    hf_parquet.write_card(view.target, view.corpus.dataset, written, _about(splits[0].facts.tokenizer))
+        view.digests.update(summaries[split.split].digests)
+    hf_parquet.write_card(view.target, view.corpus.dataset, summaries, _about(splits[0].facts.tokenizer))
 
 
 def _about(tokenizer: str) -> str:
@@ -30,7 +30,7 @@ def _about(tokenizer: str) -> str:
 
 
 def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    written = {
+    summaries = {
         s.split: hf_parquet.SplitWritten(
             rows=s.documents,
             tokens=s.token_count,
@@ -38,9 +38,9 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
         )
         for s in splits
     }
-    hf_parquet.validate(directory, written)
+    hf_parquet.validate(directory, summaries)
     about = _about(ViewFacts.of(receipt).tokenizer)
-    if (directory / hf_parquet.CARD).read_bytes() != hf_parquet.card_bytes(receipt.dataset, written, about):
+    if (directory / hf_parquet.CARD).read_bytes() != hf_parquet.card_bytes(receipt.dataset, summaries, about):
         yield f"{directory / hf_parquet.CARD}: does not match these files"
 
 

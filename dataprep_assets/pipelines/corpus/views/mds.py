@@ -35,9 +35,9 @@ def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     left_out = {}
     for split in splits:
         tokens = split.open_tokens(view.store)
-        written = mds.write_mds(view.target / split.split, tokens, length=length, threads=view.threads, resume=True)
-        view.digests.update({f"{split.split}/{name}": digest for name, digest in written.digests.items()})
-        left_out[split.split] = written.tokens_left_out
+        shards = mds.write_mds(view.target / split.split, tokens, length=length, threads=view.threads, resume=True)
+        view.digests.update({f"{split.split}/{name}": digest for name, digest in shards.digests.items()})
+        left_out[split.split] = shards.tokens_left_out
     view.facts.update(sequence_length=length, tokens_left_out=left_out)
 
 
@@ -64,8 +64,8 @@ def _locate(handle: ArtifactHandle) -> Locate:
     @cache
     def shards(split: str) -> tuple[list[str], list[int]]:
         """Names of a split's shards, and the first sample of each, then the number of samples."""
-        held = mds.shard_samples(handle.read(f"{split}/{mds.INDEX}"), f"{handle.location}/{split}/{mds.INDEX}")
-        return [name for name, _ in held], list(accumulate((count for _, count in held), initial=0))
+        samples = mds.shard_samples(handle.read(f"{split}/{mds.INDEX}"), f"{handle.location}/{split}/{mds.INDEX}")
+        return [name for name, _ in samples], list(accumulate((count for _, count in samples), initial=0))
 
     def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         names, firsts = shards(span.split)

@@ -20,16 +20,16 @@ def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> It
     for split in splits:
         tokens, index = directory / f"{split.split}.bin", directory / f"{split.split}.idx"
         megatron.validate(tokens, index)
-        held = len(megatron.read_idx(index).lengths)
-        if held != split.documents:
-            yield f"{index}: {count_of(held, 'sequence')} for {count_of(split.documents, 'document')}"
+        sequences = len(megatron.read_idx(index).lengths)
+        if sequences != split.documents:
+            yield f"{index}: {count_of(sequences, 'sequence')} for {count_of(split.documents, 'document')}"
 
 
 def _trainer(where: str, facts: ViewFacts) -> str:
     """The options of Megatron-LM for the splits that it knows."""
     options = {"train": "train", "val": "valid", "valid": "valid", "validation": "valid", "test": "test"}
-    given = [f"--{options[split]}-data-path {where}/{split}" for split in facts.splits if split in options]
-    return "Megatron-LM: " + (" ".join(given) or f"--data-path {where}/{next(iter(facts.splits))}")
+    arguments = [f"--{options[split]}-data-path {where}/{split}" for split in facts.splits if split in options]
+    return "Megatron-LM: " + (" ".join(arguments) or f"--data-path {where}/{next(iter(facts.splits))}")
 
 
 VIEW = CorpusView(
