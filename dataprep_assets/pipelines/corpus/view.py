@@ -361,18 +361,18 @@ def no_retracted_document(opened: OpenedView) -> Finding:
     """
     corpus, store, receipt = opened.corpus, opened.store, opened.receipt
     combined = {split.split: split.receipt for split in opened.splits}
-    listed = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+    removed_ids = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
 
     def defects() -> Iterator[str]:
         for split, of_split in combined.items():
             if receipt.inputs.get(split) != of_split.content:
                 yield f"{name_of(receipt)}: built from other combined bins of {split} than the current ones"
             # without a list no shard is opened: there may be tens of thousands
-            elif len(listed) and not (found := combined_without(corpus, store, split, listed)).passed:
-                yield found.summary
+            elif len(removed_ids) and not (finding := combined_without(corpus, store, split, removed_ids)).passed:
+                yield finding.summary
 
-    searched = count_of(len(combined), "split")
-    return none_listed(defects(), searched, len(listed), "Materialize token_bins, then combined_bins, then the view")
+    scope = count_of(len(combined), "split")
+    return none_listed(defects(), scope, len(removed_ids), "Materialize token_bins, then combined_bins, then the view")
 
 
 CHECKS = (
@@ -425,8 +425,10 @@ def _losses(receipts: Sequence[Receipt]) -> Iterator[Loss]:
     for receipt in receipts:
         facts = ViewFacts.of(receipt)
         for split, count in facts.tokens_left_out.items():
-            of = facts.splits[split]
-            yield Loss(action="left out", reason=f"{facts.view}_tail", count=count, of=of, unit="token", part=split)
+            split_tokens = facts.splits[split]
+            yield Loss(
+                action="left out", reason=f"{facts.view}_tail", count=count, of=split_tokens, unit="token", part=split
+            )
 
 
 def _locate(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
@@ -443,9 +445,9 @@ def _locate(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, s
 
     def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         if linked is not None:
-            file, at = linked(span.split), view.calls(span, handle.receipt)
+            file, call = linked(span.split), view.calls(span, handle.receipt)
             artifact = str(handle.artifact)
-            yield TokenRange(artifact=artifact, file=file, start=span.start, stop=span.stop, itemsize=itemsize, at=at)
+            yield TokenRange(artifact=artifact, file=file, start=span.start, stop=span.stop, itemsize=itemsize, at=call)
 
     return locate
 
@@ -485,8 +487,8 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
             for split in splits:
                 if split.token_count < least.tokens:
                     raise ConfigError(least.refusal(split.split, split.token_count))
-        made = ViewWriter(corpus=corpus, store=store, target=staged, threads=threads)
-        view.write(splits, made)
+        writer = ViewWriter(corpus=corpus, store=store, target=staged, threads=threads)
+        view.write(splits, writer)
         return WrittenFiles(
             inputs={s.split: s.receipt.content for s in splits},
             # those of any split: `combined_splits` refuses splits of another tokenizer or dtype
@@ -494,11 +496,11 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
                 view=name,
                 splits={s.split: s.token_count for s in splits},
                 **splits[0].facts.model_dump(include={"dtype", "tokenizer", "vocab_size", "eos_token_id"}),
-                **made.facts,
+                **writer.facts,
             ),
             ledger=recipe.ledger,
-            digests=made.digests,
-            joined=tuple(made.joined),
+            digests=writer.digests,
+            joined=tuple(writer.joined),
         )
 
     # links cost nothing and are made anew; of a copy, files that a killed run finished are kept

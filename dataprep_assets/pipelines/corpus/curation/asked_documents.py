@@ -207,9 +207,9 @@ class CorpusDocuments(AskedDocuments):
 
 def _add_examples(examples: Mapping[str, list[str]], rows: RuledRows) -> None:
     """Put in the first documents that each rule drops."""
-    for place, reason in enumerate(rows.reasons):
+    for position, reason in enumerate(rows.reasons):
         if reason is not None and len(examples[reason]) < _EXAMPLES:
-            examples[reason].append(f"{rows.table['file'][place]}:{rows.table['row'][place]}")
+            examples[reason].append(f"{rows.table['file'][position]}:{rows.table['row'][position]}")
 
 
 def _drops_of(name: str, drops: str, counted: SelectionCounts, examples: Sequence[str]) -> RuleDrops:

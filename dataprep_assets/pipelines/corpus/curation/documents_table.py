@@ -329,7 +329,7 @@ class _OpenedDocuments(OpenedArtifact):
 
 
 def _plan(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedDocuments]:
-    return [_OpenedDocuments(corpus.artifact(DOCUMENTS, one), store, corpus) for one in partitions]
+    return [_OpenedDocuments(corpus.artifact(DOCUMENTS, partition), store, corpus) for partition in partitions]
 
 
 def _sums_equal_ledger(opened: _OpenedDocuments) -> Finding:

@@ -206,7 +206,7 @@ def _dropped_rows(
     removed = removed_rows(corpus, store, partition)
     for piece in ruled_rows(corpus, tags, ("file", "row", "source", "bytes", *_counted_by(corpus)), removed):
         counted.add(piece)
-        positions = [place for place, reason in enumerate(piece.reasons) if reason]
+        positions = [position for position, reason in enumerate(piece.reasons) if reason]
         names = piece.table.select(["file", "row"]).take(np.array(positions, np.int64))
         by_duplicate = [piece.alike.get(one, (None, None)) for one in positions]
         yield {

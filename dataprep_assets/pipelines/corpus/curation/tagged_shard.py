@@ -195,21 +195,26 @@ def _taken_over(
 
 def tag(shard: TaggedShard, staged: Path, taken: frozenset[str], some: DrawnRows | None = None) -> TagsFacts:
     """Read the source once, and write every file that is not among the `taken`; of `some` rows if they are given."""
-    running = [one for one in shard.taggers if file_of(one) not in taken]
+    running = [tagger for tagger in shard.taggers if file_of(tagger) not in taken]
     # texts, and what may be of them, are in files for as long as commands are at work
     with scratch(shard.store.root / shard.artifact.dataset) as folder:
-        given, columns_path = folder / "given-texts.parquet", folder / "made-columns.parquet"
-        facts = _tag_rows(shard, staged, taken, running, given, some)
-        for one in running:
-            if isinstance(one, CommandTagger):
-                one.run(given, columns_path, shard.shard, sensitive=shard.fields.sensitive)
-            elif isinstance(one, AssetTagger):
-                one.write([part.label for part in shard.files], columns_path, shard.shard)
+        texts_path, columns_path = folder / "given-texts.parquet", folder / "made-columns.parquet"
+        facts = _tag_rows(shard, staged, taken, running, texts_path, some)
+        for tagger in running:
+            if isinstance(tagger, CommandTagger):
+                tagger.run(texts_path, columns_path, shard.shard, sensitive=shard.fields.sensitive)
+            elif isinstance(tagger, AssetTagger):
+                tagger.write([part.label for part in shard.files], columns_path, shard.shard)
             else:
                 # asked batch by batch, while the source was read
                 continue
             align(
-                one, columns_path, staged / ROWS, staged / file_of(one), shard.shard, sensitive=shard.fields.sensitive
+                tagger,
+                columns_path,
+                staged / ROWS,
+                staged / file_of(tagger),
+                shard.shard,
+                sensitive=shard.fields.sensitive,
             )
             # the next one writes a file of this name
             columns_path.unlink()

@@ -169,8 +169,8 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
     for name in (SIGNATURES, TAGS):
         for partition in manifest.plan:
             upstream[f"{name}/{partition}"] = store.require(corpus.artifact(name, partition)).content
-    others = others_of(corpus, store)
-    upstream |= others.upstream
+    other_documents = others_of(corpus, store)
+    upstream |= other_documents.upstream
     priority = duplicates.priority
     settings = {
         **corpus.signing.key_parts,
@@ -187,7 +187,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
     ages = ages_of(corpus, store, manifest)
     retracted = listed_ids(corpus)
     # names, because a kept document is named by file and row; ages, because they decide which one is kept
-    sources = {"files": digest_value(_files_by_age(manifest, ages)), **others.sources}
+    sources = {"files": digest_value(_files_by_age(manifest, ages)), **other_documents.sources}
     if len(retracted):
         sources["retractions"] = digest_value([f"{hashed:016x}" for hashed in retracted.tolist()])
     return Recipe(

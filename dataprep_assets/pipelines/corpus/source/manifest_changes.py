@@ -194,21 +194,23 @@ def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges, amounts: 
         changes: The changes.
         amounts: The work for new and changed shards.
     """
-    if not (told := str(changes)):
+    if not (sentence := str(changes)):
         return {}
-    shown: dict[str, Shown] = {"changes": told}
+    metadata: dict[str, Shown] = {"changes": sentence}
     files = [
         {"file": path, "change": verb}
         for verb, paths in (("added", changes.added), ("removed", changes.removed), ("changed", changes.edited))
         for path in paths
     ]
     if files and not corpus.sensitive:
-        more = [{"file": f"and {len(files) - _FILES_SHOWN} more", "change": ""}] if len(files) > _FILES_SHOWN else []
-        shown["changed_files"] = Table([*files[:_FILES_SHOWN], *more])
+        last_line = (
+            [{"file": f"and {len(files) - _FILES_SHOWN} more", "change": ""}] if len(files) > _FILES_SHOWN else []
+        )
+        metadata["changed_files"] = Table([*files[:_FILES_SHOWN], *last_line])
     if rows := [row for split in corpus.splits if (row := _of_split(split, changes))]:
-        shown["changed_shards"] = Table(rows)
-        shown["what_follows"] = Markdown(_follows(corpus, [str(row["split"]) for row in rows], changes, amounts))
-    return shown
+        metadata["changed_shards"] = Table(rows)
+        metadata["what_follows"] = Markdown(_follows(corpus, [str(row["split"]) for row in rows], changes, amounts))
+    return metadata
 
 
 def _of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
@@ -216,26 +218,26 @@ def _of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
     none."""
     row: dict[str, int | str] = {}
     kinds = {"new": changes.new_shards, "changed": changes.edited_shards, "gone": changes.gone_shards}
-    for kind, every in kinds.items():
-        keys = [key for key in every if split_of(key) == split]
+    for kind, shards in kinds.items():
+        keys = [key for key in shards if split_of(key) == split]
         row[kind] = len(keys)
         row[f"which {kind}"] = "..".join(dict.fromkeys([keys[0], keys[-1]])) if keys else ""
     return {"split": split, **row} if any(row.values()) else {}
 
 
 def _follows(corpus: CorpusDeclaration, splits: Sequence[str], changes: ManifestChanges, amounts: Amounts) -> str:
-    built = len(changes.new_shards) + len(changes.edited_shards)
+    shard_count = len(changes.new_shards) + len(changes.edited_shards)
     lines = []
-    if built:
-        made = f"- `snapshot` and `token_bins` of {count_of(built, 'shard')}, and nothing of the others: "
-        lines.append(made + str(amounts))
+    if shard_count:
+        work = f"- `snapshot` and `token_bins` of {count_of(shard_count, 'shard')}, and nothing of the others: "
+        lines.append(work + str(amounts))
     if corpus.combines:
         views = f", then {count_of(len(corpus.views), 'view')}" if corpus.views else ""
         lines.append(f"- `combined_bins` of {', '.join(splits)}" + views)
     else:
         lines.append(f"- all artifacts built from {', '.join(splits)}")
     if changes.gone_shards:
-        gone = f"- {count_of(len(changes.gone_shards), 'shard')}: kept until "
-        lines.append(gone + f"`dataprep prune {corpus.dataset} --yes`")
+        removal = f"- {count_of(len(changes.gone_shards), 'shard')}: kept until "
+        lines.append(removal + f"`dataprep prune {corpus.dataset} --yes`")
     lines.append(f"- `dataprep status {corpus.dataset}` shows the whole list, with sizes and times")
     return "\n".join(lines)
