@@ -167,7 +167,10 @@ def test_plan_of_a_release_has_its_npy_shards(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("dataset", "what"),
-    [("sample_notes", "only the cost of corpora, releases and pretraining blends"), ("sample_blend_pretrain", "`blend_plan`")],
+    [
+        ("sample_notes", "only the cost of corpora, releases and pretraining blends"),
+        ("sample_blend_pretrain", "`blend_plan`"),
+    ],
 )
 def test_plan_refuses_what_has_no_plan_of_shards(
     tmp_path: Path, dataset: str, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -100,10 +100,10 @@ def test_a_missing_file_a_cut_index_and_another_sequence_length_are_refused(tmp_
     with pytest.raises(FormatError, match="the trainer uses 128"):
         olmo.validate(path, tmp_path, sequence_length=128)
     (tmp_path / "b.npy").unlink()
-    with pytest.raises(FormatError, match=r"names 'b\.npy'"):
+    with pytest.raises(FormatError, match=r"lists 'b\.npy'"):
         olmo.validate(path, tmp_path)
     path.write_text(path.read_text()[:-9])
-    with pytest.raises(FormatError, match="not JSON"):
+    with pytest.raises(FormatError, match="invalid JSON"):
         olmo.validate(path, tmp_path)
 
 
