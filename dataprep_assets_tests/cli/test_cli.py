@@ -144,7 +144,7 @@ def test_plan_tells_the_cost_before_anything_is_made_and_writes_nothing(tmp_path
         assert f"\n{word} " in done.stdout
     for engine in ENGINES:
         assert f"\non {engine} " in done.stdout
-    assert "of the bench" in done.stdout
+    assert "from the benchmark" in done.stdout
     assert list(tmp_path.rglob("receipt.json")) == []
 
 

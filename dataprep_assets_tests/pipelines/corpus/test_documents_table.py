@@ -235,10 +235,10 @@ def test_a_tagger_whose_values_change_is_a_warning_with_the_row(tmp_path: Path, 
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"drop": {"short": "wrds < 3"}}, "drop.short: there is no column 'wrds'; did you mean 'words'?"),
+    ({"drop": {"short": "wrds < 3"}}, "drop.short: unknown column 'wrds'; did you mean 'words'?"),
     ({"drop": {"bad_json": "words < 3"}}, "this name is a reason in the ledger. Rename the rule"),
     ({"drop": {"ours": "words < 3"}}, "`keep` has a rule of the same name, which is the drop reason"),
-    ({"tag": ["gophr"]}, "there is no tagger 'gophr'"),
+    ({"tag": ["gophr"]}, "unknown tagger 'gophr'"),
     ({"tag": ["gopher", "gopher"]}, "'gopher' is listed twice. Remove one, or set a different `name`"),
     (
         {"tag": [{"function": "coast.taggers:rows", "columns": {"n": "integer"}}]},
@@ -246,7 +246,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"tag": ["coast.taggers:quality"]}, "your own function must declare its columns: `- {function"),
     ({"budget": {"per_rule": {"shrt": 0.1}}}, "budget.per_rule: unknown rule 'shrt"),
-    ({"tag": ["gophr"]}, "defs.yaml:24: tag: there is no tagger 'gophr'"),
+    ({"tag": ["gophr"]}, "defs.yaml:24: tag: unknown tagger 'gophr'"),
     ({"drop": {"Short": "words < 20"}}, "drop.Short: 'Short' is not allowed: must match ^[a-z]"),
     ({"drop": {"short": " "}}, "drop.short: is empty"),
     (
@@ -307,11 +307,11 @@ def test_check_notes_what_may_be_wrong(coast: Coast) -> None:
         tags = [{**command, "columns": {"count": "integer"}}, {"function": "coast.taggers:qualty", "columns": NUMBER}]
         coast.declare(document=document, tag=["gopher", *tags], keep=None)
         said = coast("check", "pages", code=2)
-        assert "document.url_field: no row that was looked at has 'link': they have 'text', 'url', 'meta'" in said
-        assert "document.keep_fields: no row that was looked at has 'meta.scor'" in said
+        assert "document.url_field: none of the rows examined has 'link': they have 'text', 'url', 'meta'" in said
+        assert "document.keep_fields: none of the rows examined has 'meta.scor'" in said
         assert "tag: counts: program no-such-program not found" in said
-        assert "there is no 'qualty' in coast.taggers; did you mean 'quality'?" in said
+        assert "coast.taggers has no 'qualty'; did you mean 'quality'?" in said
         assert said.count("has no 'qualty") == 1, "what is wrong for certain is no note besides"
-        assert "1 declaration: 1 mistake to correct\n" in said
+        assert "1 declaration: 1 error\n" in said
     finally:
         coast.declare()

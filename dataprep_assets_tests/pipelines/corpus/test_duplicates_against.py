@@ -203,7 +203,7 @@ def test_what_another_dataset_has_to_be_is_told(shelf: Shelf, monkeypatch: pytes
     refused(ConfigError, "a different `duplicates.threshold and permutations`", threshold=0.7)
     with monkeypatch.context() as later:
         later.setattr("dataprep_assets.curation.duplicates.signatures.WORDS", WORDS + 1)
-        refused(ConfigError, f"books was made with another version of words: {WORDS}.* dataprep run books")
+        refused(ConfigError, f"books was built with a different version of words: {WORDS}.* dataprep run books")
     with pytest.raises(ValueError, match=r"pages is this dataset, whose documents are always compared\. Remove it"):
         shelf.pages(against=["pages"]).build()
     with pytest.raises(ValueError, match=r"`books` is listed twice\. Remove one"):

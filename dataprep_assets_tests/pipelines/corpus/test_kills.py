@@ -310,7 +310,7 @@ def test_workers_that_keep_dying_end_the_run_which_names_their_shard(undisturbed
     root = Path(shutil.copytree(undisturbed.prepared, tmp_path / "root"))
     run = Run(tmp_path / "killed", root, role="worker", at=1, hits=3)
     assert run.wait() == 1
-    assert re.search(rf"WorkerDiedError: {_DEATH}.*, like 2 before it\. .* run it again", run.errors), run.errors
+    assert re.search(rf"WorkerDiedError: {_DEATH}.*, like 2 before it\. .* Run it again", run.errors), run.errors
     Run(tmp_path / "again", root).finish()
     assert undisturbed.differences(root) == []
 

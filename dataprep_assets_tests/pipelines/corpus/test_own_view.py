@@ -140,7 +140,7 @@ def test_dg_takes_it_and_refuses_what_is_not_installed(machine: Machine, tmp_pat
     assert "'id_lines' is not one of" in done.stdout + done.stderr
     done = machine.try_("run", SAMPLE, site=tmp_path)
     assert done.returncode == 2
-    assert f"views.1: 'id_lines' is not allowed; one of {', '.join(VIEWS)}" in done.stderr
+    assert f"views.1: unknown value 'id_lines'; one of {', '.join(VIEWS)}" in done.stderr
 
 
 def test_the_pipeline_of_the_package_is_a_component(machine: Machine) -> None:
@@ -227,7 +227,7 @@ def test_a_name_that_two_packages_have_is_refused_with_both(monkeypatch: pytest.
     views = Extensions("view", "dataprep_assets.views", own={"nanogpt": "views.nanogpt:VIEW"})
     with pytest.raises(ConfigError) as refused:
         views["id_lines"]
-    assert "view 'id_lines' is in 2 packages, line-views 1.0 and more-views 1.0: " in str(refused.value)
+    assert "view 'id_lines' is in 2 packages, line-views 1.0 and more-views 1.0. " in str(refused.value)
     monkeypatch.syspath_prepend(distribution(tmp_path / "third", "third-views", "nanogpt = somewhere:VIEW"))
     views = Extensions("view", "dataprep_assets.views", own={"nanogpt": "views.nanogpt:VIEW"})
     with pytest.raises(ConfigError) as refused:
@@ -257,5 +257,5 @@ def test_a_pipeline_that_cannot_be_used_is_told_where_it_is_declared_and_stops_n
 
 
 def test_a_name_that_is_not_there_is_answered_with_those_that_are() -> None:
-    with pytest.raises(Exception, match=r"there is no view 'x', only a, b"):
+    with pytest.raises(Exception, match=r"unknown view 'x'. Available: a, b"):
         Extensions("view", "no.such.group", own={"b": "m:B", "a": "m:A"})["x"]

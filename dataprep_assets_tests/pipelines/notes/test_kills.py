@@ -46,7 +46,7 @@ def test_killed_anywhere_and_run_again_the_bytes_are_the_same(tmp_path: Path) ->
         code, errors, _ = run(home, root, role=role, at=at)
         assert code == (-signal.SIGKILL if role == "parent" else 0), (role, at, errors)
         if role == "worker":
-            assert re.search(r"20\d\d-\d\d: its worker process died .* It is tried again", errors), errors
+            assert re.search(r"20\d\d-\d\d: its worker process died .* Retrying", errors), errors
         code, errors, _ = run(tmp_path / f"{role}{at}-again", root)
         assert code == 0, (role, at, errors)
         assert data_files(root) == files, (role, at)

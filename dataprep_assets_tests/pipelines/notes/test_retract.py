@@ -473,7 +473,7 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
     told = said("retract", "ward", "--ids", str(ids))
     assert "ward: found. Run `dataprep show --private ward`\n" in told
     assert f"  {'2010-01':<20}{'< 11 patients':>20}\n" in told
-    assert "not found; they stay on the list, and their notes are left out if they come later\n  line 2\n" in told
+    assert "not found; they stay on the list, and their notes are left out if they appear later\n  line 2\n" in told
     assert (
         f"these lines added to {folder / 'retracted.jsonl'}. Run `dataprep run ward` to rebuild the affected artifacts"
         in told

@@ -298,10 +298,10 @@ def test_what_cannot_be_answered_is_one_sentence(made: TrainingProject) -> None:
         (("schedule", CORPUS), 2, "tales is a TokenizedCorpus, which has no steps"),
         (("schedule", RUN, "--dry-run"), 2, "--trained and --dry-run need --from-step N"),
         (("schedule", RUN, "--from-step", "5"), 2, "nothing has changed"),
-        (("seen", RUN), 2, "give one of --step, --document, --id and --where"),
+        (("seen", RUN), 2, "pass exactly one of --step, --document, --id and --where"),
         (("seen", RUN, "--step", "400"), 1, "step 400 is out of range: the schedule has steps 0 to 399"),
         (("seen", RUN, "--document", "nowhere:1"), 1, "no shard of first_model has a document with nowhere:1"),
-        (("seen", RUN, "--document", "nowhere"), 2, "give FILE:ROW"),
+        (("seen", RUN, "--document", "nowhere"), 2, "must be FILE:ROW"),
         (("seen", RUN, "--until", "10", "--rank", "1", "--world", "2"), 2, "--rank and --world need --step"),
         (("seen", RUN, "--by", "host"), 2, "seen: pass exactly one of --step"),
         (("seen", RUN, "--step", "3", "--by", "host"), 2, "--by needs --until N"),
@@ -311,7 +311,7 @@ def test_what_cannot_be_answered_is_one_sentence(made: TrainingProject) -> None:
             "--by colour: unknown column of tales. Available: file, row",
         ),
         (("seen", RUN, "--where", "host == 'nobody'"), 1, "--where matched no document in first_model"),
-        (("seen", CORPUS, "--step", "1"), 2, "which has no steps; name a TrainingSchedule"),
+        (("seen", CORPUS, "--step", "1"), 2, "which has no steps. Name a TrainingSchedule"),
     ):
         done = made(*arguments, code=code)
         assert said in done.stderr
