@@ -195,7 +195,7 @@ def test_more_than_the_budget_blocks_before_anything_is_tokenized(tmp_path: Path
     assert not (coast.root.parent / "artifacts" / "pages" / "token_bins").exists()
     for line in (("documents", "pages"), ("run", "pages", "--dry-run")):
         told = coast(*line, code=int("--dry-run" in line))
-        assert "`within_budget` will fail: of the source books in train rules drop 6 of 20" in told
+        assert "`within_budget` will fail: rules drop 6 of 20" in told
     coast.declare(budget={"per_rule": {"short": 0.1}})
     assert "the rule short drops 10 of 60 documents (16.67%), more than 10.00%" in coast("documents", "pages")
     coast.declare(budget={"per_source": 0.4, "per_rule": {"short": 0.2}})

@@ -272,4 +272,4 @@ def test_two_corpora_that_are_compared_with_each_other_are_refused(tmp_path: Pat
     said = library("check", "pages", code=2)
     assert "defs.yaml:" in said
     assert "`duplicates.against`: books: books is itself built from pages, so neither can be built first" in said
-    assert "neither can be made first" in library("run", "pages", code=2)
+    assert "neither can be built first" in library("run", "pages", code=2)

@@ -121,11 +121,11 @@ def test_a_document_of_it_is_found_at_its_steps(project: TrainingProject) -> Non
     [
         (
             {"sources": [{"dataset": BLEND}]},
-            "mixture: is a TrainingBlend, which has no `token_bins` to be made of. Add `blend: true`",
+            "mixture: a TrainingBlend has no artifact `token_bins`. Set `blend: true` for a blend",
         ),
         (
             {"sources": [{"dataset": "tales", "blend": True}]},
-            "tales: is a TokenizedCorpus, which has no `blend` to be made of. Take `blend: true` away",
+            "tales: a TokenizedCorpus has no artifact `blend`. Remove `blend: true` from it",
         ),
         ({"sources": [{**SOURCES[0], "split": "test"}]}, "has no split 'test'; it has train, valid"),
         (
