@@ -1,10 +1,10 @@
-"""`blend.json`: what Megatron reads with `--per-split-data-args-path`, in the one form that it accepts.
+"""`blend.json`, the file that Megatron reads with `--per-split-data-args-path`.
 
-An object with the keys `train`, `valid` and `test`; each is a flat list of texts `["<weight>", "<prefix>", …]`, where
-`<prefix>.bin` and `<prefix>.idx` are an indexed dataset, or null for an absent split. (Megatron-LM,
+An object with the keys `train`, `valid` and `test`. Each value is a flat list of texts `["<weight>", "<prefix>", …]`,
+where `<prefix>.bin` and `<prefix>.idx` are an indexed dataset, or null for an absent split. Megatron rejects an empty
+list or a list of pairs, and reads two prefixes that look like numbers as a weight and a prefix (Megatron-LM,
 `megatron/training/utils.py`, `get_blend_and_blend_per_split`; `megatron/core/datasets/utils.py`,
-`get_blend_from_list`: an empty list or a list of pairs is an error there, two prefixes that look like numbers are taken
-for a weight and a prefix.) The same list on one line is the file of `--data-args-path`.
+`get_blend_from_list`). A file for `--data-args-path` contains the list of one split on one line.
 
 Entry points: `write_blend`, `read_blend`, `data_args`, `defects`.
 """
@@ -31,12 +31,12 @@ class Entry:
 
 
 def _flat(entries: Sequence[Entry]) -> list[str]:
-    # 15 digits, which a double keeps of any decimal: 0.3, and not 0.30000000000000004
+    # 15 digits, because a double preserves every decimal of that length: 0.3 is not written as 0.30000000000000004
     return [text for entry in entries for text in (f"{entry.weight:.15g}", entry.prefix)]
 
 
 def write_blend(path: Path, splits: Mapping[str, Sequence[Entry]]) -> None:
-    """Write the blend to the new file `path`. Raises FormatError for what Megatron would refuse or misread."""
+    """Write the blend to the new file `path`. Raises FormatError if Megatron would refuse or misread it."""
     if unknown := set(splits) - set(SPLITS):
         raise FormatError(f"blend: unknown splits {', '.join(sorted(unknown))}. Megatron has {', '.join(SPLITS)}")
     value = {split: _flat(splits[split]) if split in splits else None for split in SPLITS}
@@ -47,9 +47,9 @@ def write_blend(path: Path, splits: Mapping[str, Sequence[Entry]]) -> None:
 
 
 def data_args(entries: Sequence[Entry]) -> str:
-    """The line for `--data-args-path`.
+    """Return the line for `--data-args-path`.
 
-    Raises FormatError for a prefix with white space, which Megatron would cut there.
+    Raises FormatError if a prefix contains white space, because Megatron would split the prefix there.
     """
     if spaced := next((e.prefix for e in entries if e.prefix.split() != [e.prefix]), None):
         raise FormatError(
@@ -59,7 +59,7 @@ def data_args(entries: Sequence[Entry]) -> str:
 
 
 def read_blend(path: Path) -> dict[str, list[Entry]]:
-    """The present splits; raises FormatError for anything that Megatron would refuse or misread."""
+    """Return the present splits. Raises FormatError if Megatron would refuse or misread the file."""
     value = _load_json(path)
     if mistakes := list(_defects(value)):
         raise FormatError(f"{path}: {mistakes[0]}")
@@ -78,7 +78,7 @@ def _load_json(path: Path) -> Any:
 
 
 def defects(path: Path, exists: Callable[[str], bool]) -> list[str]:
-    """Everything that is wrong with a blend, one sentence each; `exists` tells whether a prefix has both its files."""
+    """Return all defects of a blend, one sentence each. `exists` returns whether both files of a prefix exist."""
     value = _load_json(path)
     mistakes = list(_defects(value))
     if mistakes:

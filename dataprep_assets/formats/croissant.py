@@ -1,11 +1,12 @@
-"""Croissant 1.1, the JSON-LD that describes a dataset for machines.
+"""Croissant 1.1, the JSON-LD description of a dataset for machines.
 
-The facts are those of the specification (mlcommons/croissant, its page croissant-spec-1.1): its required properties,
-its context (appendix 1, with the `https` spelling of schema.org that its example datasets and `mlcroissant` use), and
-its advice to tell provenance with PROV-O. None and empty values were not declared, and are left out. The tests read
-what is written with `mlcroissant`.
+Properties, context and provenance follow the specification (mlcommons/croissant, page croissant-spec-1.1). The context
+is from appendix 1, with the `https` spelling of schema.org that its example datasets and `mlcroissant` use. Provenance
+uses PROV-O, as the specification recommends. None and empty values are omitted, because they were not declared. The
+tests read the written files with `mlcroissant`.
 
-Entry points: `to_bytes`, and the nodes that it takes: `source_node`, `file_node`, `file_set_node`, `records_node`.
+Entry points: `to_bytes`, and functions that build its nodes: `source_node`, `file_node`, `file_set_node`,
+`records_node`.
 """
 
 import json
@@ -36,7 +37,7 @@ CONTEXT: Mapping[str, Any] = {
     **{term: f"cr:{term}" for term in _TERMS.split()},
 }
 PARQUET = "application/x-parquet"
-"""What `mlcroissant` reads as Parquet."""
+"""Media type for which `mlcroissant` reads a file as Parquet."""
 _BYTES = "application/octet-stream"
 _FORMATS = {
     ".csv": "text/csv",
@@ -54,7 +55,7 @@ Node = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetColumn:
-    """A column of Parquet. `is_list`: every value is a list, of any length."""
+    """A Parquet column. If `is_list` is true, every value is a list of any length."""
 
     name: str
     about: str
@@ -63,7 +64,7 @@ class ParquetColumn:
 
 
 def to_bytes(described: Node) -> bytes:
-    """Serialize the properties of a dataset, besides its type and context; equal properties give equal bytes."""
+    """Serialize a dataset's properties and add its type and context. Equal properties give equal bytes."""
     value = _drop_empty({"@context": CONTEXT, "@type": "sc:Dataset", "conformsTo": CONFORMS_TO, **described})
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
@@ -73,18 +74,19 @@ def _drop_empty(value: Node) -> Node:
 
 
 def creator_node(kind: str, name: str, url: str | None) -> Node:
-    """Who made the dataset; `kind` is `Organization` or `Person`."""
+    """Return the dataset's creator; `kind` is `Organization` or `Person`."""
     return _drop_empty({"@type": f"sc:{kind}", "name": name, "url": url})
 
 
 def source_node(name: str, *, license: str | None, url: str | None, citation: str | None) -> Node:
-    """Return what the dataset was derived from."""
+    """Return the node of a source from which the dataset was derived."""
     node = {"@type": "prov:Entity", "prov:label": name, "license": license, "url": url, "citeAs": citation}
     return _drop_empty(node)
 
 
 def file_node(id: str, url: str, *, size: int, sha256: str, made_by: str) -> Node:
-    """One file: `id` is unique, `url` relative to the Croissant file, `made_by` names the step that wrote it."""
+    """Return the node of one file. `id` is unique, `url` is relative to the Croissant file, and `made_by` names the
+    step that wrote the file."""
     return {
         "@type": "cr:FileObject",
         "@id": id,
@@ -100,9 +102,10 @@ def file_node(id: str, url: str, *, size: int, sha256: str, made_by: str) -> Nod
 def file_set_node(
     id: str, includes: str, about: str, *, encoding: str = _BYTES, contained_in: Sequence[str] = ()
 ) -> Node:
-    """Files that are described together: those that the glob `includes` names, relative to the Croissant file.
+    """Return the node of files that share a description: all files that match the glob `includes`, relative to the
+    Croissant file.
 
-    `contained_in` are the ids of single files whose union they are, where these are described as well.
+    `contained_in` are ids of single files whose union is this set, if these files have their own nodes.
     """
     node = {"@type": "cr:FileSet", "@id": id, "name": id, "description": about}
     union = [{"@id": name} for name in contained_in]
@@ -110,7 +113,7 @@ def file_set_node(
 
 
 def records_node(id: str, about: str, source: Node, columns: Sequence[ParquetColumn]) -> Node:
-    """The rows of a source: `{"fileObject": {"@id": …}}`, or `fileSet` for several files."""
+    """Return the node of a source's rows. `source` is `{"fileObject": {"@id": …}}`, or `fileSet` for several files."""
     fields = [
         {
             "@type": "cr:Field",

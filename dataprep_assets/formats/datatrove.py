@@ -1,17 +1,17 @@
-"""datatrove's sidecars: ``<name>.ds.index`` and ``<name>.ds.metadata`` beside a token stream named ``<name>.ds``.
+"""datatrove's sidecars: ``<name>.ds.index`` and ``<name>.ds.metadata`` next to a token stream named ``<name>.ds``.
 
-With them the stream is a datatrove ``TokenizedFile``, read by ``DatatroveFileDataset`` (nanotron among others). The
-index is the file of document ends, byte for byte. The metadata are three lines without a final newline (datatrove,
-``pipeline/tokens/tokenizer.py``, ``TokenizedFile.write_final_metadata``): ``<tokenizer>|<bytes a token>``, the number
-of tokens, the same number for people (``humanize.metric``: ``64.1 kT``).
+With the sidecars, the stream is a datatrove ``TokenizedFile`` for ``DatatroveFileDataset`` (used by nanotron, among
+others). The index is a byte-for-byte copy of the file of document ends. The metadata are three lines without a final
+newline: ``<tokenizer>|<bytes per token>``, the number of tokens, and the number in readable form (``humanize.metric``:
+``64.1 kT``). The source is datatrove, ``pipeline/tokens/tokenizer.py``, ``TokenizedFile.write_final_metadata``.
 
-datatrove's merger splits the first line at ``|`` and takes exactly two pieces, yet datatrove itself writes three when
-the tokenizer has no name. Here an unnamed tokenizer is written as ``Unknown Tokenizer``, and a name with ``|`` is
-refused.
+datatrove's merger splits the first line at ``|`` and requires exactly two pieces, but datatrove itself writes three if
+the tokenizer has no name. This module writes ``Unknown Tokenizer`` for an unnamed tokenizer and refuses a name with
+``|``.
 
-The reader takes the token size from its caller, never from the metadata, so `validate` is where a wrong one is found.
-With ``return_positions=True`` it also misreads documents without any token: with two equal ends the position runs on
-across the boundary. Streams with a separator after each document have no such documents.
+datatrove's reader ignores the metadata and gets the token size from its caller, so only `validate` finds a wrong size.
+With ``return_positions=True`` the reader also misreads documents without tokens: if two ends are equal, the position
+continues across the boundary. Streams with a separator after each document have no such documents.
 
 Entry points: `write_sidecars`, `validate`, `index_path`, `metadata_path`.
 """
@@ -22,19 +22,19 @@ from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
 
 UNNAMED = "Unknown Tokenizer"
-"""What datatrove calls a tokenizer without a name."""
+"""datatrove's name for a tokenizer without a name."""
 
 
 def index_path(tokens_path: Path) -> Path:
-    """``<name>.ds.index``.
+    """Return the path of ``<name>.ds.index``.
 
-    Raises FormatError when the token file is not called ``*.ds``, as datatrove's globs demand.
+    Raises FormatError if the token file is not named ``*.ds``, which datatrove's globs require.
     """
     return _sidecar(tokens_path, ".index")
 
 
 def metadata_path(tokens_path: Path) -> Path:
-    """``<name>.ds.metadata``; raises FormatError when the token file is not called ``*.ds``."""
+    """Return the path of ``<name>.ds.metadata``. Raises FormatError if the token file is not named ``*.ds``."""
     return _sidecar(tokens_path, ".metadata")
 
 
@@ -47,15 +47,17 @@ def _sidecar(tokens_path: Path, suffix: str) -> Path:
 
 
 def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: str, tokenizer: str | None) -> None:
-    """Write the two sidecars of the stream ``tokens_path``, called ``<name>.ds``, as new files beside it.
+    """Write the two sidecars of the stream ``tokens_path``, which must be named ``<name>.ds``, as new files next to it.
 
-    The stream has ``tokens`` ids of ``dtype`` (``"uint16"`` or ``"uint32"``); ``ends_path`` is its file of document
-    ends, which is hard-linked where possible and copied otherwise. ``tokenizer`` is the name that datatrove shows,
-    None for one without a name. Raises FormatError
-    when the ends do not fit the stream, or the tokenizer's name would break the metadata; raises FileExistsError when a
-    sidecar exists.
+    The stream has ``tokens`` ids of ``dtype`` (``"uint16"`` or ``"uint32"``). ``ends_path`` is its file of document
+    ends,
+    which is hard-linked where possible and copied otherwise. ``tokenizer`` is the name that datatrove shows, or None
+    for a
+    tokenizer without a name. Raises FormatError if the ends do not fit the stream, or if the tokenizer's name would
+    break
+    the metadata. Raises FileExistsError if a sidecar exists.
     """
-    # what can be refused comes first, and leaves no file behind
+    # All checks run before the first write, so that a refusal leaves no file behind.
     content = metadata(tokens, dtype, tokenizer)
     document_ends.validate(ends_path, tokens)
     with flat_bins.create(metadata_path(tokens_path)) as handle:
@@ -64,8 +66,9 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
 
 
 def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
-    """Return datatrove's metadata for a stream of ``tokens`` ids. Raises FormatError if the tokenizer's name contains
-    ``|`` or a line break.
+    """Return datatrove's metadata for a stream of ``tokens`` ids.
+
+    Raises FormatError if the tokenizer's name contains ``|`` or a line break.
     """
     name = tokenizer or UNNAMED
     if "|" in name or name.splitlines() != [name]:
@@ -76,9 +79,9 @@ def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
 
 
 def validate(tokens_path: Path, *, dtype: str) -> None:
-    """Raise FormatError unless index and metadata describe the stream as it is, of this dtype.
+    """Raise FormatError unless index and metadata match the stream's tokens and this dtype.
 
-    The third line, for people, is not compared: its rounding differs between versions of humanize.
+    The third line is for people and is not compared, because its rounding differs between versions of humanize.
     """
     tokens = flat_bins.open_tokens(tokens_path, dtype).size
     document_ends.validate(index_path(tokens_path), tokens)

@@ -1,16 +1,16 @@
-"""A token stream as Parquet that `datasets.load_dataset` reads: one row per document, and a dataset card.
+"""A token stream as Parquet for `datasets.load_dataset`: one row per document, and a dataset card.
 
-``data/<split>-<i:05d>-of-<n:05d>.parquet`` with one column, ``input_ids`` (list of int32), and ``README.md`` whose YAML
-front matter lists the configuration's files by split, the column's type and each split's rows and bytes (Hugging Face
-Hub, "Dataset Cards" and "Manual Configuration"; `datasets` reads both, and refuses other counts).
+``data/<split>-<i:05d>-of-<n:05d>.parquet`` has one column, ``input_ids`` (list of int32). ``README.md`` has YAML front
+matter with the files of each split, the column's type, and each split's rows and bytes. Sources: Hugging Face Hub,
+"Dataset Cards" and "Manual Configuration". `datasets` reads both and refuses different counts.
 
-`datasets` keeps what it has loaded under a hash of the card's `dataset_info` and of the *patterns* of the files, not
-of the files themselves (`load.py`, ``LocalDatasetModuleFactory``), and of `dataset_info` it drops fields that it does
-not know. So the digest of the files is the `description`: other content is not taken for what was loaded before.
+`datasets` caches a loaded dataset under a hash of the card's `dataset_info` and of the files' *patterns*, not of the
+files themselves (`load.py`, ``LocalDatasetModuleFactory``). It drops unknown fields of `dataset_info`. The
+`description` therefore contains the digest of the files, so that changed files are not read from the old cache.
 
-Files and row groups end at a number of rows or of tokens, whichever comes first, so readers and writers need memory for
-one row group only, whatever the length of documents. A file depends only on its own documents: any number of threads
-can write files. The same stream gives the same bytes with the same version of pyarrow.
+Files and row groups end at a limit of rows or of tokens, whichever comes first. Readers and writers therefore need
+memory for only one row group, even if documents are long. A file depends only on its own documents, so any number of
+threads can write files. The same stream gives the same bytes with the same version of pyarrow.
 
 Entry points: `write_split`, `write_card`, `validate`, `read_blocks`.
 """
@@ -33,13 +33,14 @@ from dataprep_assets.stores.files import create_durably, digest_value, sha256_fi
 COLUMN = "input_ids"
 _TYPE = "int32"
 COLUMN_TYPES = {COLUMN: f"list<{_TYPE}>"}
-"""Column → type of its values."""
+"""Value type of each column."""
 CARD = "README.md"
 ROWS_PER_FILE, TOKENS_PER_FILE = 1 << 20, 1 << 28
-"""Upper limits of a file; 2**28 tokens are about 400 MB on disk, the file size that the Hub recommends."""
-# 2**23 tokens are 32 MiB of int32, which a reader holds for one row group. 2**14 documents limit it if they are short.
+"""Upper limits per file. 2**28 tokens are about 400 MB on disk, the file size that the Hub recommends."""
+# 2**23 tokens are 32 MiB of int32, which a reader needs for one row group. For short documents, the limit of 2**14
+# documents applies first.
 _ROW_GROUP, _ROW_GROUP_TOKENS = 1 << 14, 1 << 23
-# Offsets of an Arrow list are int32.
+# Arrow list offsets are int32, which limits the tokens of one list array.
 _LONGEST = (1 << 31) - 1
 
 
@@ -53,9 +54,10 @@ class SplitWritten:
 
     @property
     def bytes(self) -> int:
-        """Bytes in memory as `datasets` counts them: an int32 and a validity bit an id, an int32 offset a row.
+        """Bytes in memory as `datasets` counts them: an int32 and a validity bit per id, and an int32 offset per row.
 
-        Its own sum can be a byte a row group more, because it rounds the bits up in each batch that it reads.
+        The sum of `datasets` can be one byte per row group larger, because it rounds the bits up in each batch that it
+        reads.
         """
         return 4 * (self.tokens + self.rows) + -(-self.tokens // 8)
 
@@ -82,16 +84,22 @@ def write_split(
     threads: int = 1,
     resume: bool = False,
 ) -> SplitWritten:
-    """Write a token stream as the files of one split, below ``directory/data``; returns what was written.
+    """Write a token stream as the files of one split below ``directory/data`` and return a summary.
 
-    ``tokens``: ids, integers, shape ``(tokens,)``. ``ends``: where each document ends in them, uint64, shape
-    ``(documents,)``. ``split`` is the first part of the files' names. A file ends after ``rows_per_file`` documents or
-    before a document would take it beyond ``tokens_per_file``, and holds at least one; a split of no documents is one
-    file of no rows. ``threads`` write as many files at once, and change no byte. ``resume`` keeps the files that a call
-    with the same arguments left when it was killed; every one that has its name is complete.
+    ``tokens``: integer ids, shape ``(tokens,)``. ``ends``: end of each document in the stream, uint64, shape
+    ``(documents,)``. ``split`` is the first part of the file names.
 
-    Raises FormatError when the ends are not the stream's, for an id of 2**31 or more, and for a document of 2**31
-    tokens or more; raises FileExistsError when a file exists and nothing is to be resumed.
+    A file ends after ``rows_per_file`` documents, or before the document that would exceed ``tokens_per_file``. Each
+    file
+    has at least one document, except for a split without documents, which is one file without rows. ``threads`` files
+    are
+    written concurrently, and the bytes do not depend on it. ``resume`` keeps the files of an interrupted call with the
+    same
+    arguments, because every file with its final name is complete.
+
+    Raises FormatError if the ends do not match the stream, for an id of 2**31 or more, and for a document of 2**31
+    tokens
+    or more. Raises FileExistsError if a file exists and ``resume`` is false.
     """
     if (last_end := int(ends[-1]) if len(ends) else 0) != len(tokens):
         raise FormatError(
@@ -108,10 +116,11 @@ def write_split(
 def _cut_spans(
     ends: npt.NDArray[np.uint64], first: int, last: int, rows: int, tokens: int
 ) -> Iterator[tuple[int, int]]:
-    """Cut documents `first` to `last` into spans of at most `rows` and `tokens`; a longer document is a span alone."""
+    """Cut documents `first` to `last` into spans of at most `rows` and `tokens`. A document longer than `tokens` is a
+    span by itself."""
     while first < last:
         candidate_ends = ends[first : min(first + rows, last)]
-        # a key of the same dtype: with any other, numpy would convert the whole of `ends`
+        # The key has the dtype of `ends`, because otherwise numpy would convert the whole array.
         limit = np.uint64(_begin(ends, first) + tokens)
         stop = first + max(1, int(np.searchsorted(candidate_ends, limit, side="right")))
         yield first, stop
@@ -131,7 +140,7 @@ def _ensure_file(
     name: str,
     span: tuple[int, int],
 ) -> str:
-    """Write one file of these documents, unless it is kept; its SHA-256."""
+    """Write one file of these documents unless it exists and is kept, and return its SHA-256."""
     path = directory / name
     if not path.exists():
         _write_file(path, split, tokens, ends, span)
@@ -159,29 +168,30 @@ def _write_file(
                 raise FormatError(f"{split}: id {int(ids.max())} does not fit int32")
             offsets = np.concatenate([[0], np.asarray(ends[first_document:stop]).astype(np.int64) - begin])
             lists = pa.ListArray.from_arrays(offsets.astype(np.int32), pa.array(ids.astype(np.int32)))
-            # cast for the name of the list's child alone: pyarrow calls it `item`
+            # The cast is only needed to rename the list's child, which pyarrow calls `item`.
             writer.write_table(pa.table([lists.cast(_schema().field(0).type)], schema=_schema()))
 
 
 def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], text: str = "") -> None:
-    """Write the dataset card ``README.md`` into ``directory``; one that exists is replaced.
+    """Write the dataset card ``README.md`` into ``directory``, replacing an existing card.
 
-    ``name`` is its heading, ``splits`` maps each split, in the order of the card, to what `write_split` returned, and
-    ``text`` is its last paragraph.
+    ``name`` is the heading. ``splits`` maps each split, in the order of the card, to the result of `write_split`.
+    ``text``
+    is the last paragraph.
     """
     with create_durably(directory / CARD) as file:
         file.write(card_bytes(name, splits, text))
 
 
 def card_bytes(name: str, splits: Mapping[str, SplitWritten], text: str = "") -> bytes:
-    """The bytes of the dataset card; the arguments are those of `write_card`."""
+    """Return the bytes of the dataset card; for the arguments see `write_card`."""
     about = ["Token ids, a document a row.", *([text] if text else [])]
     card = f"---\n{yaml.safe_dump(_front(splits), sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n"
     return card.encode()
 
 
 def _front(splits: Mapping[str, SplitWritten]) -> dict[str, Any]:
-    """The card's front matter."""
+    """Return the card's front matter."""
     files = {name: digest for summary in splits.values() for name, digest in summary.digests.items()}
     return {
         "configs": [
@@ -203,9 +213,9 @@ def _front(splits: Mapping[str, SplitWritten]) -> dict[str, Any]:
 
 
 def validate(directory: Path, splits: Mapping[str, SplitWritten]) -> None:
-    """Check that the files and the card are those of these splits; raises FormatError, naming what is wrong, if not.
+    """Raise FormatError, naming the difference, unless the files and the card match these splits.
 
-    Digests are compared with the card's, not with the files.
+    Digests are compared only with the card, not with the files.
     """
     if (counts := read_counts(directory)) != (
         expected_counts := {split: summary.rows for split, summary in splits.items()}
@@ -225,9 +235,9 @@ def validate(directory: Path, splits: Mapping[str, SplitWritten]) -> None:
 
 
 def read_counts(directory: Path) -> dict[str, int]:
-    """Rows of each split by its files' footers.
+    """Return the rows of each split, according to the footers of its files.
 
-    Raises FormatError for a file that is missing, has another schema, or has bytes that belong to no row.
+    Raises FormatError for a file that is missing, has a different schema, or has bytes that belong to no row.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -258,9 +268,9 @@ def read_counts(directory: Path) -> dict[str, int]:
 
 
 def read_blocks(directory: Path, split: str) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]:
-    """A split in order, a row group at a time: ids, int32, and lengths of its documents, int64.
+    """Yield a split in order, one row group at a time: the ids (int32) and the lengths of its documents (int64).
 
-    For files that `read_counts` accepts; raises FormatError for one whose pages cannot be read or fail their checksum.
+    The files must be valid for `read_counts`. Raises FormatError if a page cannot be read or fails its checksum.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

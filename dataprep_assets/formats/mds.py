@@ -1,14 +1,14 @@
 """MosaicML's MDS: a token stream as fixed-length samples for `StreamingDataset` (Composer, LLM Foundry).
 
-`index.json` lists the shards; a shard is, little-endian, uint32 samples n, uint32 absolute offsets of shape
-``(n + 1,)``, the shard's configuration as JSON with sorted keys, then the samples (mosaicml-streaming,
-``streaming/base/format/mds/writer.py``, ``MDSWriter``). One column, ``tokens``, of the fixed encoding
-``ndarray:int32:<length>``, so a sample is its ids and nothing else.
+`index.json` lists the shards. A shard contains, little-endian: the number of samples n as uint32, absolute offsets as
+uint32 of shape ``(n + 1,)``, the shard's configuration as JSON with sorted keys, and the samples (mosaicml-streaming,
+``streaming/base/format/mds/writer.py``, ``MDSWriter``). The only column, ``tokens``, has the fixed encoding
+``ndarray:int32:<length>``, so a sample consists only of its ids.
 
-Samples are consecutive windows of the stream that do not overlap; ids after the last whole window are left out, and
-`write_mds` says how many. Offsets are uint32, so a shard stays below 4 GiB. Files are those that `MDSWriter` would
-write for the same samples, size limit and hash. A shard depends on its own windows alone, so shards are written and
-read one at a time, in any order, by any number of threads; a stream of any size takes a shard of memory each.
+Samples are consecutive windows of the stream that do not overlap. Ids after the last whole window are left out, and
+`write_mds` returns their number. Offsets are uint32, so a shard is smaller than 4 GiB. The files are identical to
+`MDSWriter`'s files for the same samples, size limit and hash. A shard depends only on its own windows, so any number of
+threads can write and read shards, in any order. Each thread needs the memory of one shard.
 
 Entry points: `write_mds`, `validate`, `read_blocks`.
 """
@@ -34,7 +34,7 @@ INDEX = "index.json"
 COLUMN = "tokens"
 HASH = "sha256"
 SHARD_BYTES = 1 << 26
-"""MDSWriter's own default size limit, so that its files and ours are the same."""
+"""MDSWriter's default size limit, so that both writers produce the same files."""
 _IDS = np.dtype("<i4")
 _VERSION = 2
 
@@ -71,16 +71,18 @@ def write_mds(
     threads: int = 1,
     resume: bool = False,
 ) -> MdsWritten:
-    """Write a token stream into the folder ``directory`` as samples; returns what was written.
+    """Write a token stream into the folder ``directory`` as samples and return a summary.
 
-    ``tokens``: ids, unsigned, shape ``(tokens,)``, below 2**31. ``length``: tokens of a sample. ``shard_bytes`` limits
-    a shard's size on disk; ``threads`` write as many shards at once, and change no byte. ``resume`` keeps the shards
-    that a call with the same arguments left when it was killed; every one that has its name is complete.
-    Raises FormatError for a length or limit that cannot be, and for an id of 2**31 or more; raises FileExistsError when
-    the folder exists and nothing is to be resumed.
+    ``tokens``: unsigned ids below 2**31, shape ``(tokens,)``. ``length``: tokens per sample. ``shard_bytes`` limits the
+    size of a shard on disk. ``threads`` shards are written concurrently, and the bytes do not depend on it. ``resume``
+    keeps the shards of an interrupted call with the same arguments, because every shard with its final name is
+    complete.
+    Raises FormatError for an impossible length or limit, and for an id of 2**31 or more. Raises FileExistsError if the
+    folder exists and ``resume`` is false.
     """
     config = _config(length, shard_bytes) if length > 0 else {}
-    # beside its configuration a shard has the number of samples and one offset more than samples, of 4 bytes each
+    # In addition to its configuration, a shard stores the number of samples and one more offset than samples, 4 bytes
+    # each.
     header = len(json.dumps(config, sort_keys=True).encode()) + 2 * 4
     sample_bytes = length * _IDS.itemsize + 4
     if length < 1 or shard_bytes >= 1 << 32 or header + sample_bytes > shard_bytes:
@@ -96,7 +98,8 @@ def write_mds(
     )
     with ThreadPoolExecutor(threads) as pool:
         shards = list(pool.map(ensure, range(len(starts)), starts))
-    with create_durably(directory / INDEX) as file:  # last: without it there is no dataset
+    # The index is written last, because the dataset does not exist without it.
+    with create_durably(directory / INDEX) as file:
         file.write(_index_bytes(shards))
     return MdsWritten(
         samples=samples,
@@ -117,7 +120,7 @@ def _ensure_shard(
     length: int,
     config: dict[str, Any],
 ) -> dict[str, Any]:
-    """Write one shard, which begins with sample ``start``, unless it is kept; its entry in the index."""
+    """Write the shard that begins with sample ``start``, unless it is kept, and return its entry in the index."""
     count = min(per_shard, samples - start)
     path = directory / f"shard.{number:05d}.mds"
     if path.exists():
@@ -129,7 +132,7 @@ def _ensure_shard(
 
 
 def _write_shard(path: Path, block: npt.NDArray[Any], head: bytes) -> str:
-    """Write one shard of these ids; its SHA-256, taken on the way."""
+    """Write one shard of these ids and return its SHA-256, computed while writing."""
     if int(block.max()) >= 1 << 31:
         raise FormatError(f"id {int(block.max())} does not fit int32, the type of the encoding")
     digest = hashlib.sha256()
@@ -141,7 +144,7 @@ def _write_shard(path: Path, block: npt.NDArray[Any], head: bytes) -> str:
 
 
 def _head(count: int, length: int, config: dict[str, Any]) -> bytes:
-    """The bytes of a shard before its samples."""
+    """Return the bytes of a shard before its samples."""
     config_bytes = json.dumps(config, sort_keys=True).encode()
     begin = 4 + 4 * (count + 1) + len(config_bytes)
     offsets = begin + np.arange(count + 1, dtype=np.int64) * length * _IDS.itemsize
@@ -149,9 +152,9 @@ def _head(count: int, length: int, config: dict[str, Any]) -> bytes:
 
 
 def validate(directory: Path) -> int:
-    """The number of samples.
+    """Return the number of samples.
 
-    Raises FormatError unless every shard is whole, of its digest, and as the index describes it.
+    Raises FormatError unless every shard is complete, matches its digest, and matches the index.
     """
     shards = _index(directory)
     if (directory / INDEX).read_bytes() != _index_bytes(shards):
@@ -166,9 +169,9 @@ def validate(directory: Path) -> int:
 
 
 def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
-    """The ids of all samples in order, a shard at a time: shape ``(samples, length)``, int32, read-only.
+    """Yield the ids of all samples in order, one shard at a time: shape ``(samples, length)``, int32, read-only.
 
-    For shards that `validate` accepts; raises FormatError for one whose samples are not those of the index.
+    The shards must be valid for `validate`. Raises FormatError if a shard is too short for the samples of the index.
     """
     for shard in _index(directory):
         path = directory / shard["raw_data"]["basename"]
@@ -178,15 +181,15 @@ def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
             raise FormatError(
                 f"{path}: {count_of(len(data), 'byte')} cannot contain {count_of(count, 'sample')} of {size}"
             )
-        # the last bytes of the file, whatever its head is
+        # Samples are the last bytes of the file, so the length of the head does not matter.
         samples = np.frombuffer(data, _IDS, offset=len(data) - count * size)
         yield samples.reshape(count, size // _IDS.itemsize)
 
 
 def shard_samples(index: bytes, where: str) -> list[tuple[str, int]]:
-    """Name and samples of each shard that an ``index`` file lists.
+    """Return the name and number of samples of each shard in the bytes of an ``index`` file.
 
-    Raises FormatError, naming ``where``, when it is none.
+    Raises FormatError, naming ``where``, if the bytes are not an MDS index.
     """
     return [(shard["raw_data"]["basename"], shard["samples"]) for shard in _shards(index, where)]
 
@@ -210,7 +213,7 @@ def _shards(index: bytes, where: str) -> list[dict[str, Any]]:
 
 
 def _is_entry(shard: Any) -> bool:
-    """Return whether an entry of an index has what is read of it, each value of its type."""
+    """Return whether an entry of an index has all fields that this module reads, each of its type."""
     match shard:
         case {
             "raw_data": {"basename": str(), "hashes": {"sha256": str()}},
@@ -232,7 +235,7 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     if hashlib.sha256(data).hexdigest() != shard["raw_data"]["hashes"][HASH]:
         raise FormatError(f"{path}: its {HASH} does not match the index")
     count: int = shard["samples"]
-    # a file too short for its offsets has none, and is refused with its counts below
+    # A file that is too short for its offsets has none, and is refused below because of its counts.
     has_counts = len(data) >= 8 + 4 * count and struct.unpack_from("<I", data)[0] == count
     offsets = np.frombuffer(data, "<u4", count + 1, 4) if has_counts else np.zeros(1, "<u4")
     (size,) = shard["column_sizes"]
@@ -249,7 +252,7 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
         stored_config = None
     if stored_config != config:
         raise FormatError(f"{path}: its configuration does not match the index")
-    # the entry as a whole, so that nothing stands in it beside what was compared
+    # The whole entry is compared, so that it cannot contain unchecked keys.
     raw = {"basename": path.name, "bytes": len(data), "hashes": {HASH: shard["raw_data"]["hashes"][HASH]}}
     expected_entry = {**_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}
     if shard != {**expected_entry, "zip_data": None}:

@@ -1,19 +1,19 @@
-"""Megatron's ``.idx``: the index that makes a token stream a Megatron-Core ``IndexedDataset``.
+"""Megatron's ``.idx``: the index with which a token stream is a Megatron-Core ``IndexedDataset``.
 
-The ``.bin`` is the token stream itself, usually a hard link; only the index is written here, from the document ends,
-one sequence per document. Layout, little-endian (Megatron-LM, ``megatron/core/datasets/indexed_dataset.py``,
+The ``.bin`` is the token stream itself, usually a hard link. This module only writes the index, from the document ends,
+with one sequence per document. Layout, little-endian (Megatron-LM, ``megatron/core/datasets/indexed_dataset.py``,
 ``_IndexWriter``): 9 bytes ``MMIDIDX\\0\\0``; uint64 version 1; uint8 dtype code; uint64 sequences S; uint64 document
 indices D; S int32 lengths in tokens; S int64 byte offsets into the ``.bin``; D int64 sequence ordinals, 0 to S.
-Files are byte-identical to those of ``IndexedDatasetBuilder`` with one ``add_document`` per document.
+The files are byte-identical to the files of ``IndexedDatasetBuilder`` with one ``add_document`` per document.
 
-Megatron has no uint32: such a stream gets the code of int32 (4), which is the same bytes for every id below 2**31. No
-vocabulary reaches that, and this module does not look at ids. uint16 has its own code (8).
+Megatron has no uint32. A uint32 stream gets the code of int32 (4), because the bytes of every id below 2**31 are equal.
+No vocabulary is that large, so this module does not check ids. uint16 has its own code (8).
 
-A stream of no documents has a valid index (S = 0, D = 1, as the builder writes), but Megatron cannot open the pair
-memory-mapped, because nobody can map the empty ``.bin``; leave it out of a blend, or read with ``mmap=False``.
+A stream without documents has a valid index (S = 0, D = 1, as the builder writes). Megatron cannot open this pair
+memory-mapped, because an empty ``.bin`` cannot be mapped. Leave it out of a blend, or read it with ``mmap=False``.
 
-The reader is lenient: it ignores extra bytes, opens a wrong but known dtype code, and with ``mmap=False`` returns
-uninitialized memory for a truncated ``.bin``. `validate` accepts none of this.
+Megatron's reader is lenient: it ignores extra bytes, opens a wrong but known dtype code, and with ``mmap=False``
+returns uninitialized memory for a truncated ``.bin``. `validate` refuses all three.
 
 Entry points: `write_idx`, `read_idx`, `validate`.
 """
@@ -32,7 +32,7 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_ends import BLOCK, Ends
 
 DTYPE_CODES = {"uint32": 4, "uint16": 8}
-"""Megatron's ``DType`` codes of our streams; a uint32 stream is declared int32."""
+"""Megatron's ``DType`` codes for token streams. A uint32 stream is declared as int32."""
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _VERSION = 1
@@ -62,9 +62,9 @@ class MegatronIndex:
 def write_idx(path: Path, ends: Ends, *, dtype: str) -> None:
     """Write the index of a token stream of ``dtype`` with these document ends to the new file ``path``.
 
-    ``ends`` (uint64 tokens) is an array, a memmap, or an iterable of blocks that is read once; memory stays flat.
+    ``ends`` (uint64 tokens) is an array, a memmap, or an iterable of blocks that is read once. Memory use is constant.
     Raises FormatError for ends that decrease, for a document of 2**31 tokens or more, and for a stream whose byte
-    offsets do not fit in int64; raises FileExistsError when ``path`` exists. After an error there is no file.
+    offsets do not fit in int64. Raises FileExistsError if ``path`` exists. After an error the file does not exist.
     """
     itemsize = flat_bins.token_dtype(dtype).itemsize
     with flat_bins.create(path) as handle:

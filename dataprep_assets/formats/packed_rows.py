@@ -1,11 +1,12 @@
-"""Packed rows as Parquet, a row per bin: what a chat trainer reads, and from which shards of notes are made.
+"""Packed rows as Parquet, one row per bin: input of chat trainers and of the shards of notes.
 
-List columns: `input_ids` int32, `loss_mask` uint8 (aligned to labels; only of chats), `seq_start_id` int32 (where each
-segment of the row begins; the first is 0). No padding. Row groups hold a fixed number of rows. With the mask the format
-is Nemotron's (`packing/writers.py`; docs/formats/packed-sft.md#parquet). Its consumer is Megatron-Bridge
-(`data/packing/parquet.py`, `GPTSFTPackedParquetDataset`), whose `validate_row` this module's `row_defects` includes and
-exceeds: it also finds an empty segment, a mask that is not 0 or 1, and a trained position at the end of a segment, all
-of which the consumer accepts.
+List columns: `input_ids` int32, `loss_mask` uint8 (aligned to labels; chats only), and `seq_start_id` int32 (where each
+segment of the row begins; the first is 0). Rows have no padding. Row groups have a fixed number of rows. With the mask,
+the format is Nemotron's (`packing/writers.py`; docs/formats/packed-sft.md#parquet). Megatron-Bridge reads it
+(`data/packing/parquet.py`, `GPTSFTPackedParquetDataset`).
+
+`row_defects` includes all checks of Megatron-Bridge's `validate_row`. It also finds an empty segment, a mask value
+other than 0 and 1, and a trained position at the end of a segment, which Megatron-Bridge accepts.
 
 Entry points: `PackedRowBlock`; `write_rows`, `open_packed`, `row_defects`.
 """
@@ -28,14 +29,16 @@ IDS, MASK, STARTS = "input_ids", "loss_mask", "seq_start_id"
 _TYPES = {IDS: "int32", MASK: "uint8", STARTS: "int32"}
 COLUMNS = tuple(_TYPES)
 COLUMN_TYPES = {column: f"list<{kind}>" for column, kind in _TYPES.items()}
-"""Column → type of its values, of rows with a mask."""
+"""Value type of each column, for rows with a mask."""
 LARGEST_ID = 2**31 - 1
-"""Largest id of the int32 column `input_ids`. The offsets of a Parquet list are int32 too, which limits the tokens of a
-row group."""
+"""Largest id of the int32 column `input_ids`.
+
+The offsets of a Parquet list are int32 as well, which limits the tokens of a row group.
+"""
 
 
 def schema(*, masked: bool = True) -> "pa.Schema":
-    """The schema of every file, with or without a mask: lists whose child is named `element`."""
+    """Return the schema of every file, with or without a mask: lists whose child is named `element`."""
     import pyarrow as pa
 
     types = {column: kind for column, kind in _TYPES.items() if masked or column != MASK}
@@ -43,9 +46,9 @@ def schema(*, masked: bool = True) -> "pa.Schema":
 
 
 def token_ids(tokens: NDArray[np.uint32], where: str) -> NDArray[np.int32]:
-    """The same ids as int32, the type of the column, in the same memory.
+    """Return the same ids as int32, the type of the column, in the same memory.
 
-    Raises FormatError, naming the position, for one that does not fit.
+    Raises FormatError, naming the position, if an id does not fit.
     """
     if tokens.size and int(tokens.max()) > LARGEST_ID:
         index = int(np.argmax(tokens > LARGEST_ID))
@@ -60,8 +63,9 @@ def token_ids(tokens: NDArray[np.uint32], where: str) -> NDArray[np.int32]:
 class PackedRowBlock:
     """Consecutive rows. Row `r` has the tokens `rows[r]` to `rows[r + 1]` and the starts `heads[r]` to `heads[r + 1]`.
 
-    `tokens` int32, `mask` uint8 or None, shape `(tokens,)`; `starts` int32, relative to the row, shape `(segments,)`;
-    `rows`, `heads` int64 with a leading 0; `first` is the number of the first row in the file.
+    `tokens` is int32 and `mask` is uint8 or None, both of shape `(tokens,)`. `starts` is int32, relative to the row,
+    shape
+    `(segments,)`. `rows` and `heads` are int64 with a leading 0. `first` is the number of the first row in the file.
     """
 
     tokens: NDArray[np.int32]
@@ -81,7 +85,7 @@ class PackedRowBlock:
         mask: NDArray[np.uint8] | None = None,
         first: int = 0,
     ) -> Self:
-        """Rows of segments with these `lengths`, one after another in `tokens`."""
+        """Build rows from segments with these `lengths`, which follow each other in `tokens`."""
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         rows = ends[heads]
         starts = ends[:-1] - np.repeat(rows[:-1], np.diff(heads))
@@ -93,23 +97,24 @@ class PackedRowBlock:
 
     @property
     def required_mask(self) -> NDArray[np.uint8]:
-        """The mask of rows that have one."""
+        """The mask; only for rows that have a mask."""
         assert self.mask is not None, "opened as a file with a mask"
         return self.mask
 
     def bounds(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """First and last + 1 token of every segment, as positions in `tokens`, int64; for rows without defects."""
+        """Return the begin and the exclusive end of every segment, as int64 positions in `tokens`; only for rows
+        without defects."""
         begins = self.starts.astype(np.int64) + np.repeat(self.rows[:-1], np.diff(self.heads))
         return begins, np.append(begins[1:], len(self.tokens))[: len(begins)]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of every segment, int64; for rows without defects."""
+        """Tokens of every segment, int64; only for rows without defects."""
         begins, ends = self.bounds()
         return ends - begins
 
     def equals(self, other: "PackedRowBlock") -> bool:
-        """Return whether both hold the same rows."""
+        """Return whether both blocks contain the same rows."""
         names = ("tokens", "starts", "rows", "heads")
         is_equal = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
         return is_equal and (self.mask is None or np.array_equal(self.mask, other.required_mask))
@@ -118,9 +123,10 @@ class PackedRowBlock:
 def write_rows(path: Path, blocks: Iterable[PackedRowBlock], *, masked: bool = True, compression: str = "zstd") -> None:
     """Write each block as a row group of the new Parquet file `path`.
 
-    Only one block is in memory at a time; all but the last must have the same number of rows. `compression` is a codec
-    of Parquet. Pages have checksums, which a reader may verify and ours does. The same blocks give the same bytes.
-    Raises FormatError when a row group has more than 2**31 - 1 tokens.
+    Only one block is in memory at a time. All blocks except the last must have the same number of rows. `compression`
+    is a
+    Parquet codec. Pages have checksums, which `open_packed` verifies. The same blocks give the same bytes.
+    Raises FormatError if a row group has more than 2**31 - 1 tokens.
     """
     import pyarrow.parquet as pq
 
@@ -149,7 +155,7 @@ def _table(block: PackedRowBlock) -> "pa.Table":
 
 @dataclass(frozen=True)
 class PackedFile:
-    """An open packed file: rows and row groups by its footer; iteration gives a row group at a time."""
+    """An open packed file, with rows and row groups from its footer. Iteration yields one row group at a time."""
 
     path: Path
     rows: int
@@ -161,14 +167,15 @@ class PackedFile:
         return self.rows
 
     def __iter__(self) -> Iterator[PackedRowBlock]:
-        """The rows of each row group. Raises FormatError when they cannot be read."""
+        """Yield the rows of each row group. Raises FormatError if they cannot be read."""
         first_row = 0
         for group, size in enumerate(self.group_sizes):
             yield _rows(self._group(group, first_row), first_row)
             first_row += size
 
     def block(self, start: int, stop: int) -> PackedRowBlock:
-        """Rows ``start`` to ``stop``, exclusive; fewer at the end of the file. Raises FormatError as iteration."""
+        """Return rows ``start`` to ``stop``, exclusive, or fewer at the end of the file. Raises FormatError if they
+        cannot be read."""
         import pyarrow as pa
 
         firsts = np.cumsum([0, *self.group_sizes])
@@ -180,7 +187,7 @@ class PackedFile:
         return _rows(pa.concat_tables(groups).slice(start - int(firsts[low - 1]), stop - start), start)
 
     def blocks(self, rows: int) -> Iterator[PackedRowBlock]:
-        """All rows, up to ``rows`` at a time."""
+        """Yield all rows, up to ``rows`` at a time."""
         for start in range(0, self.rows, rows):
             yield self.block(start, start + rows)
 
@@ -188,7 +195,7 @@ class PackedFile:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        # Single rows and neighboring blocks are asked for one after another: the row group read last is kept.
+        # The last row group is cached, because single rows and neighboring blocks are read in order.
         if group not in self._last:
             self._last.clear()
             try:
@@ -202,7 +209,7 @@ class PackedFile:
 def open_packed(path: Path, *, masked: bool = True) -> PackedFile:
     """Open a packed file, with or without a mask.
 
-    Raises FormatError when it is not a Parquet file, has another schema, or has bytes that belong to no row.
+    Raises FormatError if it is not a Parquet file, has a different schema, or has bytes that belong to no row.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -247,10 +254,11 @@ def _rows(table: "pa.Table", first: int) -> PackedRowBlock:
 
 
 def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool = False) -> list[str]:
-    """The defects of rows, one sentence for each kind with the first row that has it; empty if there are none.
+    """Return the defects of rows, one sentence per kind with the first row that has it; empty if the rows have no
+    defects.
 
-    `pack_size` is the longest row in tokens; with `untrained_allowed` a sequence may have no trained token. Starts are
-    checked before the mask: without valid starts there are no sequences to examine.
+    `pack_size` is the largest number of tokens per row. With `untrained_allowed`, a sequence may have no trained token.
+    Starts are checked before the mask, because sequences are only known if the starts are valid.
     """
     lengths, counts = np.diff(rows.rows), np.diff(rows.heads)
     defects: list[str] = []
@@ -264,13 +272,13 @@ def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool
     report(lengths > pack_size, f"longer than the pack size of {count_of(pack_size, 'token')}")
     report(lengths == 0, "empty")
     report(counts == 0, "no sequence starts in the row")
-    # A row without a start has no entry in `starts`: what follows would look at that of the next row.
+    # A row without a start has no entry in `starts`, so the checks below would read the next row's start.
     if defects and (counts == 0).any():
         return defects
     row_of_start = np.repeat(np.arange(len(rows)), counts)
     report(rows.starts[rows.heads[:-1]] != 0, "the first sequence does not start at 0")
     falling = np.zeros(len(rows), np.bool_)
-    # the first start of a row comes after the last one of the row before, and may be smaller
+    # The first start of a row is excluded, because it follows the previous row's last start and may be smaller.
     not_first = np.ones(len(rows.starts), np.bool_)
     not_first[rows.heads[:-1]] = False
     steps = np.diff(rows.starts, prepend=0)
@@ -282,7 +290,7 @@ def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool
     if rows.mask is None:
         return defects
     odd = np.zeros(len(rows), np.bool_)
-    # the row of a position is the last one that begins at or before it
+    # The row of a position is the last row that begins at or before it.
     odd[np.searchsorted(rows.rows, np.flatnonzero(rows.mask > 1), side="right") - 1] = True
     report(odd, "loss_mask has a value other than 0 and 1")
     if defects:
@@ -294,7 +302,8 @@ def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool
         at_end,
         "the last position of a sequence is in the loss: its label would be the first token of the next sequence",
     )
-    # The largest mask of each sequence. For an empty one `reduceat` has no answer, but the starts were checked above.
+    # `reduceat` returns the largest mask of each sequence. Its result is wrong for an empty sequence, but the starts
+    # were checked above.
     untrained[row_of_start[np.maximum.reduceat(rows.mask, begins) == 0]] = True
     report(untrained & (not untrained_allowed), "a sequence has no trained token")
     return defects

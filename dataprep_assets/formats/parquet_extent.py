@@ -1,8 +1,8 @@
-"""That every byte of a Parquet file belongs to something, which no reader of its rows asks.
+"""Check that every byte of a Parquet file is used, which readers of its rows do not verify.
 
-Between its magic bytes a file as pyarrow writes it has the column chunks of each row group, each where the one before
-ends, and then the footer, with its length behind it (https://parquet.apache.org/docs/file-format/). Ours have no page
-index and no Bloom filters, which would lie before the footer, too.
+A file that pyarrow writes consists of a magic number, the column chunks of each row group without gaps, the footer, the
+footer's length, and the magic number (https://parquet.apache.org/docs/file-format/). Files of this package have no page
+index and no Bloom filters, which would also precede the footer.
 
 Entry point: `require_no_gaps`.
 """
@@ -20,20 +20,20 @@ _LENGTH = 4
 
 
 def require_no_gaps(path: Path, footer: "pq.FileMetaData") -> None:
-    """FormatError unless the chunks that the `footer` of this file of ours tells of are all that is before it."""
+    """Raise FormatError unless the column chunks in the `footer` cover all bytes before it."""
     with open(path, "rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:  # which no reader asks
+        if file.read(len(_MAGIC)) != _MAGIC:  # checked here because readers do not
             raise FormatError(f"{path}: does not begin with {_MAGIC.decode()}. Rebuild it")
     position = len(_MAGIC)
     for group in range(footer.num_row_groups):
         for column in range(footer.num_columns):
             chunk = footer.row_group(group).column(column)
-            # a chunk's dictionary lies before its data
+            # A chunk's dictionary page precedes its data pages.
             begins = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
             if begins != position:
                 raise FormatError(f"{path}: its chunks are not contiguous at byte {position}. Rebuild it")
             position += chunk.total_compressed_size
-    # behind the footer: its length, and the magic once more
+    # The file ends with the footer's length and the magic number.
     end = path.stat().st_size - footer.serialized_size - _LENGTH - len(_MAGIC)
     if position != end:
         raise FormatError(f"{path}: its rows end at byte {position}, but its footer begins at byte {end}. Rebuild it")

@@ -1,8 +1,8 @@
-"""`origins.npy`: the source row of each segment of packed rows, which leads from a row to its source and back.
+"""`origins.npy`: the source row of each segment of packed rows, for lookups in both directions.
 
-An int64 array of a line per segment, in the order of the rows. What its columns are says who writes it: source, row and
-number of a chat's sequence; record, note, chunk and patient of a note. Where a segment is in its row follows from the
-rows.
+An int64 array with one line per segment, in the order of the rows. Its columns depend on the writer: source, row and
+sequence number for chats; record, note, chunk and patient for notes. The position of a segment in its row follows from
+the rows.
 
 Entry points: `write_origins`, `read_origins`, `parse_origins`.
 """
@@ -22,17 +22,17 @@ Origins = NDArray[np.int64]
 
 
 def write_origins(path: Path, columns: list[NDArray[Any]]) -> None:
-    """Write the origins of all segments, given by column."""
+    """Write the origins of all segments; `columns` has one array per column."""
     np.save(path, np.column_stack(columns).astype("<i8"))
 
 
 def read_origins(path: Path, columns: int) -> Origins:
-    """Read the origins of a file; raises FormatError if it is damaged, or has another shape or dtype."""
+    """Read the origins from a file. Raises FormatError if it is damaged, or has a different shape or dtype."""
     return parse_origins(path.read_bytes(), columns, str(path))
 
 
 def parse_origins(content: bytes, columns: int, where: str) -> Origins:
-    """Parse the bytes of a file, which errors call `where`; raises as `read_origins`."""
+    """Parse the bytes of a file, which errors call `where`. Raises FormatError as `read_origins` does."""
     file = io.BytesIO(content)
     try:
         origins: NDArray[Any] = np.load(file, allow_pickle=False)
@@ -42,7 +42,7 @@ def parse_origins(content: bytes, columns: int, where: str) -> Origins:
         raise FormatError(
             f"{where}: {origins.dtype} of shape {origins.shape}, expected int64 of shape (n, {columns}). Rebuild it"
         )
-    # NumPy reads as much as the header says, and ignores what follows
+    # NumPy stops at the size in the header and ignores the bytes that follow.
     if behind := len(content) - file.tell():
         raise FormatError(f"{where}: {count_of(behind, 'extra byte')} after the array. Rebuild it")
     return origins

@@ -1,12 +1,11 @@
-"""Sample ids: one 64-bit name for each sample of a shard, derived from its tokens alone.
+"""Sample ids: one 64-bit name per sample of a shard, derived only from its tokens.
 
 The id of a sample is BLAKE2b with an 8-byte digest over its token ids as little-endian uint32, read as a little-endian
 uint64 (tplr-ai/templar, `scripts/dataset_prep/02_consolidate_shards.py`, `tokens_handler`). It does not depend on the
-dtype of the shard: uint16 ids are widened first. A file of ids is headerless; one that `np.save` wrote is refused,
-because its header of 128 bytes would be read as 16 ids.
+dtype of the shard, because uint16 ids are widened first. A file of ids has no header. A file written by `np.save` is
+refused, because its 128-byte header would be read as 16 ids.
 
-hashlib hashes samples on several threads: with two free cores nearly twice as fast as a loop over samples of 2,048
-tokens.
+Samples are hashed in several threads. For samples of 2,048 tokens, two free cores are nearly twice as fast as a loop.
 
 Entry points: `sample_id`, `sample_ids`, `write`, `open_sample_ids`, `differing`.
 """
@@ -26,26 +25,27 @@ from dataprep_assets.formats.flat_bins import mapped
 from dataprep_assets.stores.files import create
 
 ID_BYTES = 8
-"""Bytes of an id: the digest length that templar's script passes to BLAKE2b."""
+"""Bytes per id: the digest length that templar's script passes to BLAKE2b."""
 _DTYPE = np.dtype("<u8")
 _WIDE = np.dtype("<u4")
-# hashlib releases the interpreter's lock for buffers of more than 2,047 bytes (CPython, `Modules/hashlib.h`,
-# HASHLIB_GIL_MINSIZE): samples of 512 tokens or more are hashed in parallel, shorter ones gain nothing from threads.
+# hashlib releases the interpreter lock only for buffers of more than 2,047 bytes (CPython, `Modules/hashlib.h`,
+# HASHLIB_GIL_MINSIZE). Samples of 512 tokens or more are therefore hashed in parallel; threads do not help for shorter
+# samples.
 _UNLOCKED_BYTES = 2047
-# Bytes of samples that a thread takes at once: the widened copy of uint16 ids stays in the processor's cache.
+# Bytes of samples per task of a thread, small enough that the widened copy of uint16 ids fits in the processor's cache.
 _BLOCK_BYTES = 1 << 20
 
 
 def sample_id(tokens: npt.NDArray[Any]) -> int:
-    """The id of one sample, from its token ids (integers, shape `(sequence_length,)`)."""
+    """Return the id of one sample, given its token ids (integers, shape `(sequence_length,)`)."""
     return int.from_bytes(blake2b(_wide(tokens).data, digest_size=ID_BYTES).digest(), "little")
 
 
 def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int | None = None) -> npt.NDArray[np.uint64]:
-    """The ids of all samples of consecutive tokens: shape `(tokens / sequence_length,)`, uint64.
+    """Return the ids of all samples of consecutive tokens: shape `(tokens / sequence_length,)`, uint64.
 
-    `tokens` is a one-dimensional array of `<u2` or `<u4`, which may be memory-mapped; a sample has `sequence_length` of
-    them. `threads` is by default the number of cores; the result does not depend on it. Raises FormatError when the
+    `tokens` is a one-dimensional array of `<u2` or `<u4`, which may be memory-mapped. Each sample has `sequence_length`
+    tokens. `threads` defaults to the number of cores, and the result does not depend on it. Raises FormatError if the
     tokens are not whole sequences.
     """
     if sequence_length < 1 or tokens.ndim != 1 or len(tokens) % sequence_length:
@@ -56,7 +56,7 @@ def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int |
 
     def hash_block(first: int) -> None:
         stop = min(first + step, samples)
-        # samples are slices of one buffer, which are not copied; each block writes to its own part of `ids`
+        # Samples are slices of one buffer, so they are not copied. Each block writes only to its own part of `ids`.
         block = _wide(tokens[first * sequence_length : stop * sequence_length]).data.cast("B")
         digests = [
             blake2b(block[start : start + width], digest_size=ID_BYTES).digest()
@@ -81,17 +81,17 @@ def _wide(tokens: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
 
 
 def write(path: Path, ids: Sequence[npt.NDArray[np.uint64]]) -> None:
-    """Write ids (uint64 arrays, in order) to the new headerless file `path`; raises FileExistsError when it exists."""
+    """Write ids (uint64 arrays, in order) to the new headerless file `path`. Raises FileExistsError if it exists."""
     with create(path) as file:
         for part in ids:
             file.write(np.ascontiguousarray(part, dtype=_DTYPE).tobytes())
 
 
 def open_sample_ids(path: Path, samples: int) -> npt.NDArray[np.uint64]:
-    """The ids of a shard of `samples` samples: shape `(samples,)`, uint64, read-only, memory-mapped.
+    """Return the ids of a shard of `samples` samples: shape `(samples,)`, uint64, read-only, memory-mapped.
 
-    Raises FormatError when the file has another size, or a `.npy` header. A reader that took the smaller of two counts,
-    as the original does, would silently drop samples.
+    Raises FormatError if the file has a different size or a `.npy` header. templar's reader uses the smaller of the two
+    counts, which silently drops samples.
     """
     size = path.stat().st_size
     with open(path, "rb") as file:
@@ -114,11 +114,12 @@ def differing(
     sample: int | None = None,
     threads: int | None = None,
 ) -> list[int]:
-    """Numbers of the samples whose entry in `ids` is not the id of their tokens, ascending.
+    """Return the numbers of the samples whose entry in `ids` is not the id of their tokens, ascending.
 
-    `tokens` and `sequence_length` are those of `sample_ids`; `ids` is uint64, shape `(samples,)`. With `sample`, only
-    that many samples are compared, evenly spread, the first and the last among them. `threads` as in `sample_ids`.
-    Raises FormatError when there are more or fewer ids than samples.
+    For `tokens`, `sequence_length` and `threads` see `sample_ids`; `ids` is uint64, shape `(samples,)`. With `sample`,
+    only
+    this many samples are compared, evenly spread and including the first and the last.
+    Raises FormatError if the number of ids differs from the number of samples.
     """
     samples = len(tokens) // sequence_length
     if len(ids) != samples:

@@ -1,7 +1,7 @@
-"""Rows of a task file: JSON lines, read strictly, with the line of every defect.
+"""Rows of a task file: JSON lines, parsed strictly, with the line of every defect.
 
-The trainer's loaders read these files in Python's text mode, where LF, CR LF and a lone CR all end a line; so they do
-here. A line with a defect in its line end only is a row too. Defects name keys and never show a row's text.
+As in the trainer's loaders, which read these files in Python's text mode, LF, CR LF and a lone CR end a line. A line
+whose only defect is its line end is still a row. Defects name keys and never show a row's text.
 """
 
 import codecs
@@ -16,13 +16,13 @@ from typing import Any
 from dataprep_assets.bounds import json_of
 
 _MAX_DEPTH = 64
-"""Most levels of arrays and objects in a row; far fewer than Python's own parser accepts, so that nothing fails."""
+"""Maximum number of levels of arrays and objects in a row, far below the limit of Python's parser."""
 _LINE = re.compile(rb"([^\r\n]*)(\r\n|\n|\r|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """A defect of a line: its 1-based number and a description. `is_harmless`: the line is a row in spite of it."""
+    """A defect of a line: its 1-based number and a description. If `is_harmless` is true, the line is still a row."""
 
     line: int
     detail: str
@@ -53,7 +53,7 @@ def read_rows(path: Path) -> TaskRows:
 
 
 def parse_rows(data: bytes) -> TaskRows:
-    """Return the rows and defects of a task file's bytes. Task files are small: all of it is held in memory."""
+    """Return the rows and defects of a task file's bytes. Task files are small, so all rows are in memory."""
     rows: list[TaskRow] = []
     defects: list[Defect] = []
     for line, byte, raw, end in _lines(data):
@@ -79,7 +79,8 @@ def _lines(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
 
 
 def _object(raw: bytes, byte: int) -> Mapping[str, Any]:
-    """Return the object of a line that begins at `byte`. Raises ValueError without a text of the row."""
+    """Return the object of a line that begins at `byte`. Raises ValueError, whose message does not contain the row's
+    text."""
     if byte == 0 and raw.startswith(codecs.BOM_UTF8):
         raise ValueError("the file starts with a byte order mark")
     try:
@@ -95,13 +96,13 @@ def _object(raw: bytes, byte: int) -> Mapping[str, Any]:
     except _RowError:
         raise
     except ValueError:
-        # an integer of more than 4,300 digits, or too many levels for the parser
+        # Python raises ValueError for an integer of more than 4,300 digits, or too many levels for the parser.
         raise ValueError("nested too deeply, or a number is too long") from None
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     if _is_deeper(value, _MAX_DEPTH):
         raise ValueError("nested too deeply")
-    # only an escape can make one, because the line itself is UTF-8
+    # Only an escape can produce a lone surrogate, because the line itself is UTF-8.
     if "\\u" in text and _has_lone_surrogate(value):
         raise ValueError("half of a surrogate pair, which no tokenizer can encode")
     return value

@@ -1,1 +1,1 @@
-"""What TensorFlow Datasets and Grain read."""
+"""Formats that TensorFlow Datasets and Grain read."""

@@ -1,17 +1,17 @@
-"""TFRecord files: framed payloads with masked CRC-32C, written, read, counted and validated without TensorFlow.
+"""TFRecord files: framed payloads with masked CRC-32C, without a dependency on TensorFlow.
 
-A file is records one after another, with no header, footer or index (TensorFlow, ``tsl/lib/io/record_writer.h``):
-uint64 length, uint32 masked CRC of these eight bytes, payload, uint32 masked CRC of the payload; little-endian. The
-mask is ``((crc >> 15 | crc << 17) + 0xA282EAD8) mod 2**32``. Compression is never detected: a gzip file is just
+A file is a sequence of records without header, footer or index (TensorFlow, ``tsl/lib/io/record_writer.h``). A record
+is, little-endian: uint64 length, uint32 masked CRC of these eight bytes, payload, uint32 masked CRC of the payload. The
+mask is ``((crc >> 15 | crc << 17) + 0xA282EAD8) mod 2**32``. Compression is never detected, so a gzip file counts as
 corrupt.
 
-A file truncated between two records is a valid file with fewer records: no reader can tell. TensorFlow also accepts one
-that ends within a record's first twelve bytes; here that is an error. For the rest there is metadata: the proofs of a
-TFDS directory compare every shard with its count.
+A file truncated between two records is a valid file with fewer records, which readers cannot detect. The checks of a
+TFDS directory find it, because they compare every shard with its count. TensorFlow also accepts a file that ends within
+a record's first twelve bytes; this module raises an error.
 
-Shards of a cohort have at most `ROWS_PER_SHARD` rows and names of their own (MaxText, ``MaxText/hope_alpha/
-convert_jsonl_to_tfrecord.py``, ``jsonl_to_tfrecord_one_file_split``): ``<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords``, from 1.
-Only the last is shorter. The arguments of `write` alone decide the bytes.
+Shards of a cohort have at most `ROWS_PER_SHARD` rows, and only the last shard has fewer. Their names follow MaxText
+(``MaxText/hope_alpha/convert_jsonl_to_tfrecord.py``, ``jsonl_to_tfrecord_one_file_split``):
+``<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords``, counted from 1. The bytes depend only on the arguments of `write`.
 
 Entry points: `shard_name`, `write`, `records`, `count`.
 """
@@ -30,17 +30,17 @@ from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats import flat_bins
 
 ROWS_PER_SHARD = 256
-"""Rows that a cohort's shard holds at most: the number that MaxText's script writes."""
+"""Maximum number of rows in a cohort's shard, the number that MaxText's script writes."""
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _HEADER = struct.Struct("<8sI")
-# Bytes around each payload: its length and the length's checksum before it, its own checksum behind it.
+# Bytes around each payload: length and checksum of the length before it, checksum of the payload after it.
 _FRAMING = _HEADER.size + _CRC.size
-# The first two bytes of every gzip file (RFC 1952).
+# First two bytes of every gzip file (RFC 1952).
 _GZIP = b"\x1f\x8b"
 _COHORT = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
-# As the script pads them.
+# Number of digits to which MaxText's script pads shard numbers.
 _DIGITS = 3
 
 
@@ -53,7 +53,7 @@ class ShardCount:
 
 
 class TfRecord(NamedTuple):
-    """One record: its number from 0, the byte of the file where its frame begins, its payload."""
+    """One record: its number from 0, the byte offset of its frame in the file, and its payload."""
 
     number: int
     offset: int
@@ -61,9 +61,9 @@ class TfRecord(NamedTuple):
 
 
 def shard_name(cohort: str, index: int, total: int) -> str:
-    """The file name of shard ``index`` (from 0; the name counts from 1) of ``total`` shards.
+    """Return the file name of shard ``index`` (from 0; the name counts from 1) of ``total`` shards.
 
-    ``cohort`` is its month, ``YYYY-MM``. Numbers have three digits, or as many as ``total`` has, so that names sort in
+    ``cohort`` is a month, ``YYYY-MM``. Numbers have three digits, or as many as ``total`` has, so that names sort in
     order. Raises FormatError for a cohort that is not a month, and for an index below 0 or not below ``total``.
     """
     if not _COHORT.fullmatch(cohort):
@@ -77,11 +77,12 @@ def shard_name(cohort: str, index: int, total: int) -> str:
 
 
 def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) -> ShardCount:
-    """Write ``payloads``, one record each and in order, to the new file ``path``; returns what the file holds.
+    """Write ``payloads`` in order, one record each, to the new file ``path`` and return its counts.
 
-    A payload is a serialized ``tf.train.Example`` (`example.encode_rows`), but any bytes are taken. The file is not
-    synced and not moved: staging and commit are the caller's. Raises FormatError when there are more than
-    ``most`` payloads; raises FileExistsError when ``path`` exists. After an error there is no file.
+    A payload is usually a serialized ``tf.train.Example`` (`example.encode_rows`), but any bytes are accepted. The file
+    is
+    not synced and not moved, because staging and commit are up to the caller. Raises FormatError for more than ``most``
+    payloads. Raises FileExistsError if ``path`` exists. After an error the file does not exist.
     """
     record_count = payload_bytes = 0
     with flat_bins.create(path) as handle:
@@ -97,12 +98,12 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
 
 def _masked(content: bytes) -> int:
     crc: int = google_crc32c.value(content)
-    # Python's integers do not wrap: the last mask cuts rotation and sum to 32 bits at once
+    # Python integers do not wrap, so the last mask cuts rotation and sum to 32 bits in one step.
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def records(path: Path) -> Iterator[TfRecord]:
-    """Yield every record of a file, both its checksums verified.
+    """Yield every record of a file after verifying both of its checksums.
 
     Raises FormatError, naming file, record and byte, for a file that ends within a record, for a checksum that does not
     match, and for a gzip file.
@@ -119,9 +120,9 @@ def records(path: Path) -> Iterator[TfRecord]:
 
 
 def count(path: Path) -> ShardCount:
-    """Count records and payload bytes by walking from frame to frame; payloads are neither read nor verified.
+    """Count records and payload bytes by seeking from frame to frame; payloads are neither read nor verified.
 
-    Raises FormatError as in `records`, but for damage within a payload.
+    Raises FormatError as `records` does, except for damage within a payload.
     """
     record_count = payload_bytes = 0
     with open(path, "rb") as handle:
@@ -133,7 +134,8 @@ def count(path: Path) -> ShardCount:
 
 
 def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
-    """Yield number, byte and payload length of each record; between two, the caller moves past payload and checksum."""
+    """Yield number, byte offset and payload length of each record. Between two records, the caller moves past payload
+    and checksum."""
     size = os.fstat(handle.fileno()).st_size
     number = offset = 0
     while offset < size:
@@ -149,7 +151,8 @@ def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
                 "damaged, or not a TFRecord file"
             )
         (length,) = _LENGTH.unpack(length_bytes)
-        # before the payload is read: a made-up length can have its checksum, and would ask for that much memory
+        # Checked before the payload is read, because a forged length can have a valid checksum and would allocate that
+        # much memory.
         if offset + _FRAMING + length > size:
             raise FormatError(
                 f"{path}: the file ends at byte {size}, within record {number} at byte {offset}, which should end at "
