@@ -1,12 +1,12 @@
-"""Document ends: where each document of a token stream stops, the single source of every index.
+"""Document ends: the position at which each document of a token stream stops, from which every index is derived.
 
 A headerless little-endian uint64 file with one entry per document: the cumulative number of tokens at its end,
-separator included, exclusive. There is no leading 0. Megatron's ``.idx``, datatrove's ``.ds.index`` (the same bytes),
-segment ids and positions all follow from it.
+separator included, exclusive. It has no leading 0. Megatron's ``.idx``, datatrove's ``.ds.index`` (the same bytes),
+segment ids and positions are all derived from it.
 
-Invariants: non-decreasing (equal neighbours are an empty document without a separator); the last entry is the number
-of tokens in the stream; no entry at all means no token at all. Everything here works block by block, so memory does
-not grow with the number of documents, and in uint64, so nothing wraps at 2**31 or 2**32 tokens.
+Invariants: entries never decrease (two equal neighbors are an empty document without a separator). The last entry is
+the number of tokens in the stream. A file without entries means a stream without tokens. Functions here work block by
+block, so memory does not grow with the number of documents. They use uint64, so nothing wraps at 2**31 or 2**32 tokens.
 
 Entry points: `write`, `open_ends`, `validate`, `concatenate`; `blocks` for modules that derive an index.
 """
@@ -22,7 +22,7 @@ from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats import flat_bins
 
 BLOCK = 1 << 18
-"""Documents handled at once: 2 MiB of uint64."""
+"""Number of documents per block: 2 MiB of uint64."""
 
 Ends = npt.NDArray[Any] | Iterable[npt.NDArray[Any]]
 """Document ends in memory: one integer array (or memmap), or an iterable of them in order."""
@@ -31,10 +31,10 @@ _DTYPE = np.dtype("<u8")
 
 
 def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
-    """Yield document ends as non-empty uint64 arrays of shape ``(<= BLOCK,)``, checked.
+    """Yield document ends as non-empty uint64 arrays of shape ``(<= BLOCK,)`` after checking them.
 
-    Raises FormatError, naming the document, for an end below the one before it or below zero, and for anything that is
-    not a one-dimensional array of integers.
+    Raises FormatError, naming the document, if an end is smaller than the previous end or than zero, and if an array is
+    not one-dimensional or has no integers.
     """
     documents = 0
     previous = np.uint64(0)
@@ -49,7 +49,7 @@ def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
                 raise FormatError(
                     f"document {documents + int(part.argmin())} ends at token {part.min()}, less than zero"
                 )
-            # no copy of what has that dtype already, as a mapped file has
+            # An array that already has this dtype, such as a mapped file, is not copied.
             block = part.astype(_DTYPE, copy=False)
             _check_order(block, previous, documents)
             yield block
@@ -58,7 +58,7 @@ def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
 
 
 def _check_order(block: npt.NDArray[np.uint64], previous: np.uint64, documents: int) -> None:
-    # Compared, not subtracted: a difference of uint64 wraps and looks like a very long document.
+    # Ends are compared instead of subtracted, because a difference of uint64 wraps and looks like a very long document.
     falls = np.flatnonzero(block[1:] < block[:-1]) + 1
     index = 0 if block[0] < previous else int(falls[0]) if falls.size else None
     if index is not None:
@@ -71,8 +71,7 @@ def _check_order(block: npt.NDArray[np.uint64], previous: np.uint64, documents: 
 def write(path: Path, ends: Ends) -> None:
     """Write document ends (integers, shape ``(documents,)``, unit tokens) to the new file ``path``.
 
-    Raises FormatError when they decrease, are negative or are not integers; raises FileExistsError when ``path``
-    exists.
+    Raises FormatError if they decrease, are negative or are not integers. Raises FileExistsError if ``path`` exists.
     """
     with flat_bins.create(path) as handle:
         for block in blocks(ends):
@@ -80,9 +79,9 @@ def write(path: Path, ends: Ends) -> None:
 
 
 def open_ends(path: Path) -> npt.NDArray[np.uint64]:
-    """The ends of a file: shape ``(documents,)``, uint64, read-only, memory-mapped; their order is not checked.
+    """Return the ends of a file: shape ``(documents,)``, uint64, read-only, memory-mapped. Their order is not checked.
 
-    Raises FormatError when the size is not a multiple of 8.
+    Raises FormatError if the size is not a multiple of 8.
     """
     size = path.stat().st_size
     if size % _DTYPE.itemsize:
@@ -94,7 +93,7 @@ def open_ends(path: Path) -> npt.NDArray[np.uint64]:
 
 
 def validate(path: Path, tokens: int) -> None:
-    """Raise FormatError unless the file's ends never decrease and the last one is ``tokens``."""
+    """Raise FormatError unless the file's ends never decrease and the last end is ``tokens``."""
     for _ in _check_blocks(path, tokens):
         pass
 
@@ -102,9 +101,10 @@ def validate(path: Path, tokens: int) -> None:
 def concatenate(parts: Iterable[tuple[Path, int]], target: Path) -> int:
     """Join the ends of token streams that are concatenated in the same order into the new file ``target``.
 
-    ``parts`` are ``(ends file, tokens of its stream)``; each part's ends move up by the tokens before it. Returns the
-    number of documents. Raises FormatError when a part is not valid for its token count (``target`` is then removed);
-    Raises FileExistsError when ``target`` exists.
+    ``parts`` are ``(ends file, tokens of its stream)``. Each part's ends are increased by the number of tokens before
+    it.
+    Returns the number of documents. Raises FormatError if a part is not valid for its token count (``target`` is then
+    removed). Raises FileExistsError if ``target`` exists.
     """
     documents = 0
     offset = 0
@@ -118,7 +118,7 @@ def concatenate(parts: Iterable[tuple[Path, int]], target: Path) -> int:
 
 
 def _check_blocks(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
-    """The blocks of a file, with its name in every error; the last end is compared with ``tokens``."""
+    """Yield the blocks of a file and compare the last end with ``tokens``. Every error names the file."""
     last_end, ends = 0, open_ends(path)
     try:
         for block in blocks(ends):

@@ -1,11 +1,11 @@
-"""The index of a token stream's documents: the id of each, and which row of its source it was.
+"""The index of a token stream's documents: the id and the source row of each document.
 
 `document_ids.bin`: headerless little-endian uint64, one per document in stream order (`tokenization/document_ids.py`).
 
-`document_rows.bin`: runs of consecutive rows, two little-endian uint64 each: from document `document` of the stream on,
-documents are rows `row`, `row + 1`, … of their source file, until the next run or the end of the file's documents. The
-first documents of a file are the first rows of its range, without a run; a run begins wherever rows were left out
-(blank lines, bad records, filtered documents). Without any runs there is no such file. docs/formats/document-index.md.
+`document_rows.bin`: runs of consecutive rows, two little-endian uint64 each. From document `document` of the stream on,
+documents are rows `row`, `row + 1`, … of their source file, until the next run or the file's last document. The first
+documents of a file are the first rows of its range and need no run. A run begins after rows that were left out (blank
+lines, bad records, filtered documents). A stream without runs does not have this file. docs/formats/document-index.md.
 
 Entry points: `open_ids`, `open_runs`, `concatenate_ids`, `concatenate_runs` and `RunWriter`, `DocumentRows`.
 """
@@ -23,20 +23,20 @@ from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.stores.files import concatenate, create
 
 TOKEN_BINS = "token_bins"
-"""The artifact of a stream's shards; below are its files."""
+"""The artifact of a stream's shards. The names below are its files."""
 TOKENS = "tokens.bin"
 ENDS = "document_ends.bin"
 IDS = "document_ids.bin"
 ROWS = "document_rows.bin"
 _DTYPE = np.dtype("<u8")
 _BLOCK = 1 << 17
-"""Runs handled at once: 2 MiB."""
+"""Number of runs per block: 2 MiB."""
 
 
 def open_ids(path: Path, documents: int) -> NDArray[np.uint64]:
-    """The ids of the file ``path``: shape ``(documents,)``, uint64, read-only, memory-mapped.
+    """Return the ids of the file ``path``: shape ``(documents,)``, uint64, read-only, memory-mapped.
 
-    Raises FormatError when the file does not hold ``documents`` of them.
+    Raises FormatError if the file does not contain exactly ``documents`` ids.
     """
     ids = _open(path, 1)
     if len(ids) != documents:
@@ -47,15 +47,15 @@ def open_ids(path: Path, documents: int) -> NDArray[np.uint64]:
 
 
 def open_runs(path: Path) -> NDArray[np.uint64]:
-    """The runs of the file ``path``: shape ``(runs, 2)``, columns document and row, uint64, memory-mapped.
+    """Return the runs of the file ``path``: shape ``(runs, 2)``, columns document and row, uint64, memory-mapped.
 
-    Raises FormatError when the file was cut.
+    Raises FormatError if the file is truncated.
     """
     return _open(path, 2)
 
 
 def no_runs() -> NDArray[np.uint64]:
-    """The runs of a stream in which no row was left out."""
+    """Return the runs of a stream whose files have all their rows."""
     return np.empty((0, 2), _DTYPE)
 
 
@@ -71,24 +71,25 @@ def _open(path: Path, columns: int) -> NDArray[np.uint64]:
 
 
 class RunWriter:
-    """Writes the runs of one source file while its documents are added."""
+    """Writer of one source file's runs while its documents are added."""
 
     def __init__(self, file: BinaryIO, first_row: int) -> None:
-        """Begin.
+        """Start without documents.
 
         Args:
-            file: Where they are written.
-            first_row: The first row of the file's range; a first document there needs no run.
+            file: The output file.
+            first_row: The first row of the file's range. A first document in this row needs no run.
         """
         self._file = file
-        # the row that would go on with the present run, and the documents added so far
+        # `_next` is the row that would continue the current run; `_documents` counts the documents added so far.
         self._next, self._documents = first_row, 0
 
     def add(self, rows: NDArray[np.uint64]) -> None:
         """Add the rows of the next documents: shape ``(documents,)``, increasing."""
         if not len(rows):
             return
-        # a run begins where a row is not the one behind its predecessor, which for the first is of the last call
+        # A run begins where a row does not directly follow the previous document's row. For the first row, the previous
+        # document is from the last call.
         starts = np.flatnonzero(rows != np.concatenate([[np.uint64(self._next)], rows[:-1] + np.uint64(1)]))
         if len(starts):
             runs = np.stack([starts.astype(np.uint64) + np.uint64(self._documents), rows[starts]], axis=1)
@@ -98,7 +99,8 @@ class RunWriter:
 
 
 def concatenate_ids(parts: Sequence[Path], target: Path, documents: int) -> None:
-    """Join the ids of source files into the new file ``target``; raises FormatError when they are not ``documents``."""
+    """Join the ids of source files into the new file ``target``. Raises FormatError if their number is not
+    ``documents``."""
     count = concatenate(parts, target) // _DTYPE.itemsize
     if count != documents:
         raise FormatError(
@@ -107,7 +109,7 @@ def concatenate_ids(parts: Sequence[Path], target: Path, documents: int) -> None
 
 
 def concatenate_runs(parts: Sequence[tuple[Path, int]], target: Path) -> int:
-    """Join the runs of source files into the new file ``target``, which is not created if there are none.
+    """Join the runs of source files into the new file ``target``, which is not created if the files have no runs.
 
     ``parts`` are ``(runs file, documents of its source file)`` in stream order. Returns the number of runs.
     """
@@ -118,7 +120,8 @@ def concatenate_runs(parts: Sequence[tuple[Path, int]], target: Path) -> int:
         before = 0
         for path, documents in parts:
             for block in _blocks(open_runs(path)):
-                # documents move up by those of earlier files; rows are counted within their own file
+                # Document numbers are increased by the documents of earlier files. Row numbers count within their own
+                # file.
                 file.write((block + np.array([before, 0], _DTYPE)).astype(_DTYPE, copy=False).tobytes())
                 runs += len(block)
             before += documents
@@ -132,53 +135,55 @@ def _blocks(runs: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """One source file of a stream: how many documents it gave, and the first row of its range (1-based)."""
+    """One source file of a stream: its number of documents, and the first row of its range (1-based)."""
 
     documents: int
     first_row: int = 1
 
 
 class DocumentRows:
-    """Which row of which source file each document of a stream was, and the reverse. Files are numbered from 0."""
+    """Mapping between the documents of a stream and the rows of its source files. Files are numbered from 0."""
 
     def __init__(self, files: Sequence[FileRows], runs: NDArray[np.uint64]) -> None:
-        """Combine the files of a stream, in its order, with the runs that `open_runs` gave."""
+        """Combine the files of a stream, in stream order, with the runs from `open_runs`."""
         self._files, self._runs = tuple(files), runs
         self._starts = np.array([0, *accumulate(file.documents for file in files)], np.uint64)
 
     @property
     def documents(self) -> int:
-        """Documents of the stream."""
+        """Number of documents in the stream."""
         return int(self._starts[-1])
 
     def locate(self, document: int) -> tuple[int, int]:
-        """The file and the row of a document of the stream; raises IndexError when there is no such document."""
+        """Return the file and the row of a document. Raises IndexError if the stream has no such document."""
         if not 0 <= document < self.documents:
             raise IndexError(f"document {document} of {self.documents}")
         file = int(np.searchsorted(self._starts, np.uint64(document), side="right")) - 1
         return file, int(self.rows(file, document, document + 1)[0])
 
     def rows(self, file: int, first: int, stop: int) -> NDArray[np.uint64]:
-        """The rows of documents `first` up to `stop` of the stream, all of one file: shape ``(stop - first,)``."""
+        """Return the rows of documents `first` to `stop` (exclusive) of the stream, all of one file: shape ``(stop -
+        first,)``."""
         documents = np.arange(first, stop, dtype=np.uint64)
         begin, row = self._starts[file], np.uint64(self._files[file].first_row)
         run_stops = np.searchsorted(self._runs[:, 0], documents, side="right")
         plain: NDArray[np.uint64] = documents - begin + row
         if not len(self._runs):
             return plain
-        # the last run that begins at or before each document; where there is none, any stands in, and `own` drops it
+        # Find the last run that begins at or before each document. A document without one gets an arbitrary run, which
+        # `own` masks.
         run = self._runs[np.maximum(run_stops, 1) - 1]
         own = (run_stops > 0) & (run[:, 0] >= begin)  # a run of an earlier file does not apply
         return np.where(own, documents - run[:, 0] + run[:, 1], plain)
 
     def document(self, file: int, row: int) -> int | None:
-        """The document of the stream that a row of a file became; None if it became none."""
-        if not 0 < row < 1 << 64:  # as somebody may ask for it
+        """Return the document of the stream that contains a row of a file, or None if the row is not in the stream."""
+        if not 0 < row < 1 << 64:  # the row may come from a user, and NumPy could not convert it to uint64
             return None
         begin, stop = int(self._starts[file]), int(self._starts[file + 1])
         low, high = np.searchsorted(self._runs[:, 0], np.array([begin, stop], np.uint64), side="left")
         own = self._runs[int(low) : int(high)]
-        # of this file's runs the last one that begins at or before the row
+        # Find the file's last run that begins at or before the row.
         run_stop = int(np.searchsorted(own[:, 1], np.uint64(row), side="right"))
         if run_stop:
             first_document, first_row = (int(value) for value in own[run_stop - 1])
@@ -186,5 +191,5 @@ class DocumentRows:
             first_document, first_row = begin, self._files[file].first_row
         end = int(own[run_stop, 0]) if run_stop < len(own) else stop
         document = first_document + row - first_row
-        # what lies behind the run's last document and before the next run was left out
+        # Rows between the run's last document and the next run were left out.
         return document if first_document <= document < end else None

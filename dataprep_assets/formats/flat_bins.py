@@ -1,13 +1,13 @@
-"""Flat token bins, headerless little-endian ids, the one stream that every view shares; and their `meta.pkl`.
+"""Flat token bins (headerless little-endian ids), the stream that all views share, and their `meta.pkl`.
 
-A *token stream* is nothing but ids, uint16 or uint32, each document followed by its separator. The same bytes are a
-nanoGPT ``train.bin``, a Megatron ``.bin``, a datatrove ``.ds`` and an OLMo ``.npy`` (headerless despite the name), so
-such a file can be made without passing through Python: `stores/files.py` links or joins it in the kernel.
+A *token stream* consists only of ids, uint16 or uint32, with a separator after each document. The same bytes are a
+nanoGPT ``train.bin``, a Megatron ``.bin``, a datatrove ``.ds`` and an OLMo ``.npy`` (headerless despite the name).
+Such a file can therefore be built without reading it in Python: `stores/files.py` links or joins it in the kernel.
 
-Invariants: the size is an exact multiple of the item size; writers never open an existing name, because it may be a
-hard link whose other names belong to finished artifacts.
+Invariants: the size is an exact multiple of the item size. Writers never open an existing name, because it may be a
+hard link to a finished artifact's file.
 
-Entry points: `dtype_for_vocab`, `open_tokens`, `read_ranges`, `validate`, `concatenate`; `create` for siblings.
+Entry points: `dtype_for_vocab`, `open_tokens`, `read_ranges`, `validate`, `concatenate`; `create` for related files.
 """
 
 import json
@@ -39,11 +39,11 @@ __all__ = [
 ]
 
 DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
-"""The two dtype names, as numpy attributes (trainers do ``getattr(np, name)``), and their byte order on disk."""
+"""The two dtype names, as numpy attributes (trainers call ``getattr(np, name)``), and their byte order on disk."""
 
 
 def token_dtype(dtype: str) -> np.dtype[Any]:
-    """The on-disk numpy dtype of ``"uint16"`` or ``"uint32"``; raises FormatError for any other name."""
+    """Return the on-disk numpy dtype of ``"uint16"`` or ``"uint32"``. Raises FormatError for any other name."""
     try:
         return DTYPES[dtype]
     except KeyError:
@@ -51,11 +51,12 @@ def token_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def dtype_for_vocab(vocab_size: int) -> str:
-    """The narrowest dtype name that holds every id in ``[0, vocab_size)``.
+    """Return the name of the narrowest dtype that can represent every id in ``[0, vocab_size)``.
 
-    ``vocab_size`` is ``len(tokenizer)``, added tokens included; ``tokenizer.vocab_size`` often leaves them out, and an
-    added id of 65,536 or more would then wrap to a small, valid, wrong one. Raises FormatError when it is not positive,
-    or beyond 32 bits.
+    ``vocab_size`` is ``len(tokenizer)``, added tokens included. ``tokenizer.vocab_size`` often excludes them, and an
+    added id of 65,536 or more would then wrap to a small id that is valid but wrong. Raises FormatError if
+    ``vocab_size``
+    is not positive, or beyond 32 bits.
     """
     if not 0 < vocab_size <= 1 << 32:
         raise FormatError(f"vocabulary size {vocab_size} is not in [1, 2**32]. Pass len(tokenizer)")
@@ -63,17 +64,17 @@ def dtype_for_vocab(vocab_size: int) -> str:
 
 
 def open_tokens(path: Path, dtype: str) -> npt.NDArray[Any]:
-    """The ids of a token stream: shape ``(tokens,)``, dtype ``DTYPES[dtype]``, read-only, memory-mapped.
+    """Return the ids of a token stream: shape ``(tokens,)``, dtype ``DTYPES[dtype]``, read-only, memory-mapped.
 
-    Raises FormatError when the size is not a multiple of the item size.
+    Raises FormatError if the size is not a multiple of the item size.
     """
     return mapped(path, token_dtype(dtype), _tokens_in(path, dtype))
 
 
 def mapped(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
-    """The `count` items of a whole file of this `dtype`, read-only, memory-mapped.
+    """Map a whole file of `count` items of this `dtype`, read-only.
 
-    A file of no bytes cannot be mapped: it gives an empty array.
+    Returns an empty array for an empty file, because it cannot be mapped.
     """
     if count:
         return np.memmap(path, dtype=dtype, mode="r")
@@ -85,14 +86,14 @@ def mapped(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
 def read_ranges(
     path: Path, dtype: str, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[Any]:
-    """The items of these ranges of a flat file, one range after another; `dtype` is NumPy's.
+    """Return the items of these ranges of a flat file, concatenated; `dtype` is a NumPy dtype.
 
-    Read, not mapped: every touched page of a map would count as memory of the process. Raises FormatError for a range
-    that is not in the file.
+    The ranges are read, not mapped, because every touched page of a map would count as memory of the process. Raises
+    FormatError for a range that is not in the file.
     """
     filled = np.flatnonzero(lengths)
     starts, lengths = starts[filled], lengths[filled]
-    # Ranges that follow one another in the file are read at once: `firsts` begin such runs, `stops` end them.
+    # Adjacent ranges of the file are read in one call: `firsts` are the first ranges of such runs, `stops` their ends.
     firsts = np.flatnonzero(starts != np.append(-1, starts + lengths)[:-1])
     items = np.empty(int(lengths.sum()), dtype)
     stops = np.append(np.cumsum(lengths)[firsts - 1][1:], items.size) * items.itemsize
@@ -101,7 +102,7 @@ def read_ranges(
         for start, stop in zip((starts[firsts] * items.itemsize).tolist(), stops.tolist(), strict=False):
             file.seek(start)
             while position < stop:
-                # a raw read may give less than was asked for
+                # A raw read may return fewer bytes than requested.
                 if not (count := file.readinto(target[position:stop])):
                     raise FormatError(f"{path}: truncated while it was being read. Run it again")
                 position += count
@@ -109,7 +110,7 @@ def read_ranges(
 
 
 def validate(path: Path, dtype: str, tokens: int) -> None:
-    """Raise FormatError unless the file ``path`` holds exactly ``tokens`` ids of ``dtype``; its ids are not read."""
+    """Raise FormatError unless the file ``path`` has exactly ``tokens`` ids of ``dtype``. The ids are not read."""
     count = _tokens_in(path, dtype)
     if count != tokens:
         itemsize = token_dtype(dtype).itemsize
@@ -130,15 +131,15 @@ def _tokens_in(path: Path, dtype: str) -> int:
     return size // itemsize
 
 
-# ``meta.pkl``: what a nanoGPT-style loader must know about its token bins, with a readable copy in ``meta.json``.
-#
+# ``meta.pkl``: the facts about token bins that a nanoGPT-style loader needs, with a readable copy in ``meta.json``.
+
 # The pickle is for trainers that expect it: a plain dict with at least ``dtype``, and by convention ``tokenizer``,
-# ``vocab_size`` and ``eos_token_id``. Loading a pickle can run any code, so nothing here ever loads one: readers
-# use the JSON, and `validate_meta` compares the pickle's bytes with those made from the JSON.
-#
-# Invariants: plain builtins only; both files hold equal values; equal values give equal bytes on every Python;
-# ``dtype`` is a numpy attribute (``uint32``, not ``<u4``) that can hold the vocabulary.
-#
+# ``vocab_size`` and ``eos_token_id``. Loading a pickle can run any code, so this package never loads one. Its readers
+# use the JSON, and `validate_meta` compares the pickle's bytes with a pickle built from the JSON.
+
+# Invariants: values are plain builtins. Both files have equal values. Equal values give equal bytes on every Python.
+# ``dtype`` is a numpy attribute (``uint32``, not ``<u4``) that can represent the vocabulary.
+
 # Entry points: `write_meta`, `read_meta`, `validate_meta`.
 
 # Protocol 4 is read by every Python since 3.4.
@@ -149,9 +150,10 @@ def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
     """Write the new files ``meta.pkl`` and ``meta.json`` into ``directory``.
 
     Values are str, bool, int, finite float, None, and lists and str-keyed dicts of these. Raises FormatError, naming
-    the key, for any other (a numpy scalar would make the loader need the same numpy; a tuple would come back as a
-    list), for a missing or unknown ``dtype``, and for one that is too narrow. Raises FileExistsError when either file
-    exists.
+    the key, for any other value. A numpy scalar would require the same numpy in the loader, and a tuple would be read
+    back as a list. Raises FormatError also for a missing, unknown or too narrow ``dtype``. Raises FileExistsError if
+    either
+    file exists.
     """
     plain = dict(meta)
     _check_builtin(plain, "")
@@ -164,7 +166,8 @@ def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
 
 
 def read_meta(directory: Path) -> dict[str, Any]:
-    """The values of ``meta.json``; raises FormatError if it is not a JSON object, or its ``dtype`` is impossible."""
+    """Return the values of ``meta.json``. Raises FormatError if it is not a JSON object, or its ``dtype`` is
+    impossible."""
     path = directory / "meta.json"
     try:
         meta = json_of(path.read_bytes())
@@ -177,7 +180,8 @@ def read_meta(directory: Path) -> dict[str, Any]:
 
 
 def validate_meta(directory: Path) -> None:
-    """Raise FormatError unless both files are there in the bytes that `write_meta` gives for the same values."""
+    """Raise FormatError unless both files exist and equal the bytes that `write_meta` writes for the values of
+    ``meta.json``."""
     text = _json_text(read_meta(directory))
     for path, content in (
         (directory / "meta.json", text.encode("utf-8")),
@@ -192,14 +196,14 @@ def _json_text(meta: Mapping[str, Any]) -> str:
 
 
 def _pickle_bytes(text: str) -> bytes:
-    # Pickle records when one object occurs twice, so the bytes of equal values can differ if they share strings
-    # otherwise. Objects from the JSON decoder always share them in the same way.
+    # Pickle records repeated objects by identity, so equal values that share strings differently give different bytes.
+    # Objects from the JSON decoder always share strings in the same way.
     return pickle.dumps(json.loads(text), protocol=_PROTOCOL)
 
 
 def _check_builtin(value: Any, key: str) -> None:
-    """Raise FormatError at the first value, by dotted key, that is not exactly a JSON builtin."""
-    # The exact type: `numpy.float64` passes for a float, and a pickle of it needs NumPy to be loaded.
+    """Raise FormatError at the first value, by dotted key, whose type is not exactly a JSON builtin."""
+    # The exact type is compared, because `numpy.float64` is a float, but loading its pickle requires NumPy.
     kind = type(value)
     if kind is dict:
         for name, item in value.items():

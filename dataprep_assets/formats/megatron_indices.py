@@ -1,18 +1,18 @@
-"""The index files that Megatron-Core's data sets keep in their cache, and the names under which they look for them.
+"""The index files in the cache of Megatron-Core's data sets, and the names under which Megatron looks for them.
 
-A `GPTDataset` maps sample `i` to `sample = shuffle_index[i]`, and that to the tokens from `sample_index[sample]` to
-`sample_index[sample + 1]`, which are pairs of a place in `document_index` and an offset in that document; the token at
-the second pair belongs to the sample, too, as its last label. What is shorter than a sample is filled with padding,
-whose loss is masked. A `BlendedDataset` maps sample `i` to data set `dataset_index[i]` and its sample
-`dataset_sample_index[i]`. The files are NumPy's: int32, shape ``(documents,)``; int32 or int64, shape
-``(samples + 1, 2)``; uint32 or int64, shape ``(samples,)``; int16 and int64, shape ``(size,)``.
+A `GPTDataset` maps sample `i` to `sample = shuffle_index[i]`. Its tokens are from `sample_index[sample]` to
+`sample_index[sample + 1]`, which are pairs of a position in `document_index` and an offset in that document. The token
+at the second pair also belongs to the sample, as its last label. Padding, whose loss is masked, fills a short sample.
+A `BlendedDataset` maps sample `i` to data set `dataset_index[i]` and its sample `dataset_sample_index[i]`. The files
+are `.npy` files: int32, shape ``(documents,)``; int32 or int64, shape ``(samples + 1, 2)``; uint32 or int64, shape
+``(samples,)``; int16 and int64, shape ``(size,)``.
 
-They are found by the MD5 of a description, which is JSON of everything by which Megatron tells data sets apart: the
-prefix of the pair as the trainer is given it, how many samples are asked for, seed, length, tokenizer, weights.
+File names contain the MD5 of a description. The description is JSON of all properties by which Megatron distinguishes
+data sets: the prefix as passed to the trainer, number of requested samples, seed, length, tokenizer, weights.
 
 Source: Megatron-LM, `megatron/core/datasets/{megatron_dataset,gpt_dataset,blended_dataset,
-blended_megatron_dataset_builder}.py`, megatron-core 0.16.1; `dataprep_assets_tests/readers/megatron.py` holds the files
-against it.
+blended_megatron_dataset_builder}.py`, megatron-core 0.16.1. `dataprep_assets_tests/readers/megatron.py` compares the
+files with it.
 
 Entry points: `TrainBlend`, `write_array`.
 """
@@ -32,18 +32,18 @@ from numpy.typing import NDArray
 
 GPT, BLENDED = "GPTDataset", "BlendedDataset"
 SURPLUS = 0.005
-"""What Megatron asks of each data set of a blend beyond its share (`mid_level_dataset_surplus`, by default)."""
+"""Surplus of samples that Megatron requests from each data set of a blend (default of `mid_level_dataset_surplus`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainBlend:
-    """The train split as Megatron is asked for it with `--train-data-path` and `--train-samples`.
+    """The train split that Megatron reads with `--train-data-path` and `--train-samples`.
 
     Attributes:
-        prefixes: The prefix of each data set's `.bin` and `.idx`, as the trainer is given it.
-        weights: The weight of each.
+        prefixes: Prefix of each data set's `.bin` and `.idx`, as passed to the trainer.
+        weights: Weight of each data set.
         samples: Samples of the whole run.
-        sequence_length: Tokens of a sample.
+        sequence_length: Tokens per sample.
         random_seed: `--seed`.
         tokenizer: `unique_identifiers` of the trainer's tokenizer.
     """
@@ -57,30 +57,31 @@ class TrainBlend:
 
     @property
     def is_one(self) -> bool:
-        """Whether there is one data set, which Megatron then reads without a `BlendedDataset`."""
+        """Whether the blend has a single data set, which Megatron then reads without a `BlendedDataset`."""
         return len(self.prefixes) == 1
 
     @cached_property
     def _normalized(self) -> list[float]:
-        # By NumPy, as Megatron does it: other last digits would give another description, and files that are not found.
+        # NumPy computes the shares as in Megatron, because different last digits would change the description and thus
+        # the file names.
         weights = np.array(self.weights, np.float64)
         shares: list[float] = (weights / np.sum(weights)).tolist()
         return shares
 
     @property
     def size(self) -> int:
-        """Samples of the blend: a few more than of the run, because each data set's are rounded up."""
+        """Samples of the blend: slightly more than of the run, because each data set's share is rounded up."""
         return sum(math.ceil(self.samples * weight) for weight in self._normalized)
 
     def requested_samples(self, number: int) -> int:
-        """Return how many samples of a data set Megatron asks for."""
+        """Return the number of samples that Megatron requests from a data set."""
         if self.is_one:
             return self.samples
-        # rounded up twice, as Megatron does: the share, then the share with its surplus
+        # Rounded up twice, as in Megatron: first the share, then the share with its surplus.
         return math.ceil(math.ceil(self.samples * self._normalized[number]) * (1 + SURPLUS))
 
     def _identifiers(self, number: int) -> dict[str, Any]:
-        # in Megatron's order, with its nulls: the MD5 is of the text that this becomes
+        # Order and nulls are Megatron's, because the MD5 is computed over the serialized text.
         return {
             "class": GPT,
             "dataset_path": self.prefixes[number],
@@ -94,10 +95,10 @@ class TrainBlend:
         }
 
     def description(self, number: int | None = None) -> str:
-        """The text of a data set's `description.txt`; without a number that of the blend."""
+        """Return the text of a data set's `description.txt`, or of the blend's if `number` is None."""
         if number is not None:
             return json.dumps(self._identifiers(number), indent=4)
-        # normalized by the builder, and by the data set once more
+        # The weights are normalized twice, because both the builder and the data set normalize them.
         twice = np.array(self._normalized, np.float64)
         value = {
             "class": BLENDED,
@@ -109,7 +110,7 @@ class TrainBlend:
         return json.dumps(value, indent=4)
 
     def base(self, number: int | None = None) -> str:
-        """Return what the names of a data set's files begin with; without a number those of the blend."""
+        """Return the common prefix of a data set's file names, or of the blend's if `number` is None."""
         digest = hashlib.md5(self.description(number).encode(), usedforsecurity=False).hexdigest()
         return f"{digest}-{BLENDED if number is None else GPT}-train-"
 
@@ -126,13 +127,13 @@ class TrainBlend:
 
 
 def write_array(path: Path, blocks: Iterable[NDArray[Any]], dtype: str, columns: int | None = None) -> None:
-    """Write a `.npy` file of blocks of its rows, byte for byte as `numpy.save` writes the whole array.
+    """Write rows, given as blocks, to a `.npy` file with the same bytes as `numpy.save` of the whole array.
 
     Args:
         path: The new file.
-        blocks: Its rows; shape ``(n,)``, or ``(n, columns)``.
-        dtype: Its dtype, little-endian.
-        columns: Columns of a row; None for an array of one dimension.
+        blocks: Blocks of rows, of shape ``(n,)`` or ``(n, columns)``.
+        dtype: The dtype, stored little-endian.
+        columns: Columns per row; None for an array of one dimension.
     """
     stored_dtype, rows = np.dtype(dtype).newbyteorder("<"), 0
     with path.open("xb") as file:
@@ -140,7 +141,7 @@ def write_array(path: Path, blocks: Iterable[NDArray[Any]], dtype: str, columns:
         for block in blocks:
             file.write(np.ascontiguousarray(block, stored_dtype).tobytes())
             rows += len(block)
-        # NumPy leaves room for any number of rows, so it is as long as the first one
+        # The header is overwritten in place: NumPy pads it for any number of rows, so its length does not change.
         file.seek(0)
         _write_header(file, rows, stored_dtype, columns)
 
@@ -151,11 +152,11 @@ def _write_header(file: BinaryIO, rows: int, dtype: np.dtype[Any], columns: int 
 
 
 def sample_dtype(documents: int, longest: int) -> str:
-    """The dtype of a sample index over so many documents, of which the longest has so many tokens."""
+    """Return the dtype of a sample index for this number of documents and this length of the longest, in tokens."""
     return "int32" if max(documents, longest) <= np.iinfo(np.int32).max else "int64"
 
 
 def shuffle_dtype(samples: int) -> str:
-    """The dtype of a shuffle index of so many samples."""
-    # Megatron's own limit, which is a little below what uint32 holds
+    """Return the dtype of a shuffle index of this many samples."""
+    # The limit is Megatron's, slightly below the maximum of uint32.
     return "int64" if samples >= np.iinfo(np.uint32).max - 1 else "uint32"

@@ -1,12 +1,12 @@
-"""Shards of token ids as real `.npy` files, and the names by which a window finds them.
+"""Shards of token ids as `.npy` files with a header, and the names by which a shard cache finds them.
 
-The layout is the one that templar's `SharedShardedDataset` reads (tplr-ai/templar, `src/tplr/sharded_dataset.py`):
+templar's `SharedShardedDataset` reads this layout (tplr-ai/templar, `src/tplr/sharded_dataset.py`).
 `<prefix>_<iiiiii>.npy` is a NumPy version 1.0 file with a 128-byte header and a one-dimensional array of ids, in C
-order, whose length is a multiple of the sequence length; `sample_ids_<iiiiii>.bin` is headerless (see `sample_ids`).
+order, whose length is a multiple of the sequence length. `sample_ids_<iiiiii>.bin` is headerless (see `sample_ids`).
 
-Sample `k` is tokens `[k * sequence_length, (k + 1) * sequence_length)`; documents run on across samples and shards.
-The ids file has no prefix in its name, so shards of any prefix except `train` are in a folder of their own,
-`<prefix>/`: nothing collides, and the original reader finds every prefix if it is pointed at that folder.
+Sample `k` is tokens `[k * sequence_length, (k + 1) * sequence_length)`. Documents continue across samples and shards.
+The name of the ids file has no prefix, so shards of any prefix except `train` are stored in a folder `<prefix>/`. This
+avoids collisions, and templar's reader finds every prefix if you pass it that folder.
 
 Entry points: `header`, `read_header`, `parse_header`, `open_shard`, `validate`, `token_key`, `ids_key`, `parse_key`.
 """
@@ -25,7 +25,7 @@ from dataprep_assets.formats.flat_bins import DTYPES, token_dtype
 
 MAGIC = b"\x93NUMPY"
 HEADER_BYTES = 128
-"""Length of every one-dimensional header: NumPy leaves room for a length of 21 digits and pads to a multiple of 64."""
+"""Length of every one-dimensional header: NumPy reserves 21 digits for the length and pads to a multiple of 64."""
 
 _NAMES = {dtype.str: name for name, dtype in DTYPES.items()}
 _KEY = re.compile(
@@ -35,7 +35,7 @@ _KEY = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class NpyHeader:
-    """What a shard's header says: `dtype` is `uint16` or `uint32`, `tokens` the length of the array."""
+    """Content of a shard's header: `dtype` is `uint16` or `uint32`, `tokens` is the length of the array."""
 
     dtype: str
     tokens: int
@@ -43,7 +43,7 @@ class NpyHeader:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardKey:
-    """What the key of an object of a release means."""
+    """Parsed key of a release's object."""
 
     prefix: str
     index: int
@@ -61,50 +61,51 @@ def _folder(prefix: str) -> str:
 
 
 def token_key(prefix: str, index: int) -> str:
-    """Return where a shard's ids are, relative to the release: `train_000003.npy`, `val/val_000003.npy`."""
+    """Return the path of a shard's ids, relative to the release: `train_000003.npy`, `val/val_000003.npy`."""
     return f"{_folder(prefix)}{prefix}_{_check_index(index):06d}.npy"
 
 
 def ids_key(prefix: str, index: int) -> str:
-    """Return where a shard's sample ids are: `sample_ids_000003.bin`, `val/sample_ids_000003.bin`."""
+    """Return the path of a shard's sample ids: `sample_ids_000003.bin`, `val/sample_ids_000003.bin`."""
     return f"{_folder(prefix)}sample_ids_{_check_index(index):06d}.bin"
 
 
 def parse_key(key: str) -> ShardKey | None:
-    """The inverse of `token_key` and `ids_key`; None for the key of anything else."""
+    """Parse a key of `token_key` or `ids_key`; return None for any other key."""
     match = _KEY.fullmatch(key)
     if match is None:
         return None
     prefix = match["prefix"] or match["folder"] or "train"
     kind: Literal["tokens", "sample_ids"] = "tokens" if match["t"] else "sample_ids"
     index = int(match["t"] or match["i"])
-    # `val/train_000000.npy` and the like have the form, but are not where a shard of that name is
+    # Keys such as `val/train_000000.npy` match the pattern, but no shard is stored under them.
     canonical = (token_key if kind == "tokens" else ids_key)(prefix, index)
     return ShardKey(prefix=prefix, index=index, kind=kind) if canonical == key else None
 
 
 def header(tokens: int, dtype: str) -> bytes:
-    """The 128 bytes that NumPy itself writes before an array of `tokens` ids of `dtype` (`uint16` or `uint32`).
+    """Return the 128 bytes that NumPy writes before an array of `tokens` ids of `dtype` (`uint16` or `uint32`).
 
     Raises FormatError for a negative number of tokens, or an unknown dtype.
     """
     if tokens < 0:
         raise FormatError(f"an array cannot have {count_of(tokens, 'token')}")
     text = f"{{'descr': '{token_dtype(dtype).str}', 'fortran_order': False, 'shape': ({tokens},), }}"
-    # 11: the magic, two bytes of version, two of length, and the line's end
+    # 11 bytes are taken by the magic number (6), the version (2), the header length (2) and the line end (1).
     filled = text.ljust(HEADER_BYTES - 11) + "\n"
     return MAGIC + b"\x01\x00" + len(filled).to_bytes(2, "little") + filled.encode("latin1")
 
 
 def token_bytes(tokens: int, dtype: str) -> int:
-    """The size in bytes of a shard of this many tokens."""
+    """Return the size in bytes of a shard of this many tokens."""
     return HEADER_BYTES + tokens * token_dtype(dtype).itemsize
 
 
 def parse_header(data: bytes, where: str) -> NpyHeader:
-    """The header in the first 128 bytes of a shard.
+    """Parse the header in the first 128 bytes of a shard.
 
-    Raises FormatError, naming `where`, for anything but version 1.0, 128 bytes, one dimension, C order, `<u2` or `<u4`.
+    Raises FormatError, naming `where`, unless it has version 1.0, 128 bytes, one dimension, C order, and `<u2` or
+    `<u4`.
     """
     if data[:6] != MAGIC:
         raise FormatError(
@@ -123,7 +124,7 @@ def parse_header(data: bytes, where: str) -> NpyHeader:
         descr, fortran, shape = fields["descr"], fields["fortran_order"], fields["shape"]
     except (ValueError, SyntaxError, KeyError, TypeError) as error:
         raise FormatError(f"{where}: invalid .npy header ({error}). Build the shard again") from error
-    # a structured dtype is a list, which has no hash
+    # A tuple is searched instead of a dict, because a structured dtype is a list, which has no hash.
     if descr not in tuple(_NAMES) or fortran is not False or not (isinstance(shape, tuple) and len(shape) == 1):
         raise FormatError(
             f"{where}: an array of {descr!r}, shape {shape}, fortran_order {fortran}. A shard must have one "
@@ -135,7 +136,8 @@ def parse_header(data: bytes, where: str) -> NpyHeader:
 
 
 def read_header(path: Path) -> NpyHeader:
-    """The header of a file; raises FormatError as `parse_header`, and when the size is not what the header says."""
+    """Return the header of a file. Raises FormatError as `parse_header` does, and if the file size does not match the
+    header."""
     with open(path, "rb") as file:
         head = parse_header(file.read(HEADER_BYTES), str(path))
     size, total = path.stat().st_size, token_bytes(head.tokens, head.dtype)
@@ -150,7 +152,7 @@ def read_header(path: Path) -> NpyHeader:
 def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> None:
     """Raise FormatError unless the file ``path`` is a shard of exactly ``tokens`` ids of ``dtype``, in whole sequences.
 
-    ``dtype`` is ``"uint16"`` or ``"uint32"``, ``sequence_length`` the tokens of a sequence. Only the header and the
+    ``dtype`` is ``"uint16"`` or ``"uint32"``, ``sequence_length`` the tokens per sequence. Only the header and the
     size are read, not the ids.
     """
     head = read_header(path)
@@ -162,9 +164,9 @@ def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> No
 
 
 def open_shard(path: Path, *, sequence_length: int) -> npt.NDArray[Any]:
-    """The ids of a shard: shape `(tokens,)`, `<u2` or `<u4`, read-only, memory-mapped.
+    """Return the ids of a shard: shape `(tokens,)`, `<u2` or `<u4`, read-only, memory-mapped.
 
-    Raises FormatError when the file is not a shard, or its length is not a multiple of the sequence length.
+    Raises FormatError if the file is not a shard, or its length is not a multiple of the sequence length.
     """
     head = read_header(path)
     _check_sequences(path, head.tokens, sequence_length)

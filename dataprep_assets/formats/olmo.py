@@ -1,16 +1,17 @@
-"""The OLMo index: the JSON that lets MaxText's ``olmo_grain`` input read token streams in place.
+"""The OLMo index, the JSON with which MaxText's ``olmo_grain`` input reads token streams in place.
 
-OLMo's ``.npy`` files are headerless despite their name, that is, token streams. The index lists them; an *instance* is
-a window of ``sequence_length`` tokens that does not cross files, and the tokens left over at a file's end are dropped.
+OLMo's ``.npy`` files are headerless despite their name, that is, token streams. The index lists them. An *instance* is
+a window of ``sequence_length`` tokens within one file; the remaining tokens at a file's end are dropped.
+
 Fields, fingerprint and bytes follow MaxText, ``src/maxtext/input_pipeline/olmo_data.py`` (``OlmoNpyIndex``,
-``compute_fingerprint``, ``OlmoNpyIndex.save``), format version 1: the fingerprint is SHA-256 over version,
-sequence length, dtype, tokenizer, then path and token count of each file, each as UTF-8 text followed by a NUL. MaxText
-keeps it in its checkpoints; order and paths are part of it, labels are not.
+``compute_fingerprint``, ``OlmoNpyIndex.save``), format version 1. The fingerprint is SHA-256 over version, sequence
+length, dtype, tokenizer, then path and token count of each file, each as UTF-8 text followed by a NUL. MaxText stores
+it in its checkpoints. It depends on the order and the paths, but not on the labels.
 
-MaxText reads a path as it stands, or with a prefix replaced (``olmo_path_remap_from``, ``olmo_path_remap_to``), so
-paths relative to the artifact stay valid wherever it is. ``sequence_length`` must be the trainer's
-``max_target_length``. MaxText refuses to train on an index without instances; such an index is still valid here,
-because a shard may have no documents.
+MaxText uses a path unchanged, or replaces a prefix (``olmo_path_remap_from``, ``olmo_path_remap_to``), so paths
+relative to the artifact stay valid if it is moved. ``sequence_length`` must be the trainer's ``max_target_length``.
+MaxText refuses to train on an index without instances. Such an index is valid here, because a shard may have no
+documents.
 
 Entry points: `build_index`, `write_index`, `validate`.
 """
@@ -29,7 +30,7 @@ FORMAT_VERSION = "1"
 
 
 class TokenFile(NamedTuple):
-    """One file of the mix: the path that the index shall name, a label for people, and its number of tokens."""
+    """One file of the mix: its path in the index, a label for people, and its number of tokens."""
 
     path: str
     label: str
@@ -39,12 +40,14 @@ class TokenFile(NamedTuple):
 def build_index(
     files: Sequence[TokenFile | tuple[str, str, int]], sequence_length: int, dtype: str, tokenizer: str
 ) -> dict[str, Any]:
-    """The index of ``files`` in the order given, as MaxText's JSON object.
+    """Return the index of ``files``, in this order, as MaxText's JSON object.
 
-    A file is ``(path, label, tokens)``, see `TokenFile`. ``sequence_length``: tokens of an instance. ``dtype`` of the
-    files is ``"uint16"`` or ``"uint32"``; ``tokenizer`` is its name, which is part of the fingerprint. Raises
-    FormatError for no files, a sequence length below 1, a negative count, or a path that is empty or holds a NUL (two
-    lists of files could then have one fingerprint).
+    A file is ``(path, label, tokens)``, see `TokenFile`. ``sequence_length``: tokens per instance. The ``dtype`` of the
+    files is ``"uint16"`` or ``"uint32"``. ``tokenizer`` is the tokenizer's name, which is part of the fingerprint.
+    Raises
+    FormatError for an empty list, a sequence length below 1, a negative count, and an empty path. Raises FormatError
+    also
+    for a path with a NUL, with which two lists of files could have the same fingerprint.
     """
     flat_bins.token_dtype(dtype)
     if sequence_length < 1:
@@ -81,16 +84,17 @@ def _fingerprint(sequence_length: int, dtype: str, tokenizer: str, entries: Iter
 
 
 def write_index(path: Path, index: Mapping[str, Any]) -> None:
-    """Write an index of `build_index` to the new file ``path``, in the bytes of MaxText's own ``save``."""
+    """Write an index from `build_index` to the new file ``path``, with the same bytes as MaxText's ``save``."""
     with flat_bins.create(path) as handle:
         handle.write(json.dumps(index, indent=2).encode("utf-8"))
 
 
 def validate(path: Path, root: Path, *, sequence_length: int | None = None) -> None:
-    """Raise FormatError unless the index in the file ``path`` equals `build_index`, and its files have its sizes.
+    """Raise FormatError unless the index in the file ``path`` equals `build_index`, and its files have the listed
+    sizes.
 
-    Paths of the index are taken relative to ``root`` (an absolute path stands for itself). ``sequence_length``, when
-    given, is what the trainer will use.
+    Paths of the index are relative to ``root`` unless they are absolute. ``sequence_length``, if not None, is the
+    trainer's sequence length.
     """
     index = _load(path)
     if sequence_length is not None and index["sequence_length"] != sequence_length:
@@ -105,7 +109,7 @@ def validate(path: Path, root: Path, *, sequence_length: int | None = None) -> N
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Read an index, and compare every derived field with one rebuilt from its list of files."""
+    """Read an index and compare every derived field with an index rebuilt from its list of files."""
     try:
         index = json_of(path.read_bytes())
     except ValueError as error:

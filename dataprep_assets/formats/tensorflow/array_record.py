@@ -1,14 +1,15 @@
-"""ArrayRecord files: the same Example payloads with random access, by way of the array_record package.
+"""ArrayRecord files: Example payloads with random access, through the array_record package.
 
-The container (array_record, ``cpp/array_record_writer.h``, on Riegeli chunks) is the package's own: only its options
-are decided here. ``group_size:1`` puts every record in a chunk of its own, so that reading one row decompresses no
-other; chunks are compressed with zstd at level 3, the package's default. The bytes depend on the payloads alone: any
-number of threads gives the same file (array_record 0.8.6).
+The package writes the container (array_record, ``cpp/array_record_writer.h``, on Riegeli chunks); this module only
+chooses its options. ``group_size:1`` puts every record in its own chunk, so that reading a row decompresses only that
+row. Chunks are compressed with zstd at level 3, the package's default. The bytes depend only on the payloads, not on
+the number of threads (array_record 0.8.6).
 
-A file is a multiple of 64 KiB and at least 128 KiB. A truncated file opens without an error and has no records; only
-``ok()`` shows it, which `records` and `count` ask. No reader looks at the bytes beside the records, such as padding.
+The size of a file is a multiple of 64 KiB and at least 128 KiB. A truncated file opens without an error and has no
+records. Only ``ok()`` reports this, and `records` and `count` call it. Readers do not verify the bytes outside the
+records, such as padding.
 
-The package is in the extra ``array_record``, and in ``tfds``; without it these functions raise ConfigError.
+The package is in the extras ``array_record`` and ``tfds``. Without it, these functions raise ConfigError.
 
 Entry points: `write`, `records`, `count`.
 """
@@ -24,9 +25,9 @@ from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.tensorflow.tfrecord import ROWS_PER_SHARD, ShardCount
 
 OPTIONS = "group_size:1,zstd:3"
-"""The writer's options. The level is the default, named because it decides the bytes."""
+"""The writer's options. The level is the default, and is explicit because it determines the bytes."""
 
-# No read-ahead: records are read one after another, and the package would start a thread a core for it.
+# Read-ahead is disabled because records are read in order, and the package would start one thread per core for it.
 _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
@@ -50,16 +51,18 @@ def _package() -> Any:
 
 
 def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) -> ShardCount:
-    """Write ``payloads``, one record each and in order, to the new file ``path``; returns what the file holds.
+    """Write ``payloads`` in order, one record each, to the new file ``path`` and return its counts.
 
-    A payload is a serialized ``tf.train.Example`` (`example.encode_rows`), but any bytes are taken. The file is not
-    synced and not moved: staging and commit are the caller's. Raises FormatError when there are more than
-    ``most`` payloads; raises FileExistsError when ``path`` exists; raises OSError when the package cannot write (a full
-    disk); raises ConfigError when the package is not installed. After an error there is no file.
+    A payload is usually a serialized ``tf.train.Example`` (`example.encode_rows`), but any bytes are accepted. The file
+    is
+    not synced and not moved, because staging and commit are up to the caller. Raises FormatError for more than ``most``
+    payloads. Raises FileExistsError if ``path`` exists. Raises OSError if the package cannot write (a full disk).
+    Raises
+    ConfigError if the package is not installed. After an error the file does not exist.
     """
     package = _package()
     record_count = payload_bytes = 0
-    # The package opens by name and would truncate what is there.
+    # The file is created first, because the package opens by name and would truncate an existing file.
     with flat_bins.create(path):
         try:
             with closing(package.ArrayRecordWriter(str(path), OPTIONS)) as writer:
@@ -75,9 +78,9 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
 
 
 def records(path: Path) -> Iterator[bytes]:
-    """Yield the payload of every record, in order; the package verifies each chunk's hash.
+    """Yield the payload of every record, in order. The package verifies each chunk's hash.
 
-    Raises FormatError, naming file and record, for a file that is damaged or cut; raises ConfigError as in `write`.
+    Raises FormatError, naming file and record, for a damaged or truncated file. Raises ConfigError as `write` does.
     """
     with _open_reader(path) as reader:
         for index in range(reader.num_records()):
@@ -89,9 +92,9 @@ def records(path: Path) -> Iterator[bytes]:
 
 
 def count(path: Path) -> int:
-    """The number of records that the footer lists; payloads are not read.
+    """Return the number of records in the footer; payloads are not read.
 
-    Raises FormatError for a file that is cut or is not an ArrayRecord file; raises ConfigError as in `write`.
+    Raises FormatError if the file is truncated or not an ArrayRecord file. Raises ConfigError as `write` does.
     """
     with _open_reader(path) as reader:
         record_count: int = reader.num_records()
@@ -101,7 +104,7 @@ def count(path: Path) -> int:
 @contextmanager
 def _open_reader(path: Path) -> Iterator[Any]:
     package = _package()
-    # The package does not raise for a missing file either; the reader is just not ok.
+    # `stat` raises for a missing file, for which the package only returns a reader that is not ok.
     path.stat()
     reader = package.ArrayRecordReader(str(path), _READER_OPTIONS)
     if not reader.ok():
@@ -109,14 +112,14 @@ def _open_reader(path: Path) -> Iterator[Any]:
     try:
         yield reader
     except BaseException:
-        # Its close repeats the error of its read, and would hide it.
+        # The reader's close would repeat the read error and hide the original exception.
         _cause(reader)
         raise
     reader.close()
 
 
 def _cause(reader: Any) -> str:
-    """Close a reader that is not ok, and return the cause, which only its close reports."""
+    """Close a reader that is not ok and return the cause, which only its close reports."""
     try:
         reader.close()
     except RuntimeError as error:

@@ -1,17 +1,18 @@
-"""``tf.train.Example`` payloads of integer columns, encoded and decoded over whole batches of rows, without TensorFlow.
+"""``tf.train.Example`` payloads of integer columns, encoded and decoded in batches of rows, without TensorFlow.
 
-A row is one ``Example`` message: a map from column name to ``Feature``, each feature an ``Int64List`` of packed varints
-(TensorFlow, ``core/example/example.proto`` and ``feature.proto``). An id below 2**7 takes one byte, below 2**14 two,
-and so on; a negative value takes ten.
+A row is one ``Example`` message: a map from column name to ``Feature``, each an ``Int64List`` of packed varints
+(TensorFlow, ``core/example/example.proto`` and ``feature.proto``). An id below 2**7 takes one byte, an id below 2**14
+two, and so on. A negative value takes ten.
 
-Payloads are byte-identical to ``SerializeToString(deterministic=True)`` of protobuf's upb runtime, which sorts the map
-by the bytes of the keys but puts a longer key before its own prefix (`key_order`). The order has no meaning, and the
-parser here accepts any. It is strict otherwise: one packed integer list per column, each column once, nothing else.
+Payloads are byte-identical to ``SerializeToString(deterministic=True)`` of protobuf's upb runtime. It sorts the map by
+the bytes of the keys, but puts a longer key before its own prefix (`key_order`). The order has no meaning, and the
+parser here accepts any order. In all other respects it is strict: one packed integer list per column, each column
+once, no other fields.
 
-Encoding works on blocks of rows that fit in the CPU's cache: the varint of every value is spread in one machine word,
-and the bytes in use are then picked out of all words at once. Python touches columns and rows, never values.
+Encoding works on blocks of rows that fit in the CPU's cache. The varint of every value is spread in one machine word,
+and the used bytes are then selected from all words at once. Python code loops over columns and rows, never over values.
 
-Messages name columns, counts and bytes, never a value: rows may be those of patients.
+Messages name columns, counts and bytes, never a value, because rows may contain patient data.
 
 Entry points: `FeatureColumn`, `encode_rows`, `decode_rows`; `key_order`.
 """
@@ -27,10 +28,10 @@ import numpy.typing as npt
 from dataprep_assets.errors import FormatError, count_of
 
 DTYPES: dict[str, np.dtype[Any]] = {"int32": np.dtype("<i4"), "int64": np.dtype("<i8")}
-"""The dtypes of a column. On disk both are int64 varints; narrower or unsigned ones wrap silently in TFDS."""
+"""The dtypes of a column. On disk both are int64 varints; narrower or unsigned dtypes wrap silently in TFDS."""
 
 ABSENT = -1
-"""Fills the array of a column after the values of a row, if rows differ in length. No id is negative."""
+"""Fills the end of shorter rows in a column's array if rows differ in length. Ids are never negative."""
 
 # Protobuf: field number << 3 | wire type 2 (length-delimited).
 _FEATURES = _MAP_ENTRY = _KEY = _PACKED = 0x0A
@@ -38,20 +39,21 @@ _FEATURE = 0x12
 _KINDS = {0x0A: "bytes", 0x12: "float"}
 _INT64_LIST = 0x1A
 
-# Values in a block: few enough that its working arrays stay in a core's cache, enough that call overhead is small.
+# Values per block: few enough that its working arrays stay in a core's cache, enough that call overhead is small.
 _BLOCK = 32_768
 _DECODED = 4 * _BLOCK
 
 _SHORT = 4
-"""Bytes of a varint that fits in a word of 32 bits."""
+"""Maximum length in bytes of a varint that fits in a 32-bit word."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureColumn:
-    """One column of every row: ``length`` values a row, each within ``dtype``, ``"int32"`` or ``"int64"``.
+    """One column: ``length`` values per row, each within ``dtype``, ``"int32"`` or ``"int64"``.
 
-    A length of None is any number of values from 1 on, which need not be the same in every row. Raises FormatError for
-    a length below 1 or another dtype.
+    A length of None allows any number of values from 1 on, which may differ between rows. Raises FormatError for a
+    length
+    below 1 or a different dtype.
     """
 
     name: str
@@ -67,8 +69,8 @@ class FeatureColumn:
 
 
 def key_order(name: str) -> tuple[int, ...]:
-    """Sort key of a column name: by its UTF-8 bytes, a longer name before its own prefix."""
-    # 256 sorts behind every byte, so that a name which ends comes after one that goes on
+    """Return the sort key of a column name: by its UTF-8 bytes, with a longer name before its own prefix."""
+    # 256 is greater than every byte, so a name sorts after longer names that begin with it.
     return (*name.encode(), 256)
 
 
@@ -77,9 +79,10 @@ def encode_rows(
 ) -> Iterator[bytes]:
     """Yield the payload of each row, in order.
 
-    ``columns``: name to int32 or int64 array of shape ``(rows, length)``; rows equal for all, lengths may differ.
-    ``lengths``: integers, shape ``(rows,)``: how many values of each row are encoded, in every column; None: all.
-    Raises FormatError, before anything is yielded, for no columns, another dtype or shape, or unequal numbers of rows.
+    ``columns``: name to int32 or int64 array of shape ``(rows, length)``. The number of rows is equal for all columns;
+    lengths may differ. ``lengths``: integers, shape ``(rows,)``, the number of values of each row to encode in every
+    column; None encodes all. Raises FormatError, before the first payload, if there are no columns, or for a different
+    dtype or shape, or unequal numbers of rows.
     """
     rows = _row_count(columns)
     ordered = [(name.encode(), columns[name]) for name in sorted(columns, key=key_order)]
@@ -112,7 +115,7 @@ def _encode(
         block_lengths = None if lengths is None else lengths[start : start + step]
         packed_columns = [(key, *_pack(values[start : start + step], block_lengths)) for key, values in columns]
         for row in range(min(step, rows - start)):
-            # the first piece is the row's head, which says how many bytes follow, and is filled in last
+            # The first piece is the row's head. It contains the total length, so it is filled in last.
             pieces: list[bytes | memoryview] = [b""]
             for key, varints, ends in packed_columns:
                 begin, end = ends[row], ends[row + 1]
@@ -121,13 +124,13 @@ def _encode(
             yield b"".join(pieces)
 
 
-# The same few names and lengths come again in every row.
+# Cached, because the same few names and lengths occur in every row.
 @lru_cache(maxsize=4096)
 def _entry_head(key: bytes, packed: int) -> bytes:
-    """The bytes of a map entry before its ``packed`` bytes of varints."""
-    # An empty list is left out, as proto3 leaves out every empty field.
+    """Return the bytes of a map entry before its ``packed`` bytes of varints."""
+    # An empty list is omitted, because proto3 omits every empty field.
     head = bytes([_PACKED]) + _varint(packed) if packed else b""
-    # from the inside out, because each field begins with the length of what it holds
+    # Built from the inside out, because each field begins with the length of its content.
     head = bytes([_INT64_LIST]) + _varint(len(head) + packed) + head
     head = bytes([_FEATURE]) + _varint(len(head) + packed) + head
     head = bytes([_KEY]) + _varint(len(key)) + key + head
@@ -144,7 +147,8 @@ def _varint(value: int) -> bytes:
 
 
 def _pack(values: npt.NDArray[Any], lengths: npt.NDArray[np.integer[Any]] | None) -> tuple[memoryview, list[int]]:
-    """The varints of a block of rows one after another, and the byte where each row begins and the last one ends."""
+    """Return the concatenated varints of a block of rows, and the byte offsets of each row's begin and the last row's
+    end."""
     rows, length = values.shape
     if lengths is None:
         flat, bounds = values.reshape(-1), np.arange(rows + 1) * length
@@ -153,37 +157,38 @@ def _pack(values: npt.NDArray[Any], lengths: npt.NDArray[np.integer[Any]] | None
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     if flat.size == 0:
         return memoryview(b""), [0] * (rows + 1)
-    # bytes of the longest varint: one for each 7 bits, of which a negative value has all 64
+    # Width is the length in bytes of the longest varint: one byte per 7 bits. A negative value uses all 64 bits.
     width = 10 if flat.min() < 0 else max(1, -(-int(flat.max()).bit_length() // 7))
     if width == 1:
         return flat.astype(np.uint8).data, bounds.tolist()
     varints, used = _spread_in_words(flat, width) if width <= 8 else _spread_in_planes(flat)
     used_indices = np.flatnonzero(used)
-    # every value takes equally many bytes in `varints`: how many of them are in use before each row begins
+    # Every value has the same number of bytes in `varints`, so count the used bytes before the begin of each row.
     ends = np.searchsorted(used_indices, bounds * (used.size // flat.size))
     return varints.take(used_indices).data, ends.tolist()
 
 
 def _spread_in_words(values: npt.NDArray[Any], width: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    """Each value's varint in a little-endian word of at least ``width`` bytes, and which of these bytes are in use."""
+    """Return each value's varint in a little-endian word of at least ``width`` bytes, and a mask of the used bytes."""
     word = np.dtype("<u2" if width == 2 else "<u4" if width <= 4 else "<u8")
     flat = values.astype(word)
     varints = flat & word.type(0x7F)
     follow_bits = np.zeros_like(flat)
     for byte in range(1, width):
-        # a group of 7 bits moves up by a bit for each byte before it, and so gets a byte of its own
+        # A group of 7 bits is shifted by one bit per preceding byte, so that it gets its own byte.
         varints |= (flat & word.type(0x7F << 7 * byte)) << word.type(byte)
-        # The top bit of a byte says that another follows.
+        # The top bit of a byte is set if another byte follows.
         follow_bits |= (flat >= word.type(1 << 7 * byte)).astype(word) << word.type(8 * byte - 1)
     varints |= follow_bits
-    # The top bit of a byte, one further, is the lowest of the next: each byte of the word is then 0 or 1, a bool.
+    # Shifted by one, the top bit of a byte is the lowest bit of the next: each byte of the word is then 0 or 1, a bool.
     used = (follow_bits << word.type(1)) | word.type(1)
     return varints.view(np.uint8), used.view(np.bool_)
 
 
 def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    """Like `_spread_in_words`, for values that do not fit in a word: ten bytes each, all used by a negative value."""
-    # unsigned: a negative value stays negative when it is shifted, and would look as if no byte followed
+    """Spread values that do not fit in a word, as `_spread_in_words` does: ten bytes each, all used by a negative
+    value."""
+    # The values are unsigned, because a shifted negative value stays negative, and `has_next` would be false.
     bits = values.astype(np.int64).view(np.uint64)
     varints = np.empty((values.size, 10), np.uint8)
     used = np.ones((values.size, 10), np.bool_)
@@ -198,12 +203,13 @@ def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], 
 
 
 def decode_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]]:
-    """The columns of these payloads: name to array of the column's dtype, shape ``(rows, length)``.
+    """Return the columns of these payloads: name to array of the column's dtype, shape ``(rows, length)``.
 
-    An array of a column without a length is as wide as its longest row; behind the values of a shorter one is `ABSENT`.
+    The array of a column without a length is as wide as its longest row. `ABSENT` fills the end of shorter rows.
 
-    Raises FormatError, naming the row and the column, for a payload that is not such an Example, a column that is
-    missing or not declared, a list of another kind, a number of values other than ``length``, a value beyond the dtype.
+    Raises FormatError, naming the row and the column, for a payload that is not such an Example, a missing or
+    undeclared
+    column, a list of a different kind, a number of values other than ``length``, or a value beyond the dtype.
     """
     plain = _plain_rows(payloads, columns)
     if plain is not None:
@@ -218,10 +224,10 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
 
 
 def _plain_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]] | None:
-    """Return what `decode_rows` gives, checked block by block instead of row by row.
+    """Return the result of `decode_rows`, checked block by block instead of row by row.
 
-    None if anything is not as declared, rows differ in length, or a varint has five bytes or more: the checks of rows
-    then say what is wrong, if it is.
+    Returns None if a payload does not match the declaration, rows differ in length, or a varint has five bytes or more.
+    The row checks then find the mistake, if there is one.
     """
     lengths = {column.name: column.length for column in columns}
     if None in lengths.values() or len(lengths) < len(columns):
@@ -248,16 +254,16 @@ def _plain_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
 
 
 def column_names(payload: bytes) -> frozenset[str]:
-    """The columns of one payload; raises FormatError when it is not an Example of integer columns."""
+    """Return the columns of one payload. Raises FormatError if it is not an Example of integer columns."""
     return frozenset(_int64_lists(payload))
 
 
 def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryview]:
     """Check one payload against the columns, and return the packed varints of each, in the order of ``columns``.
 
-    Raises FormatError for a message that is not such an Example, a column missing or not declared, a list of another
-    kind, a number of values other than ``length``, and a value that the dtype cannot hold. Varints are only
-    decoded if one is so long that its value must be checked.
+    Raises FormatError for a message that is not such an Example, a missing or undeclared column, a list of a different
+    kind, a number of values other than ``length``, and a value beyond the dtype. Varints are only decoded if one is so
+    long that its value must be checked.
     """
     lists = _int64_lists(payload)
     if len(lists) != len(columns) or any(column.name not in lists for column in columns):
@@ -287,8 +293,9 @@ def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryv
 
 
 def _has_long_varints(follows: npt.NDArray[np.bool_]) -> bool:
-    """Return whether any varint has five bytes or more; without one, every value is in [0, 2**28)."""
-    # two in a row that say another follows, and two of these: four, behind which is a fifth byte
+    """Return whether any varint has five bytes or more. Otherwise every value is in [0, 2**28)."""
+    # `pairs` marks two consecutive bytes with a following byte. Two adjacent pairs are four such bytes, so a fifth byte
+    # follows.
     pairs = follows[1:] & follows[:-1]
     return bool((pairs[2:] & pairs[:-2]).any())
 
@@ -305,7 +312,7 @@ def _check_range(packed: npt.NDArray[np.uint8], column: FeatureColumn) -> None:
 
 
 def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
-    """Return where the packed varints of each column are in an Example: name to (first byte, byte after the last)."""
+    """Return the position of each column's packed varints in an Example: name to (first byte, byte after the last)."""
     lists: dict[str, tuple[int, int]] = {}
     position, stop = _enter(payload, 0, len(payload), _FEATURES, "the features", fills=True)
     while position < stop:
@@ -321,7 +328,7 @@ def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
         if feature < position and (kind := _KINDS.get(payload[feature])):
             raise FormatError(f"column {name!r} is a list of {kind}, expected integers")
         values, _ = _enter(payload, feature, position, _INT64_LIST, f"the integer list of column {name!r}", fills=True)
-        # an empty list has no packed field at all
+        # An empty list has no packed field.
         if values < position:
             values, _ = _enter(payload, values, position, _PACKED, f"the packed values of column {name!r}", fills=True)
         lists[name] = values, position
@@ -329,7 +336,8 @@ def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
 
 
 def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: bool = False) -> tuple[int, int]:
-    """Start and end of the content of the field at ``at``; it must have this tag and end within, or at, ``limit``."""
+    """Return start and end of the content of the field at ``at``. It must have this tag and end within, or at,
+    ``limit``."""
     start = at + 1
     length = shift = 0
     if start >= limit or payload[at] != tag:
@@ -348,7 +356,7 @@ def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: b
 
 
 def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]]:
-    """The columns of rows that passed `_check_row`: arrays of the column's dtype, shape ``(rows, length)``."""
+    """Return the columns of rows that passed `_check_row`: arrays of the column's dtype, shape ``(rows, length)``."""
     out = {}
     for index, column in enumerate(columns):
         of_column = [row[index] for row in rows]
@@ -365,7 +373,7 @@ def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[Feature
 
 
 def _unpack_uneven(rows: Sequence[memoryview], column: FeatureColumn) -> npt.NDArray[Any]:
-    """The values of one column whose rows differ in length."""
+    """Return the values of one column whose rows differ in length."""
     all_values = [_unpacked(np.frombuffer(row, np.uint8), column.name) for row in rows]
     out = np.full((len(rows), max((values.size for values in all_values), default=0)), ABSENT, DTYPES[column.dtype])
     for row, values in zip(out, all_values, strict=True):
@@ -374,9 +382,9 @@ def _unpack_uneven(rows: Sequence[memoryview], column: FeatureColumn) -> npt.NDA
 
 
 def _unpacked(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
-    """The values of packed varints, the last of which is whole.
+    """Return the values of packed varints, the last of which must be complete.
 
-    uint8, uint16 or uint32 where no varint is longer than four bytes, int64 otherwise.
+    The dtype is uint8, uint16 or uint32 if no varint is longer than four bytes, and int64 otherwise.
     """
     goes_on = packed >= 0x80
     longest = _longest(goes_on)
@@ -386,36 +394,40 @@ def _unpacked(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
 
 
 def _unpacked_rows(packed: npt.NDArray[np.uint8], sizes: list[int], length: int) -> npt.NDArray[Any] | None:
-    """Like `_unpacked`, for rows of ``sizes`` bytes; None unless each has ``length`` whole varints that are short."""
+    """Decode rows of ``sizes`` bytes as `_unpacked` does. Returns None unless each has ``length`` complete, short
+    varints."""
     goes_on = packed >= 0x80
     longest = _longest(goes_on)
     if longest == 1:
         return packed if all(size == length for size in sizes) else None
     ends = np.flatnonzero(~goes_on)
-    # each row ends where every `length`-th varint does
+    # The rows match if each row ends at every `length`-th varint.
     even = ends.size == len(sizes) * length and np.array_equal(ends[length - 1 :: length] + 1, np.cumsum(sizes))
     return _unpack_short(packed, ends, longest) if even and longest <= _SHORT else None
 
 
 def _longest(goes_on: npt.NDArray[np.bool_]) -> int:
-    """Bytes of the longest varint, by whether another byte follows each; one more than `_SHORT` for any longer one."""
+    """Return the length in bytes of the longest varint, or `_SHORT` + 1 for any longer one; ``goes_on`` marks bytes
+    that another byte follows."""
     longest, run = 1, goes_on
     while longest <= _SHORT and run.any():
-        # then `run[i]` says that byte i and the `longest` - 1 behind it all go on: a varint there is longer still
+        # `run[i]` is true if byte i and the next `longest` - 1 bytes all have a following byte, so that varint is
+        # longer.
         longest, run = longest + 1, run[1:] & goes_on[:-longest]
     return longest
 
 
 def _unpack_short(packed: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], longest: int) -> npt.NDArray[Any]:
-    """The values of varints of up to 2 or up to 4 bytes, each of which ends at one of ``ends``: uint16 or uint32."""
+    """Return the values of varints of up to 2 or 4 bytes, as uint16 or uint32. Each varint ends at one of ``ends``."""
     word = np.dtype("<u2" if longest == 2 else "<u4")
     width = word.itemsize
-    # the word that ends with each varint: bytes before the varint are in its low bits, and are shifted out at the end
+    # Take the word that ends with each varint. The bytes before the varint are in its low bits, and are shifted out at
+    # the end.
     padded = np.concatenate([np.zeros(width - 1, np.uint8), packed])
     words = np.ndarray(packed.shape, word, padded, strides=(1,)).take(ends, mode="clip")
     values: npt.NDArray[Any] = words & word.type(0x7F)
     for byte in range(1, width):
-        # shifted by one more for each byte, so that groups of 7 bits close up over the top bits
+        # The shift grows by one per byte, so that the groups of 7 bits replace the top bits.
         words >>= word.type(1)
         values |= words & word.type(0x7F << 7 * byte)
     used = np.empty(ends.size, word)
@@ -426,12 +438,13 @@ def _unpack_short(packed: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], lo
 
 
 def _unpack_long(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
-    """Like `_unpacked`, where a varint has five bytes or more: int64."""
+    """Decode as `_unpacked` does if a varint has five bytes or more: int64."""
     ends = np.flatnonzero(packed < 0x80)
     values: npt.NDArray[Any] = packed[ends].astype(np.uint64)
     is_unfinished = np.ones(ends.size, np.bool_)
     for back in range(1, 11):
-        # Before the first varint this wraps around to the last byte, which ends a varint as any other would.
+        # Before the first varint, the index wraps around to the last byte, which ends a varint, so the result is
+        # correct.
         before = packed[ends - back]
         is_unfinished &= before >= 0x80
         if not is_unfinished.any():

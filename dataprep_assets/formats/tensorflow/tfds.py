@@ -2,12 +2,12 @@
 
 A directory ``<root>/<name>/<x.y.z>/`` of shards and two JSON files is a dataset that ``tfds.builder`` finds and
 ``tfds.builder_from_directory`` reads (tensorflow-datasets, ``core/naming.py``, ``core/dataset_info.py``,
-``core/features/features_dict.py``). The JSON files are, byte for byte, those of ``tfds.folder_dataset.write_metadata``
-for the same facts.
+``core/features/features_dict.py``). The JSON files are byte-identical to the files that
+``tfds.folder_dataset.write_metadata`` writes for the same facts.
 
-TFDS trusts the metadata: it ignores stray shards, accepts wrong lengths of single shards if the sum is right (slices
-then return wrong rows), drops undeclared columns, and wraps ids in a narrow dtype. So the proofs on a directory count
-every shard and compare every column.
+TFDS trusts the metadata. It ignores stray shards, drops undeclared columns, and wraps ids in a narrow dtype. It accepts
+wrong lengths of single shards if the sum is right, and slices then return wrong rows. The checks on a directory
+therefore count every shard and compare every column.
 
 Entry points: `DatasetInfo`, `Split`, `shard_name`; `write_metadata`, `read_metadata`.
 """
@@ -28,12 +28,13 @@ from dataprep_assets.formats.tensorflow.example import FeatureColumn
 DATASET_INFO = "dataset_info.json"
 FEATURES = "features.json"
 FILE_FORMATS = ("tfrecord", "array_record")
-"""``tfrecord`` is for ``as_dataset``, ``array_record`` for ``as_data_source``; each reader has only the one."""
+"""``tfrecord`` is for ``as_dataset``, ``array_record`` for ``as_data_source``. Each reader accepts only its own format.
+"""
 
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 # TFDS pads both numbers of a shard's name to five digits (tensorflow-datasets, `core/naming.py`).
 _DIGITS = 5
-# TFDS turns CamelCase into snake_case before it looks a name up, so only snake_case is found again.
+# TFDS converts CamelCase to snake_case before it looks a name up, so it finds only snake_case names.
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _NUMBER = r"(0|[1-9][0-9]*)"
 _VERSION = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}")
@@ -42,7 +43,7 @@ _FEATURES_DICT = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
 _TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
 _SPLIT_FIELDS = frozenset({"filepathTemplate", "name", "numBytes", "shardLengths", "statistics"})
 _OUR_FIELDS = frozenset({"description", "fileFormat", "name", "splits", "version"})
-# The other fields of TFDS's DatasetInfo message, which say nothing about the files.
+# The other fields of TFDS's DatasetInfo message, which do not describe the files.
 _OTHER_FIELDS = frozenset(
     {"alternativeFileFormats", "citation", "configDescription", "configName", "configTags", "dataSourceAccesses"}
     | {"disableShuffling", "downloadChecksums", "downloadSize", "isBlocked", "location", "moduleName"}
@@ -54,7 +55,7 @@ _OTHER_FIELDS = frozenset(
 class Split:
     """One split: rows of each shard, in shard order, and the bytes of all payloads without framing.
 
-    Raises FormatError for a name that TFDS does not take, no shards, or a negative number.
+    Raises FormatError for a name that TFDS does not accept, an empty list of shards, or a negative number.
     """
 
     name: str
@@ -79,8 +80,9 @@ class Split:
 class DatasetInfo:
     """The metadata of a directory. ``columns`` are the same for every split, sorted by name.
 
-    Raises FormatError for anything that TFDS would not read, or read wrongly: a name that is not snake_case, a version
-    that is not ``x.y.z`` without leading zeros, another file format, no splits or columns, or duplicate names.
+    Raises FormatError for anything that TFDS would not read, or would read wrongly: a name that is not snake_case, a
+    version that is not ``x.y.z`` without leading zeros, an unknown file format, no splits or columns, or duplicate
+    names.
     """
 
     name: str
@@ -104,7 +106,7 @@ class DatasetInfo:
         object.__setattr__(self, "columns", tuple(sorted(self.columns, key=lambda c: c.name)))
 
     def shard_names(self, split: Split) -> list[str]:
-        """The file names of a split, in shard order."""
+        """Return the file names of a split, in shard order."""
         total = len(split.shard_lengths)
         return [shard_name(self.name, split.name, number, total, self.file_format) for number in range(total)]
 
@@ -117,9 +119,9 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def shard_name(dataset: str, split: str, index: int, total: int, file_format: str = "tfrecord") -> str:
-    """The name of a shard's file, as TFDS makes it: ``<dataset>-<split>.<file_format>-<index>-of-<total>``.
+    """Return the file name that TFDS gives a shard: ``<dataset>-<split>.<file_format>-<index>-of-<total>``.
 
-    ``dataset`` and ``split`` are their names, ``index`` counts from 0; both numbers have five digits, or as many as
+    ``dataset`` and ``split`` are names, and ``index`` counts from 0. Both numbers have five digits, or as many as
     ``total`` has. ``file_format`` is one of `FILE_FORMATS`. Raises FormatError for an index below 0 or not below
     ``total``. (tensorflow-datasets, ``core/naming.py``.)
     """
@@ -132,7 +134,7 @@ def shard_name(dataset: str, split: str, index: int, total: int, file_format: st
 
 
 def write_metadata(where: Path, info: DatasetInfo) -> None:
-    """Write the two JSON files as new files into the directory ``where``. Raises FileExistsError when one exists."""
+    """Write the two JSON files as new files into the directory ``where``. Raises FileExistsError if one exists."""
     description_field = {"description": info.description} if info.description else {}
     splits = [
         {
@@ -156,9 +158,9 @@ def write_metadata(where: Path, info: DatasetInfo) -> None:
 
 
 def features_bytes(columns: Iterable[FeatureColumn]) -> bytes:
-    """The bytes of `features.json` for these columns."""
+    """Return the bytes of `features.json` for these columns."""
     features = {column.name: _feature(column) for column in columns}
-    # TFDS itself indents this file by 4, and dataset_info.json by 2
+    # The indents are TFDS's own: 4 in this file, and 2 in dataset_info.json.
     return _bytes({"featuresDict": {"features": features}, "pythonClassName": _FEATURES_DICT}, 4)
 
 
@@ -173,11 +175,11 @@ def _bytes(value: Mapping[str, Any], indent: int) -> bytes:
 
 
 def read_metadata(where: Path) -> DatasetInfo:
-    """Read the two JSON files of a directory; no shard is looked at.
+    """Read the two JSON files of a directory; shards are not read.
 
-    Raises FormatError, naming the file and the field, for a file that is missing or not JSON, for an unknown field
-    (TFDS refuses it too), for a type or value that TFDS or this module does not accept, for another template of file
-    names, and for a column that is not a tensor of one dimension of int32 or int64.
+    Raises FormatError, naming the file and the field, in these cases: a file is missing or not JSON; a field is unknown
+    (TFDS also refuses it); TFDS or this module does not accept a type or value; the template of file names differs; a
+    column is not a one-dimensional tensor of int32 or int64.
     """
     columns = _read_features(where / FEATURES)
     path = where / DATASET_INFO
@@ -206,7 +208,7 @@ def _read_split(value: object) -> Split:
         return Split(
             name=name,
             shard_lengths=tuple(_integer(length, "a shard length") for length in _list(fields, "shardLengths")),
-            # A number of 0 is left out, as proto3 leaves it out.
+            # A missing number is 0, because proto3 omits zeros.
             num_bytes=_integer(fields.get("numBytes", 0), "numBytes"),
         )
 
@@ -238,7 +240,7 @@ def _read_column(name: str, value: object) -> FeatureColumn:
 
 @contextmanager
 def _naming(what: Path | str) -> Iterator[None]:
-    """Prefix errors raised inside with the place."""
+    """Prefix errors raised inside the block with `what`."""
     try:
         yield
     except FormatError as error:
@@ -255,7 +257,8 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # of equal names Python takes the last, where the parser of protobuf, which TFDS uses, refuses the file
+    # Duplicate names are refused here because protobuf's parser, which TFDS uses, refuses them, but Python keeps the
+    # last.
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise FormatError(f"a field occurs twice among {', '.join(sorted(fields))}")
@@ -283,7 +286,7 @@ def _text(fields: Mapping[str, Any], name: str, default: str | None = None) -> s
 
 
 def _integer(value: object, what: str) -> int:
-    """An int64 of protobuf's JSON: a number, or, as TFDS writes it, a decimal string."""
+    """Parse an int64 of protobuf's JSON: a number, or, as TFDS writes it, a decimal string."""
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
