@@ -1,8 +1,8 @@
-"""A tagger that is a Dagster asset: whatever it ran, its latest materialization left Parquet files with columns by row.
+"""A tagger that is a Dagster asset, whose latest materialization wrote Parquet files with one row per document.
 
-Its files are found as those of an asset that is a source (`sources.upstream`). They are looked for where Dagster is
-known, in the process that plans; the workers are given their paths. Its version is a digest of the values, for a shard
-of those of the shard's rows: only shards of which it gives other values are tagged again.
+Its files are found like the files of a source asset (`sources.upstream`). The planning process looks them up, because
+Dagster is available there, and passes the paths to the workers. The version for a shard is a digest of the values of
+the shard's rows, so only shards whose values changed are tagged again.
 """
 
 import hashlib
@@ -27,12 +27,12 @@ _NUMBER = struct.Struct("<d")
 
 @dataclass(frozen=True, kw_only=True)
 class AssetTagger(ExternalTagger):
-    """The columns that an asset's Parquet files say of each row, which they name by `file` and `row`.
+    """A tagger whose columns are in an asset's Parquet files, which identify each row by `file` and `row`.
 
     Attributes:
         key: The key of the asset.
-        paths: Its files; None before they were looked for (`located`).
-        said: A digest of what it gives of some source files (`of_files`); None if it is asked for all.
+        paths: Its files; None before `located`.
+        said: Digest of its values for some source files (`of_files`); None for all files.
     """
 
     by: ClassVar[str] = "the asset"
@@ -58,18 +58,18 @@ class AssetTagger(ExternalTagger):
         return replace(located, said=digest)
 
     def _digests(self) -> Mapping[str, str] | str:
-        """Source file → digest of the values of its rows; a digest of the files where these cannot be read."""
+        """Return the digest of each source file's values, or a digest of the asset's files if they cannot be read."""
         paths = self.located().paths or ()
         stats = [path.stat() for path in paths]
         times = tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
         digests = _digests_of(paths, times, tuple(self.columns.items()))
-        # what is wrong with them is told when they are read for a shard
+        # Unreadable files are not reported here, because reading them for a shard raises a better error.
         return digest_value([file_digest(path) for path in paths]) if digests is None else digests
 
     def located(self) -> Self:
-        """Return a copy with its files.
+        """Return a copy with the paths of its files.
 
-        Raises SourceError if it was never materialized, and ConfigError if it has no Parquet files here.
+        Raises SourceError if the asset was never materialized, and ConfigError if it has no local Parquet files.
         """
         if self.paths is not None:
             return self
@@ -83,13 +83,13 @@ class AssetTagger(ExternalTagger):
         ]
         if not paths:
             raise ConfigError(f"tag: {self.name}: {name}: no .parquet file found at its path")
-        # sorted, because digests depend on the order of the rows
+        # Paths are sorted, because digests depend on the order of the rows.
         return replace(self, paths=tuple(sorted(paths)))
 
     def write(self, files: Sequence[str], made: Path, shard: str) -> None:
-        """Write a Parquet file of what they say of some source files, as a command writes it.
+        """Write the asset's values for some source files to a Parquet file, in the same form as a command's output.
 
-        Raises TaggingError if one cannot be read, or lacks a column.
+        Raises TaggingError if a file cannot be read or lacks a column.
         """
         import pyarrow as pa
         import pyarrow.dataset as ds
@@ -112,16 +112,16 @@ class AssetTagger(ExternalTagger):
 def _digests_of(
     paths: tuple[Path, ...], _times: tuple[tuple[int, int], ...], columns: tuple[tuple[str, ColumnType], ...]
 ) -> Mapping[str, str] | None:
-    """Source file → digest of its rows in Parquet files, in their order there; None if a column is not as declared.
+    """Return the digest of each source file's rows, in file order, or None if a column does not match the declaration.
 
-    However the rows are cut into row groups, they have the same digest.
+    The digest does not depend on row groups.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     schema = schema_of({"file": "string", "row": "integer", **dict(columns)})
-    # a hasher for each column, because the values of one column are one run of bytes
+    # Each column has its own hasher, because the values of one column are hashed as one sequence.
     hashers: dict[str, list[Any]] = {}
     try:
         for path in paths:
@@ -141,7 +141,8 @@ def _digests_of(
 
 
 def _bytes_of(column: Any) -> bytes:
-    """The values of a column, each preceded by whether there is one and, of texts, by its length."""
+    """Serialize the values of a column. A marker before each value distinguishes nulls, and texts are preceded by their
+    length."""
     column_bytes = bytearray()
     for value in column.to_pylist():
         if value is None:

@@ -1,6 +1,7 @@
-"""A tagger that is a command: it is given a Parquet file of a shard's documents, and writes one with the columns.
+"""A tagger that is a command: it reads a Parquet file of a shard's documents and writes a Parquet file with the
+columns.
 
-It ends with its run, with everything that it started, and after its time limit (`execution.guarded_command`).
+The command and all its child processes end with the run or at its time limit (`execution.guarded_command`).
 """
 
 import os
@@ -20,21 +21,21 @@ from dataprep_assets.stores.files import digest_value
 
 _SHOWN = 300
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
-"""A line of the traceback that Python prints."""
+"""Matches the location line of a Python traceback."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandTagger(ExternalTagger):
-    """A command, in whose words `{input}` and `{output}` are the Parquet files that it reads and writes.
+    """A command whose words may contain `{input}` and `{output}`, the Parquet files that it reads and writes.
 
-    The input has `file`, `row`, `text` and the carried fields of every document of a shard; the output has `file`,
+    The input has `file`, `row`, `text` and the carried fields of every document of a shard. The output has `file`,
     `row` and the columns, in any order.
 
     Attributes:
         command: Its words.
-        declared: The version that the user gives it.
-        folder: Where it runs.
-        seconds: How long it may take for a shard.
+        declared: The user's version of it.
+        folder: The working directory.
+        seconds: Time limit per shard.
         files: Patterns of the files that are part of its version, as absolute paths.
     """
 
@@ -56,13 +57,13 @@ class CommandTagger(ExternalTagger):
         return None if is_installed or "{" in program else f"tag: {self.name}: program {program} not found"
 
     def run(self, given: Path, made: Path, shard: str, *, sensitive: bool) -> None:
-        """Run it on the documents of a shard; raises TaggingError if it fails or writes nothing.
+        """Run the command on the documents of a shard. Raises TaggingError if it fails or writes no output.
 
         The folder of `given` is removed if this process is killed.
         """
-        # No shell reads the words: a path with blanks or quotes stays one word.
+        # The command runs without a shell, so a path with blanks or quotes stays one word.
         words = [word.replace("{input}", str(given)).replace("{output}", str(made)) for word in self.command]
-        # of sensitive data its standard error is not read, because texts may be in it
+        # The standard error of a command on sensitive data is not read, because it may contain texts.
         outcome = run_guarded(words, self.folder, seconds=self.seconds, scratch=given.parent, quoted=not sensitive)
         where = f"tag: {self.name}: {shard}: "
         if outcome.refused:
@@ -79,7 +80,8 @@ class CommandTagger(ExternalTagger):
 
 
 def _reason(errors: str) -> str:
-    """Return why a program stopped: of a traceback the error with the innermost line of the user's, else the end."""
+    """Return why a program stopped: the error and the innermost line of the user's code in a traceback, or the end of
+    the output."""
     own = [frame for frame in _FRAME.findall(errors) if is_of_project(Path(frame[0]))]
     if not own:
         return " ".join(errors.split())[-_SHOWN:]

@@ -1,7 +1,7 @@
-"""What a `defs.yaml` says about documents: its taggers, what is looked at, which are kept, how much may go.
+"""The keys of `defs.yaml` about documents: taggers, filter rules, duplicates and budgets.
 
-The field descriptions are the YAML reference. Columns and types are known from the declaration alone, so a rule is
-checked before anything runs.
+The field descriptions are the YAML reference. Columns and types are known from the declaration, so rules are checked
+before a run starts.
 """
 
 import os
@@ -31,7 +31,7 @@ from dataprep_assets.errors import ConfigError
 DAY = "1d"
 NAME = r"^[a-z][a-z0-9_]*$"
 ColumnName = Annotated[str, Field(pattern=NAME)]
-"""The name of a column of the table, or of a rule."""
+"""The name of a column of the document table, or of a rule."""
 
 
 class DeclaredTagger(Declared):
@@ -83,7 +83,7 @@ class DeclaredTagger(Declared):
     @field_validator("version", mode="before")
     @classmethod
     def _as_text(cls, version: object) -> object:
-        """A number as its text: Dagster reads `"1"` as 1."""
+        """Return a number as text, because Dagster reads `"1"` as 1."""
         return str(version) if isinstance(version, int | float) and not isinstance(version, bool) else version
 
     @field_validator("timeout")
@@ -113,8 +113,8 @@ class DeclaredTagger(Declared):
         return self
 
     def tagger(self, folder: Path) -> Tagger:
-        """The tagger; files are relative to this folder, and a command runs in it."""
-        # `abspath`, which also leads out of the folder by `..`, because a glob may not be there yet
+        """Return the tagger. Files are relative to this folder, and a command runs in it."""
+        # `abspath` also resolves `..` to paths outside the folder, without requiring that the glob exists.
         files = tuple(os.path.abspath(folder / pattern) for pattern in self.files)
         if self.command is not None:
             assert self.name is not None
@@ -142,9 +142,9 @@ Tag = str | DeclaredTagger
 
 
 def taggers_of(tag: Iterable[Tag], folder: Path) -> list[Tagger]:
-    """The declared taggers, in their order.
+    """Return the declared taggers, in declaration order.
 
-    Raises ConfigError for a name that no tagger has, and for columns or names that two have.
+    Raises ConfigError for an unknown tagger, and for names or columns that two taggers share.
     """
     taggers: list[Tagger] = []
     for item in tag:
@@ -255,25 +255,25 @@ class DuplicatesDeclaration(Declared):
 
     @property
     def similarity(self) -> float:
-        """The Jaccard similarity from which on two documents are alike."""
+        """The Jaccard similarity at or above which two documents are near-duplicates."""
         return 1.0 if self.kind == "exact" else 0.8 if self.threshold is None else self.threshold
 
     @property
     def normalization(self) -> Normalization:
-        """What texts are compared by."""
+        """The normalization with which texts are compared."""
         return self.normalize or ("none" if self.kind == "exact" else "words")
 
     @property
     def banding(self) -> Banding:
-        """How signatures are cut into bands."""
+        """The split of signatures into bands."""
         return banding_for(self.similarity, self.permutations or 128)
 
     def signing(self, key: bytes | None, key_digest: str | None) -> SignatureSettings:
-        """The values that determine signatures.
+        """Return the values that determine signatures.
 
         Args:
             key: The secret of keyed hashes, if any.
-            key_digest: What stands for it in keys.
+            key_digest: Digest that represents the secret in artifact keys.
         """
         return SignatureSettings(
             kind=self.kind,
@@ -285,7 +285,7 @@ class DuplicatesDeclaration(Declared):
         )
 
     def check_column(self, columns: Mapping[str, ColumnType]) -> None:
-        """Raise ConfigError if the column of the priority is not there, or has no such order."""
+        """Raise ConfigError if the column of the priority does not exist or cannot be ordered as declared."""
         if self.priority == "oldest":
             return
         name, is_list = self.priority.column, not isinstance(self.priority.order, str)
@@ -331,9 +331,9 @@ class FloorDeclaration(Declared):
 def rules_of(
     keep: Mapping[str, str], drop: Mapping[str, str], columns: Mapping[str, ColumnType]
 ) -> dict[str, tuple[bool, Rule]]:
-    """Name of each rule → whether it names what is kept, and its expression; in the order in which they are asked.
+    """Return, for each rule name, whether the rule is in `keep` and its expression, in the order of evaluation.
 
-    Raises ConfigError for a name that is used twice or is a reason already, and those of `parse`.
+    Raises ConfigError for a name that is used twice or is already a reason, and the errors of `parse`.
     """
     named_rules = {}
     for keeps, rules in ((True, keep), (False, drop)):

@@ -1,4 +1,4 @@
-"""Documents on their way into a token stream: the text, source row and id of each, before any is encoded."""
+"""Documents before they are encoded into a token stream: their texts, source rows and ids."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,10 @@ NONE_RETRACTED = np.empty(0, np.uint64)
 
 
 class FileDocuments:
-    """Some documents of one source file, in its order.
+    """Some documents of one source file, in file order.
 
-    Their ids are hashed when they are first needed: hashing is several times cheaper once the encoder has seen a text,
-    because Python then caches its UTF-8 bytes.
+    Ids are hashed on first use. Hashing is several times cheaper after the encoder has processed a text, because Python
+    then caches its UTF-8 bytes.
     """
 
     def __init__(
@@ -26,13 +26,13 @@ class FileDocuments:
         scheme: DocumentIds | None,
         declared: list[str] | None = None,
     ) -> None:
-        """Take documents as they were read.
+        """Store documents in the order in which they were read.
 
         Args:
             texts: Their texts.
-            rows: The 1-based row of each: shape `(documents,)`, uint64.
-            scheme: How they are identified; None if ids are left out.
-            declared: The declared id of each, if `scheme` names a field.
+            rows: 1-based row of each document: shape `(documents,)`, uint64.
+            scheme: The id scheme; None if ids are left out.
+            declared: The declared id of each document, if `scheme` names a field.
         """
         self.texts, self.rows = texts, rows
         self._scheme, self._declared = scheme, declared
@@ -40,7 +40,7 @@ class FileDocuments:
 
     @classmethod
     def from_block(cls, block: Block, scheme: DocumentIds | None) -> "FileDocuments":
-        """The documents of a block of records, identified as `scheme` says."""
+        """Return the documents of a block of records, with ids according to `scheme`."""
         rows = (
             np.arange(block.first_row, block.first_row + len(block.texts), dtype=np.uint64)
             if block.rows is None
@@ -50,18 +50,18 @@ class FileDocuments:
 
     @property
     def ids(self) -> NDArray[np.uint64] | None:
-        """The id of each: shape `(documents,)`, uint64; None if ids are left out."""
+        """The id of each document: shape `(documents,)`, uint64; None if ids are left out."""
         if self._ids is None and self._scheme is not None:
             self._ids = self._scheme.hash_texts(self.texts, self._declared)
         return self._ids
 
     @property
     def id_bytes(self) -> bytes:
-        """Their ids as `document_ids.bin` holds them."""
+        """The ids in the byte format of `document_ids.bin`."""
         return b"" if self.ids is None else self.ids.astype("<u8", copy=False).tobytes()
 
     def only(self, kept: Sequence[int]) -> "FileDocuments":
-        """The documents with the given, increasing indices."""
+        """Return the documents with these increasing indices."""
         if len(kept) == len(self.texts):
             return self
         indices = np.array(kept, np.intp)
@@ -72,17 +72,18 @@ class FileDocuments:
 
 
 def source_of(file: str) -> str:
-    """The source of a file's rows where no field names it: its folder."""
+    """Return the source of a file's rows if no field names it: the file's folder."""
     return file.rpartition("/")[0] or "."
 
 
 def sampled(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.intp]:
-    """Indices of the rows that fall in the sample: decided by file digest and row, so always the same.
+    """Return the indices of the rows in the sample, which depends only on file digest and row, so it is reproducible.
 
-    `rows` are uint64 row numbers, `seed` is hex digits of the file's digest, `rate` the share of rows wanted.
+    `rows` are uint64 row numbers, `seed` is hex digits of the file's digest, and `rate` is the requested share of rows.
     """
-    mixed = (rows + np.uint64(int(seed[:15], 16))) * np.uint64(0x9E3779B97F4A7C15)  # wraps: Fibonacci hashing
+    # the product wraps (Fibonacci hashing)
+    mixed = (rows + np.uint64(int(seed[:15], 16))) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    # 32 bits are compared: the limit of rate 1, which takes every row, would not fit 64 bits
+    # Only 32 bits are compared, because the limit of rate 1, which selects every row, would not fit in 64 bits.
     return np.flatnonzero(mixed >> np.uint64(32) < np.uint64(int(rate * (1 << 32))))

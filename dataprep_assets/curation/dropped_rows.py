@@ -1,7 +1,7 @@
 """The rows of a shard that its selection drops, each with the reason: `dropped.parquet` of the artifact `selection`.
 
-A reason is the name of a rule, `duplicate` or `retracted`. What is made of a shard depends only on which rows are
-dropped (`digest`), not on the reasons: a rule with another name tokenizes nothing again.
+A reason is the name of a rule, `duplicate` or `retracted`. Downstream artifacts depend only on the dropped rows
+(`digest`), not on the reasons, so renaming a rule does not tokenize a shard again.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ COLUMNS: Columns = {"file": "string", "row": "integer", "reason": "string"}
 
 @dataclass(frozen=True)
 class RuledOutRows:
-    """Some rows of one file: their numbers, increasing, shape `(rows,)`, uint64, and why each is dropped."""
+    """Dropped rows of one file: their increasing numbers, shape `(rows,)`, uint64, and the reason for each."""
 
     rows: NDArray[np.uint64]
     why: Sequence[str]
@@ -35,10 +35,10 @@ class RuledOutRows:
         return np.isin(rows, self.rows)
 
     def reasons(self, rows: NDArray[np.uint64]) -> list[str | None]:
-        """Why each of the given rows is dropped; None for those that are not."""
+        """Return the drop reason of each of the given rows; None for kept rows."""
         if not len(self.rows):
             return [None] * len(rows)
-        # a row beyond the last one is compared with the last one, and differs from it
+        # A row beyond the last dropped one is compared with the last one, which differs from it.
         indices = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
         matches = self.rows[indices] == rows
         return [
@@ -52,14 +52,14 @@ _NONE = RuledOutRows(np.empty(0, np.uint64), ())
 
 @dataclass(frozen=True)
 class RuledOut:
-    """The rows of a shard that its selection drops. Picklable: the rows are read where they are needed.
+    """The rows of a shard that its selection drops. Picklable, because the rows are read only when needed.
 
     Attributes:
-        store: Where the selection is.
-        artifact: The selection of the shard.
-        content: Of its files, with the reasons.
-        digest: Of the dropped rows by file (`digest_of`); empty if there are none.
-        rows: How many there are.
+        store: The storage of the selection.
+        artifact: The shard's selection.
+        content: Digest of its files, including the reasons.
+        digest: Digest of the dropped rows by file (`digest_of`); empty if no row is dropped.
+        rows: Number of dropped rows.
     """
 
     store: ArtifactStore
@@ -69,15 +69,15 @@ class RuledOut:
     rows: int
 
     def __str__(self) -> str:
-        """As a recipe shows it, and a receipt keeps it: in the plural, which does not tell how many; empty if no row is
-        dropped."""
+        """Return the text for recipes and receipts, empty if no row is dropped. The plural is used for every number."""
         return f"{self.rows:,} dropped rows ({self.digest[:12]})" if self.digest else ""
 
     def rows_of(self, file: str) -> RuledOutRows:
-        """The dropped rows of one of its files."""
+        """Return the dropped rows of one file of the shard."""
         if not self.digest:
             return _NONE
-        # Read once for all files of the shard; by its content, because the same folder may get another selection.
+        # The rows are read once for all files of the shard. The content is part of the cache key, because the same
+        # folder may get a different selection.
         return _read_rows(self.store.local(self.artifact), self.content, self.digest).get(file, _NONE)
 
 
@@ -90,7 +90,7 @@ def _read_rows(directory: Path, _: str, digest: str) -> Mapping[str, RuledOutRow
 
 
 def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
-    """The dropped rows of a selection, by file; raises FormatError for a file that cannot be read."""
+    """Return the dropped rows of a selection, by file. Raises FormatError if the file cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -102,7 +102,7 @@ def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
 
 
 def by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows]:
-    """Dropped rows, in the order of their files, by file."""
+    """Group dropped rows, which are in the order of their files, by file."""
     columns_by_file: dict[str, tuple[list[int], list[str]]] = {}
     for rows in pieces:
         for file, row, reason in zip(rows["file"], rows["row"], rows["reason"], strict=True):
@@ -113,10 +113,10 @@ def by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows
 
 
 def digest_of(dropped: Mapping[str, RuledOutRows]) -> str:
-    """SHA-256 (hex) of dropped rows, by file; empty if there are none."""
+    """Return the SHA-256 (hex) of dropped rows, by file; empty if no row is dropped."""
     digest = hashlib.sha256()
     for file, file_rows in sorted(dropped.items()):
         digest.update(canonical_json([file, len(file_rows.rows)]))
         digest.update(file_rows.rows.astype("<u8").tobytes())
-    # Empty where nothing is dropped: such a shard has the key that it has without any rules.
+    # Empty if no row is dropped, so that such a shard has the same key as without rules.
     return digest.hexdigest() if any(len(file_rows.rows) for file_rows in dropped.values()) else ""

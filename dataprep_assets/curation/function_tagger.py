@@ -1,7 +1,8 @@
 """A tagger that is a function of the user's project, called in a worker with a batch of documents.
 
-Its version covers what decides its values: its code and what that imports and names (`module_code`), and the files that
-are declared. What a function reads besides is refused, because a change of it would go unnoticed.
+Its version covers all inputs that determine its values: its code, imported project modules and named files
+(`module_code`), and the declared files. Reading any other project file is refused, because a change of that file would
+go unnoticed.
 """
 
 import ast
@@ -33,7 +34,7 @@ _CODE = {".py", ".pyc", ".pyi", ".so", ".pth"}
 
 
 def digest_of_files(where: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
-    """Name and digest of each file that patterns name; raises ConfigError for one that names none."""
+    """Return name and digest of each matching file. Raises ConfigError if a pattern matches no file."""
     return [(path.name, file_digest(path)) for path in files_of(where, patterns)]
 
 
@@ -56,7 +57,7 @@ class FunctionTagger(BatchTagger):
 
     Attributes:
         function: The function.
-        declared: What stands for its code in the version; None for the digest of it.
+        declared: The version that replaces the digest of its code; None to use the digest.
         files: Patterns of the files that it reads, as absolute paths.
     """
 
@@ -72,12 +73,13 @@ class FunctionTagger(BatchTagger):
     def absent(self) -> str | None:
         module, _, attribute = self.function.partition(":")
         try:
-            # Read, not imported: that would run the user's code here, and this process would keep that version of it.
+            # The module is parsed instead of imported, because an import would run the user's code here, and this
+            # process would keep that version of it.
             file = self._code().file
             names = set() if file is None else set(_defined(file.read_text(encoding="utf-8")))
-        except (ConfigError, OSError, SyntaxError, ValueError):  # told by `version`, or when it is imported
+        except (ConfigError, OSError, SyntaxError, ValueError):  # `version` or the import reports this error
             return None
-        # a star's names, and those that a module makes when it is asked, are known to the import alone
+        # Names from a star import or a module's `__getattr__` are only known after an import.
         if names & {attribute, "*", "__getattr__"}:
             return None
         from dataprep_assets.engine.yaml.declared_keys import nearest
@@ -87,7 +89,7 @@ class FunctionTagger(BatchTagger):
         return f"tag: {self.function}: {module} has no {attribute!r}{meant}"
 
     def _code(self) -> ModuleCode:
-        """The code of its module; raises ConfigError if there is none."""
+        """The code of its module. Raises ConfigError if the module does not exist."""
         code = ModuleCode(self.function.partition(":")[0])
         if code.file is None:
             raise self._import_error("no such module in the project folder or on PYTHONPATH")
@@ -101,24 +103,24 @@ class FunctionTagger(BatchTagger):
                 module = importlib.import_module(name)
         except ConfigError:
             raise
-        except (Exception, SystemExit) as error:  # whatever a module of the user's raises
+        except (Exception, SystemExit) as error:  # a user's module may raise any error
             place = place_in_project(error)
             raise self._import_error(describe_error(error) + (f" ({place})" if place else "")) from error
         if (function := getattr(module, attribute, None)) is None:
-            # the module's text tells what it has instead
+            # The message of `absent` is better, because it suggests a similar name of the module.
             raise ConfigError(self.absent() or f"tag: {self.function}: {name} has no {attribute!r}")
         if not callable(function):
             raise self._import_error("it is not a function")
         return function
 
     def load(self) -> None:
-        """Import it; raises ConfigError where that fails."""
-        self._function  # noqa: B018  # asked for what it raises
+        """Import the function. Raises ConfigError if the import fails."""
+        self._function  # noqa: B018  # the import is needed for the errors that it raises
 
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         import pyarrow as pa
 
-        # a field that no row of a batch has is of its type, too
+        # The schema also types a column whose values are all null in this batch.
         schema = schema_of({"text": "string", **{name: kind for name, kind in batch.types.items() if name != "bad"}})
         rows = {"text": batch.texts, **batch.good_rows}
         table = pa.table({name: rows[name] for name in schema.names}, schema=schema)
@@ -129,8 +131,8 @@ class FunctionTagger(BatchTagger):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Refuse what is read of the project in this block that the version does not cover."""
-        if self.declared is not None:  # the user says when its values change
+        """Raise ConfigError if this block reads project files that the version does not cover."""
+        if self.declared is not None:  # the user changes the version when the values change
             yield
             return
         code = self._code()
@@ -150,7 +152,7 @@ class FunctionTagger(BatchTagger):
 
 
 class _Watched(threading.local):
-    """What this thread is watched for: files below a folder, and those that it has read."""
+    """The watch of a thread: the watched folder, and the files in it that the thread has read."""
 
     root: str | None = None
     read: set[Path] | None = None
@@ -161,7 +163,7 @@ _watched = _Watched()
 
 @contextmanager
 def _read_below(root: Path) -> Iterator[set[Path]]:
-    """The data files below a folder that this thread opens for reading in this block, by Python."""
+    """Yield the set of data files below a folder that this thread opens for reading in this block, through Python."""
     _install_hook()
     paths: set[Path] = set()
     before = _watched.root, _watched.read
@@ -174,8 +176,8 @@ def _read_below(root: Path) -> Iterator[set[Path]]:
 
 
 def _is_data(path: Path, root: Path) -> bool:
-    """Return whether a file is the project's own data: no code, not hidden, not of an environment in the project's
-    folder."""
+    """Return whether a file is the project's own data: not code, not hidden, and not part of an environment in the
+    project's folder."""
     hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
     return not hidden and path.suffix not in _CODE and path.is_file() and is_of_project(path)
 
@@ -184,7 +186,7 @@ _installed = threading.Lock()
 
 
 def _install_hook() -> None:
-    # a hook cannot be removed from a process: one is enough for all taggers
+    # A hook cannot be removed from a process, so one hook serves all taggers.
     if _installed.acquire(blocking=False):
         sys.addaudithook(_on_event)
 
@@ -200,13 +202,13 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _defined(source: str) -> Iterator[str]:
-    """The names that a module's text defines at its top; `*` if it takes some of another module."""
+    """Yield the names that a module's source defines at the top level, or `*` for a star import."""
     nodes: list[ast.AST] = [ast.parse(source)]
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
-            # what is inside is its own, but for names that it says are the module's
+            # Names inside functions and classes are local, except names that are declared global.
             yield from (name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names)
             continue
         nodes += ast.iter_child_nodes(node)

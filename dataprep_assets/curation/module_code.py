@@ -1,8 +1,8 @@
-"""The code of a user's function: its module, the project's modules that this imports, and the files that they name.
+"""The code of a user's function: its module, imported project modules, and the files that the code names.
 
-A digest of it is the version of a tagger. Nothing is executed for it: imports are read from the syntax tree, also those
-inside of functions, and followed into the project. Installed packages, the standard library and this package are not
-followed. Comments, docstrings and the layout of the code are not part of the digest.
+The digest of the code is the version of a tagger. It is computed without running the code: imports, including imports
+inside functions, are read from the syntax tree and followed into the project. Installed packages, the standard library
+and this package are not followed. Comments, docstrings and code layout are not part of the digest.
 
 Entry points: `ModuleCode`, `is_of_project`, `place_in_project`.
 """
@@ -28,7 +28,7 @@ _WRITERS, _MODES = {"write_text", "write_bytes"}, set("rwxabt+")
 
 @dataclass(frozen=True)
 class _Import:
-    """An import as it is written: `from <level dots><module> import <names>`, or `import <module>`."""
+    """An import statement: `from <level dots><module> import <names>`, or `import <module>`."""
 
     module: str
     level: int = 0
@@ -37,12 +37,12 @@ class _Import:
 
 @dataclass(frozen=True)
 class _ModuleSource:
-    """The content of a module that counts.
+    """The relevant content of a module.
 
     Attributes:
-        digest: Of its syntax tree without docstrings, or of its bytes if it is no Python source.
+        digest: Digest of its syntax tree without docstrings, or of its bytes if it is not Python source.
         imports: Its imports.
-        texts: Its texts that may be names of files.
+        texts: Its string literals that may be file names.
     """
 
     digest: str
@@ -52,26 +52,26 @@ class _ModuleSource:
 
 @dataclass(frozen=True)
 class ModuleCode:
-    """A module by its name, with everything that is followed from it."""
+    """A module, given by its name, with all project modules that it imports."""
 
     name: str
 
     @property
     def file(self) -> Path | None:
-        """The file of the module; None if there is none. Nothing is imported to find it."""
+        """The file of the module; None if it does not exist. The module is found without an import."""
         return _file_of(_find_spec(self.name))
 
     @property
     def root(self) -> Path | None:
-        """The folder from which the module is imported: that above its outermost package."""
+        """The folder from which the module is imported: the parent of its outermost package."""
         path = self.file
         return None if path is None else _root(self.name, path)
 
     @cached_property
     def sources(self) -> Mapping[str, Path]:
-        """Name → file of the module, and of each module of the project that is imported with it."""
+        """Name → file of the module, and of each project module that is imported with it."""
         paths: dict[str, Path] = {}
-        # a package is imported before its modules
+        # Parents are included because Python imports a package before its modules.
         names = _with_parents(self.name)
         while names:
             name = names.pop()
@@ -87,7 +87,7 @@ class ModuleCode:
 
     @cached_property
     def named_files(self) -> frozenset[Path]:
-        """The files in the folders of these modules, or in the one they are imported from, that the code names."""
+        """Files that the code names, in the folders of these modules or in their import roots."""
         files = set()
         for name, path in self.sources.items():
             for text in _source(path).texts:
@@ -96,13 +96,13 @@ class ModuleCode:
 
     @property
     def digest(self) -> str:
-        """A digest of all of it, which holds no path."""
+        """Digest of all code and named files, independent of their paths."""
         code = sorted((name, _source(path).digest) for name, path in self.sources.items())
         return digest_value([code, sorted((file.name, file_digest(file)) for file in self.named_files)])
 
 
 def is_of_project(path: Path) -> bool:
-    """Return whether a file belongs to the user's project: neither installed, nor this package's."""
+    """Return whether a file belongs to the user's project, that is, neither to an installed package nor to this one."""
     path = path.resolve()
     if {"site-packages", "dist-packages"} & {*path.parts}:
         return False
@@ -127,7 +127,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """The digest of a file's bytes, which are read again only if the file was written."""
+    """Return the digest of a file's bytes, read again only if the file was modified."""
     stat = path.stat()
     return _bytes_digest(path, stat.st_mtime_ns, stat.st_size)
 
@@ -147,17 +147,18 @@ def _with_parents(name: str) -> list[str]:
 
 
 def _find_spec(name: str) -> ModuleSpec | None:
-    """The module of this name as Python would find it, without importing the packages above it."""
+    """Return the spec of a module as Python would find it, without importing its parent packages."""
     path: list[str] | None = None
     spec = None
     for full in _with_parents(name):
         try:
-            # packages that are installed as editable have finders of their own, which know the outermost name alone
+            # Editable installs have their own finders, which only know the outermost package name.
             finders = sys.meta_path if path is None else (PathFinder,)
             spec = next(
                 (candidate for finder in finders if (candidate := finder.find_spec(full, path)) is not None), None
             )
-        except KeyError:  # a package without `__init__`: Python asks its parent, which is not imported
+        # a package without `__init__`: Python would look in the parent's path, but the parent is not imported
+        except KeyError:
             spec = ModuleSpec(full, None, is_package=True)
         if spec is None:
             return None
@@ -176,7 +177,8 @@ def _file_of(spec: ModuleSpec | None) -> Path | None:
 
 
 def _imported_names(name: str, path: Path) -> Iterator[str]:
-    """The full names of modules that a module may import: what is no module, such as a function, is not found."""
+    """Yield the full names of possible modules that a module imports. Other names, such as functions, are not found
+    later."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for statement in _source(path).imports:
         above = package.split(".")[: len(package.split(".")) - statement.level + 1] if statement.level else []
@@ -196,9 +198,9 @@ def _read_source(path: Path, _time: int, _size: int) -> _ModuleSource:
     try:
         tree = ast.parse(path.read_bytes())
         _remove_docstrings(tree)
-        # not `ast.dump`, whose form differs from one Python to the next
+        # `ast.dump` is not used, because its output differs between Python versions.
         digest = digest_value(ast.unparse(tree))
-    except (SyntaxError, ValueError, RecursionError):  # a compiled module, or what its import will refuse
+    except (SyntaxError, ValueError, RecursionError):  # a compiled module, or source that Python cannot import
         return _ModuleSource(sha256_file(path))
     nodes = [*ast.walk(tree)]
     imports = [_Import(one.name) for node in nodes if isinstance(node, ast.Import) for one in node.names]

@@ -1,7 +1,7 @@
-"""Which records of a source become documents, and why others are dropped: said once, for whoever needs to know.
+"""Selection of the records of a source that become documents, with the reasons for dropped records.
 
-The encoder selects by it while it writes a stream, the round trip when it reads the source again, proofs that look for
-retracted documents, and `trace` for a row that is no document.
+This module defines the selection once for all users: the encoder while it writes a stream, the round trip when it reads
+the source again, checks that look for retracted documents, and `trace` for a row that is not a document.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 
 SHORT, NO_TOKENS = "below_min_doc_chars", "no_tokens"
 DUPLICATE = "duplicate"
-"""The reason of a document that is like one that is kept. It counts as a rule, whose name it is."""
+"""The reason for a document that duplicates a kept document. It counts as a rule of this name."""
 
 FILTERED = {
     SELECTED: "is dropped by the dataset's selection",
@@ -30,26 +30,31 @@ FILTERED = {
     SHORT: "has fewer characters than `min_doc_chars`",
     NO_TOKENS: "has no token, and no token is added around documents",
 }
-"""Reasons for dropping a good record, in words. Such a record is counted in the ledger of its stream; a bad one is in
-the quarantine, too. What the selection drops has a reason of its own there: a rule's name, `duplicate`, `retracted`."""
+"""Reasons for dropping a good record, in words.
+
+Such a record is counted in the ledger of its stream; a bad record is also in the quarantine. The selection has its own
+reasons for the rows that it drops: a rule's name, `duplicate`, `retracted`.
+"""
 RESERVED = frozenset((*REASONS, *ID_REASONS, BAD_CSV, NOT_TEXT, *FILTERED))
-"""Reasons that no rule may be named: those above, and of bad records those that this package gives. Formats of other
-packages have reasons of their own, so a reason that is not here need not be a rule's."""
+"""Reasons that cannot be names of rules: the reasons above, and this package's reasons for bad records.
+
+Formats of other packages may define further reasons, so a reason that is not in this set may still not be a rule.
+"""
 
 
 def bad_rows(dropped: Mapping[str, int]) -> Counter[str]:
-    """Return what is dropped because it is bad, out of the counts by reason in the ledger of a stream."""
+    """Return the counts of bad rows among the counts by reason in the ledger of a stream."""
     return Counter({reason: count for reason, count in dropped.items() if count and reason not in FILTERED})
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectedDocuments:
-    """What becomes of the good records of a block.
+    """Result of selecting documents among the good records of a block.
 
     Attributes:
-        documents: Those that are kept.
-        dropped: Number of the others by reason.
-        retracted: The ids, 16 hex digits, that dropped a document.
+        documents: The kept documents.
+        dropped: Number of dropped documents by reason.
+        retracted: The ids, 16 hex digits, of retracted documents.
     """
 
     documents: FileDocuments
@@ -62,10 +67,10 @@ class Selection:
     """The rules by which records become documents.
 
     Attributes:
-        ids: How documents are identified; None if they are not.
-        retracted: Ids of the documents that are not wanted: shape `(ids,)`, uint64, sorted.
-        min_characters: Fewest characters of a document; None for any number.
-        ruled_out: The rows of a file that the dataset's selection drops; None without a selection (`in_file`).
+        ids: The id scheme; None without ids.
+        retracted: Ids of retracted documents: shape `(ids,)`, uint64, sorted.
+        min_characters: Minimum number of characters of a document; None for no minimum.
+        ruled_out: Rows of a file that the dataset's selection drops; None without a selection (`in_file`).
     """
 
     ids: DocumentIds | None
@@ -74,17 +79,17 @@ class Selection:
     ruled_out: RuledOutRows | None = None
 
     def in_file(self, ruled_out: RuledOut | None, file: str) -> Self:
-        """The selection among the records of one source file."""
+        """Return the selection for the records of one source file."""
         return self if ruled_out is None else replace(self, ruled_out=ruled_out.rows_of(file))
 
     def select(self, block: Block) -> SelectedDocuments:
-        """The documents among the good records of a block.
+        """Return the documents among the good records of a block.
 
-        What has no tokens is known only when it has been encoded (`with_tokens`).
+        Documents without tokens are found only after encoding (`with_tokens`).
         """
         documents, drop_counts = FileDocuments.from_block(block, self.ids), Counter[str]()
-        # Each record has one reason, the first in this order. A selection knows the list: what it drops is counted as
-        # one, so that the ledger depends only on which rows go.
+        # Each record has one reason, the first in this order. A selection includes the retraction list, so all its rows
+        # are counted under one reason, and the ledger depends only on which rows are dropped.
         if self.ruled_out is not None:
             out = self.ruled_out.are_dropped(documents.rows)
             if out.any():
@@ -112,28 +117,29 @@ class Selection:
         return np.isin(documents.ids, self.retracted)
 
     def refusal(self, block: Block) -> str | None:
-        """Why the only record of a block is no document, in words; None if it may be one."""
+        """Return why the only record of a block is not a document, in words; None if it may be one."""
         if block.bad:
             return bad_in_words(str(block.bad[0]))
         return next((in_words(reason) for reason in self.select(block).dropped), None)
 
 
 def bad_in_words(reason: str) -> str:
-    """The reason for which a bad record is no document, in words."""
+    """Return the reason why a bad record is not a document, in words."""
     return f"was dropped as {reason}"
 
 
 def in_words(reason: str) -> str:
-    """A reason for which a good record is no document, in words."""
+    """Return the reason why a good record is not a document, in words."""
     if reason == DUPLICATE:
         return "is a duplicate"
     return FILTERED.get(reason, f"is dropped by the rule {reason!r}")
 
 
 def with_tokens(documents: FileDocuments, lengths: NDArray[np.unsignedinteger]) -> SelectedDocuments:
-    """The documents that have tokens, given how many each has: trainers refuse empty sequences.
+    """Return the documents that have tokens, given the number of tokens of each, because trainers refuse empty
+    sequences.
 
-    It matters only where neither a BOS nor a separator is put around a document.
+    This only has an effect if neither a BOS nor a separator is added around documents.
     """
     filled = np.flatnonzero(lengths)
     if empty := len(lengths) - len(filled):

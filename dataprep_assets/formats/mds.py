@@ -41,7 +41,10 @@ _VERSION = 2
 
 @dataclass(frozen=True, kw_only=True)
 class MdsWritten:
-    """What was written; `tokens_left_out` are those after the last whole sample, `digests` SHA-256 by shard file."""
+    """Summary of a written dataset.
+
+    `tokens_left_out` counts the tokens after the last whole sample, and `digests` maps each shard file to its SHA-256.
+    """
 
     samples: int
     shards: int

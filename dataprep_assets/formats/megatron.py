@@ -73,7 +73,8 @@ def write_idx(path: Path, ends: Ends, *, dtype: str) -> None:
         _write_pointers(handle, sequences, itemsize)
         for start in range(0, sequences + 1, BLOCK):
             handle.write(np.arange(start, min(start + BLOCK, sequences + 1), dtype=_OFFSET).tobytes())
-        # Last, because the counts are known only now, and a file truncated by a crash must not have a magic.
+        # The header is written last, because the counts are known only now, and a file truncated by a crash must not
+        # begin with the magic.
         handle.seek(0)
         handle.write(_HEADER.pack(_MAGIC, _VERSION, DTYPE_CODES[dtype], sequences, sequences + 1))
 
@@ -89,7 +90,7 @@ def _write_lengths(handle: BinaryIO, ends: Ends, itemsize: int) -> int:
                 f"document {sequences + i} has {count_of(lengths[i], 'token')}, but Megatron's lengths are int32. "
                 f"Split documents longer than {_LONGEST} tokens"
             )
-        # in Python's integers: a product of uint64 would wrap to a small offset
+        # The product is computed with Python's integers, because a product of uint64 would wrap to a small offset.
         if int(block[-1]) * itemsize >= 1 << 63:
             raise FormatError(
                 f"a stream of {count_of(block[-1], 'token')} of {count_of(itemsize, 'byte')} has offsets that do not "
@@ -108,7 +109,7 @@ def _write_pointers(handle: BinaryIO, sequences: int, itemsize: int) -> None:
         count = min(BLOCK, sequences - start)
         handle.seek(_HEADER.size + start * _LENGTH.itemsize)
         lengths = np.frombuffer(handle.read(count * _LENGTH.itemsize), dtype=_LENGTH)
-        # int64 from the first sum on: byte offsets pass 2 GiB long before any length does
+        # Sums are int64 from the start, because byte offsets exceed 2 GiB long before any length does.
         after = pointer + np.cumsum(lengths, dtype=np.int64) * itemsize
         handle.seek(_HEADER.size + sequences * _LENGTH.itemsize + start * _OFFSET.itemsize)
         handle.write((after - lengths.astype(np.int64) * itemsize).astype(_OFFSET, copy=False).tobytes())
@@ -116,10 +117,11 @@ def _write_pointers(handle: BinaryIO, sequences: int, itemsize: int) -> None:
 
 
 def read_idx(path: Path) -> MegatronIndex:
-    """Map an ``.idx`` file; nothing but the header is read.
+    """Map an ``.idx`` file; only the header is read.
 
-    Raises FormatError for a wrong magic or version, for a dtype code other than 4 and 8, and for a size other than the
-    header's counts give (an index with the optional multimodal section among them).
+    Raises FormatError for a wrong magic or version, for a dtype code other than 4 and 8, and for a size that does not
+    match
+    the header's counts (such as an index with the optional multimodal section).
     """
     size = path.stat().st_size
     if size < _HEADER.size:
@@ -156,9 +158,11 @@ def read_idx(path: Path) -> MegatronIndex:
 def validate(bin_path: Path, idx_path: Path) -> None:
     """Raise FormatError unless the index describes the token stream exactly, one sequence per document.
 
-    Checked besides `read_idx`: no negative length; each pointer is the byte where the lengths before it end (which also
-    finds a dtype code of the other width); the last sequence ends where the ``.bin`` does; document indices are 0 to S.
-    Reads the index once, block by block, and only the size of the ``.bin``.
+    Checks in addition to `read_idx`: no length is negative. Each pointer is the sum of the lengths before it in bytes
+    (which
+    also finds a dtype code of the other width). The last sequence ends at the end of the ``.bin``. Document indices are
+    0
+    to S. Reads the index once, block by block, and only the size of the ``.bin``.
     """
     index = read_idx(idx_path)
     _check_document_indices(idx_path, index)

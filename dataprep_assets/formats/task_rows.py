@@ -31,7 +31,7 @@ class Defect:
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """One object, with its 1-based line."""
+    """One JSON object with its 1-based line number."""
 
     line: int
     value: Mapping[str, Any]

@@ -1,9 +1,9 @@
-"""Finds which documents of many shards share a key, without holding the keys of all of them.
+"""Search for documents of many shards that share a key, without loading all keys into memory.
 
-Each shard's table of a key is in order of its hashes, so all documents whose hashes are in a range lie together in
-every shard: range by range they are joined and sorted. Ranges are as wide as `AT_ONCE` documents allow.
+Each shard's table of a key is sorted by hash, so documents whose hashes are in a range are contiguous in every shard.
+The tables are joined and sorted range by range. The width of a range depends on `AT_ONCE`.
 
-A document is a number: `first row of its shard + its row`.
+A document is identified by a number: `first row of its shard + its row`.
 
 Entry points: `CandidateSet`, `CandidateOrder`, `sharing`, `pairs_of`.
 """
@@ -22,26 +22,27 @@ Nodes = NDArray[np.int64]
 """Numbers of documents."""
 
 AT_ONCE = 1 << 22
-"""Documents of a range: 100 MB while they are sorted."""
+"""Documents per range: 100 MB while they are sorted."""
 FULL = 64
-"""Most documents that share a band and are all compared with each other."""
+"""Maximum number of documents in a band that are all compared with each other."""
 FIRST = 8
-"""Of more, each is compared with this many that come first, and with those that share two bands with it."""
+"""In a larger band, each document is compared with this many first documents, and with documents that share two bands
+with it."""
 
 
 class CandidateSet:
     """The documents of all shards, by number."""
 
     def __init__(self, shards: Sequence[SignedShard], taken: Sequence[NDArray[np.bool_]]) -> None:
-        """Take shards.
+        """Combine shards.
 
         Args:
             shards: Their signatures.
-            taken: Of each, which rows are compared at all: ``(rows,)``.
+            taken: For each shard, a mask of the rows to compare: ``(rows,)``.
         """
         self.shards = shards
         self.first = np.cumsum([0, *(shard.rows for shard in shards)])
-        # the empty array is for no shards: NumPy joins at least one
+        # The empty array is for an empty list of shards, because NumPy cannot concatenate zero arrays.
         self.taken = np.concatenate([*taken, np.zeros(0, np.bool_)])
 
     def __len__(self) -> int:
@@ -49,29 +50,30 @@ class CandidateSet:
 
     @cached_property
     def compared(self) -> int:
-        """How many have a signature."""
+        """Number of documents with a signature."""
         return sum(shard.documents for shard in self.shards)
 
     def shard_of(self, nodes: Nodes) -> Nodes:
-        """The position of the shard of each."""
+        """Return the position of each document's shard."""
         return np.searchsorted(self.first, nodes, side="right") - 1
 
     def digests(self, nodes: Nodes) -> NDArray[np.uint64]:
-        """The digests of documents, as `SignedShard.digests`: ``(documents, 3)``."""
+        """Return the digests of documents, as in `SignedShard.digests`: ``(documents, 3)``."""
         digests = np.zeros((len(nodes), 3), np.uint64)
         for shard, positions, rows in self._at_home(nodes):
             digests[positions] = shard.digests[rows]
         return digests
 
     def sizes(self, nodes: Nodes) -> Nodes:
-        """Return how many shingles each has."""
+        """Return the number of shingles of each document."""
         sizes = np.zeros(len(nodes), np.int64)
         for shard, positions, rows in self._at_home(nodes):
             sizes[positions] = shard.sizes(rows)
         return sizes
 
     def _at_home(self, nodes: Nodes) -> Iterator[tuple[SignedShard, Nodes, Nodes]]:
-        """Each shard that has some of these documents: which of them, and their rows in it."""
+        """Yield each shard that has some of these documents, with their positions in `nodes` and their rows in the
+        shard."""
         homes = self.shard_of(nodes)
         order = np.argsort(homes, kind="stable")
         bounds = np.searchsorted(homes[order], np.arange(len(self.shards) + 1)).tolist()
@@ -81,22 +83,22 @@ class CandidateSet:
                 yield shard, positions, nodes[positions] - first_node
 
     def shingles(self, node: int) -> NDArray[np.uint64]:
-        """The hashes of the shingles of one."""
+        """Return the shingle hashes of one document."""
         home = int(np.searchsorted(self.first, node, side="right")) - 1
         return self.shards[home].shingles(node - int(self.first[home]))
 
 
 def sharing(documents: CandidateSet, key: int, among: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.uint64], Nodes]]:
-    """The documents that share a key with another one: their hashes, increasing, and their numbers.
+    """Yield the documents that share a key with another document: their hashes, increasing, and their numbers.
 
     Equal hashes are always in the same piece.
 
     Args:
         documents: All documents.
-        key: Which key: 0 is the first half of the digest, from 1 on the bands.
-        among: Which of all documents count.
+        key: Number of the key: 0 is the first half of the digest, 1 and above are the bands.
+        among: Mask of the documents to include.
     """
-    # Hashes are spread evenly, so ranges of equal width hold about as many documents each.
+    # Hashes are uniformly distributed, so ranges of equal width have about the same number of documents.
     ranges = max(1, -(-documents.compared // AT_ONCE))
     bounds = [number * (1 << 64) // ranges for number in range(ranges + 1)]
     for low, high in pairwise(bounds):
@@ -107,7 +109,7 @@ def sharing(documents: CandidateSet, key: int, among: NDArray[np.bool_]) -> Iter
             table, rows = shard.keys
             column = table[key]
             start = int(np.searchsorted(column, np.uint64(low)))
-            # the end of the last range, 2**64, fits no uint64
+            # The end of the last range, 2**64, does not fit in uint64.
             stop = len(column) if high >> 64 else int(np.searchsorted(column, np.uint64(high)))
             shard_nodes = rows[key, start:stop].astype(np.int64) + first_node
             is_counted = among[shard_nodes]
@@ -119,9 +121,10 @@ def sharing(documents: CandidateSet, key: int, among: NDArray[np.bool_]) -> Iter
 
 
 def _repeated(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint64], Nodes]:
-    """Return what of these is there more than once, sorted by hash and number.
+    """Return the entries whose hash occurs more than once, sorted by hash and number.
 
-    They come as increasing runs, one a shard, which a stable sort merges in a tenth of the time of any other.
+    The input consists of one increasing run per shard, which a stable sort merges in a tenth of the time of other
+    sorts.
     """
     order = np.argsort(hashes, kind="stable")
     hashes = hashes[order]
@@ -133,7 +136,7 @@ def _repeated(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint
 
 
 def runs_of(values: NDArray[np.generic]) -> tuple[Nodes, Nodes]:
-    """Return where runs of equal values, or of equal rows, begin and end."""
+    """Return the begins and ends of runs of equal values, or of equal rows."""
     if not len(values):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     changes = values[1:] != values[:-1]
@@ -145,14 +148,15 @@ def runs_of(values: NDArray[np.generic]) -> tuple[Nodes, Nodes]:
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateOrder:
-    """What is compared with what, and which of two comes first.
+    """The rules for which pairs are compared, and which document of a pair comes first.
 
     Attributes:
-        split: Of each shard, the number of its split.
-        theirs: Of each shard, whether it is of another dataset: its documents are compared with those of all splits of
-            this one, and not with each other.
+        split: Split number of each shard.
+        theirs: For each shard, whether it belongs to a different dataset. Its documents are compared with documents of
+            all
+            splits of this dataset, and not with each other.
         across: Whether documents of different splits are compared.
-        ranks: Returns sort positions of documents: that which is kept first has the lowest.
+        ranks: Returns sort positions of documents. The document to keep has the lowest position.
     """
 
     split: NDArray[np.int64]
@@ -161,19 +165,20 @@ class CandidateOrder:
     ranks: Callable[[Nodes], Nodes]
 
     def are_theirs(self, documents: "CandidateSet", nodes: Nodes) -> NDArray[np.bool_]:
-        """Return whether documents are of another dataset: as the shape of `nodes`."""
+        """Return whether documents belong to a different dataset, in the shape of `nodes`."""
         if not self.theirs.any():
             return np.zeros(nodes.shape, np.bool_)
         is_theirs: NDArray[np.bool_] = self.theirs[documents.shard_of(nodes)]
         return is_theirs
 
     def groups(self, documents: "CandidateSet", nodes: Nodes, *, one_group: bool) -> NDArray[np.uint64]:
-        """Within which documents with the same digest stand for each other: ``(documents,)``.
+        """Return the group of each document: documents with the same digest represent each other only within a group.
 
         Args:
             documents: All documents.
-            nodes: Some of them, of which every document with a digest that one of them has.
-            one_group: Whether those of all splits do; otherwise they do where another dataset has the same one.
+            nodes: Some of the documents, including every document that has the digest of one of them.
+            one_group: Whether all splits are one group. Otherwise they are only for digests that a different dataset
+                has.
         """
         if one_group:
             return np.zeros(len(nodes), np.uint64)
@@ -184,7 +189,8 @@ class CandidateOrder:
             order = np.lexsort((digests[:, 1], digests[:, 0]))
             starts, ends = runs_of(digests[order])
             with_theirs = np.repeat(np.logical_or.reduceat(theirs[order], starts), ends - starts)
-            # a number that no split has: there a document of another dataset stands for those of all splits
+            # No split has this number; in this group, a document of a different dataset represents documents of all
+            # splits.
             groups[order[with_theirs]] = len(self.split)
         return groups
 
@@ -200,29 +206,33 @@ class CandidateOrder:
         return is_compared
 
     def first(self, documents: "CandidateSet", members: Nodes) -> Nodes:
-        """The `FIRST` of some documents, of each split."""
+        """Return the `FIRST` documents of each split among `members`."""
         ordered = members[np.argsort(self.ranks(members), kind="stable")]
         splits = self.split[documents.shard_of(ordered)]
         return np.concatenate([ordered[splits == split_number][:FIRST] for split_number in np.unique(splits).tolist()])
 
 
 def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: CandidateOrder) -> NDArray[np.int64]:
-    """The candidate pairs: documents that share a band. ``(pairs, 2)``, each once, the smaller number first.
+    """Return the candidate pairs, that is, documents that share a band: ``(pairs, 2)``, each once, the smaller number
+    first.
 
-    A band that more than `FULL` documents share gives no square of pairs: of those, each is compared with the `FIRST`
-    of them, and in the same way with those that share the next band, too. So the pairs are a function of the documents
-    and their ranks alone, and their number grows with that of the documents.
+    For a band that more than `FULL` documents share, not all pairs are built. Each of its documents is compared with
+    the
+    `FIRST` documents. Documents that also share the next band are compared in the same way. The pairs therefore depend
+    only
+    on the documents and their ranks, and their number grows linearly with the number of documents.
 
     Args:
         documents: All documents.
-        among: Which of them count.
-        order: What is compared, and which comes first.
+        among: Mask of the documents to include.
+        order: Rules for which pairs are compared, and which document comes first.
     """
     bands = max((one.bands for one in documents.shards), default=0)
-    # Where splits are not compared, runs are cut by split first: else a band could be full because of another split.
+    # If splits are not compared, runs are cut by split first, because otherwise a band could be full because of another
+    # split.
     apart = not order.across and not order.theirs.any() and len(np.unique(order.split)) > 1
     all_pairs: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
-    # Of each band with full runs: their documents, and the run of each.
+    # For each band with full runs: the documents of these runs, and the run number of each.
     waiting: list[tuple[Nodes, Nodes]] = []
     for band in range(1, bands + 1):
         band_pairs = [np.empty((0, 2), np.int64)]
@@ -241,16 +251,16 @@ def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: Candidate
         all_pairs.append(np.concatenate(band_pairs))
     all_pairs += _sharing_two(documents, waiting, order)
     pairs = _unique(np.concatenate(all_pairs))
-    # without other datasets, either all pairs are compared, or the runs were cut by split before
+    # Without other datasets, either all pairs are compared, or the runs were already cut by split.
     return pairs[order.compared(documents, pairs)] if order.theirs.any() else pairs
 
 
 def _in_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> Iterator[NDArray[np.int64]]:
-    """Pairs within each run; runs of more than `FULL` go to `large`."""
+    """Yield the pairs within each run; append runs of more than `FULL` documents to `large`."""
     sizes = ends - starts
     two = starts[sizes == 2]
     yield np.column_stack([nodes[two], nodes[two + 1]])
-    # all runs of one size together: a step of Python for each size, not for each run
+    # All runs of one size are processed together, so that Python loops over sizes, not over runs.
     for size in np.unique(sizes[(sizes > 2) & (sizes <= FULL)]).tolist():
         begin = starts[sizes == size]
         firsts, seconds = np.triu_indices(size, 1)
@@ -268,13 +278,13 @@ def _with_first(members: Nodes, first: Nodes) -> NDArray[np.int64]:
 def _sharing_two(
     documents: CandidateSet, waiting: Sequence[tuple[Nodes, Nodes]], order: CandidateOrder
 ) -> Iterator[NDArray[np.int64]]:
-    """Pairs of documents that share two bands, of each of which too many have a part: each with the next one."""
+    """Yield pairs of documents that share two full bands; each band is combined with the next one."""
     for (nodes, runs), (next_nodes, next_runs) in zip(waiting, [*waiting[1:], *waiting[:1]], strict=False):
         by_number = np.argsort(next_nodes, kind="stable")
         next_nodes, next_runs = next_nodes[by_number], next_runs[by_number]
         indices = np.minimum(np.searchsorted(next_nodes, nodes), len(next_nodes) - 1)
         is_shared = next_nodes[indices] == nodes
-        # the full runs of both bands that a document is in: those with the same two share two bands
+        # Pair the full runs of both bands for each document. Documents with the same pair of runs share both bands.
         run_pairs = np.column_stack([runs[is_shared], next_runs[indices[is_shared]]])
         members = nodes[is_shared]
         sorting = np.lexsort((members, run_pairs[:, 1], run_pairs[:, 0]))
@@ -288,7 +298,7 @@ def _unique(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     ordered = np.sort(pairs, axis=1)
     if not len(ordered):
         return ordered
-    # one number for a pair: exact below 2**32 documents, beyond that rows are compared
+    # A pair is packed into one number, which is exact below 2**32 documents. Above that, rows are compared.
     if int(ordered.max()) < 1 << 32:
         pair_numbers = np.unique(ordered[:, 0].astype(np.uint64) << np.uint64(32) | ordered[:, 1].astype(np.uint64))
         return np.column_stack([pair_numbers >> np.uint64(32), pair_numbers & np.uint64(0xFFFFFFFF)]).astype(np.int64)

@@ -1,13 +1,13 @@
-"""Which documents are kept: no two of them alike, and each of the others has a kept one that it is like.
+"""The kept documents: no two of them are duplicates, and every removed document duplicates a kept one.
 
-The verified graph has an edge between documents whose sets of shingles have at least the declared Jaccard similarity.
-Documents are asked in order of priority; one is kept unless it has an edge to one that is kept. That is the
-lexicographically first maximal independent set: it depends on the documents and their priorities alone, not on the
-order of files, the number of shards, or the number of appends that brought them.
+The verified graph has an edge between documents whose shingle sets have at least the declared Jaccard similarity.
+Documents are decided in order of priority; a document is kept unless it has an edge to a kept one. This is the
+lexicographically first maximal independent set. It depends only on the documents and their priorities, not on the order
+of files, the number of shards, or the number of appends.
 
-An edge matters only if its first end is kept, so pairs are compared in that order and only until a document is found to
-go: of a thousand versions of a page each is compared with the one that stays. What was compared before is not compared
-again (`ComparedPairs`).
+An edge matters only if its first document is kept. Pairs are therefore compared in that order, and only until a
+document is removed: among a thousand versions of a page, each is compared only with the kept version. Pairs that were
+compared in an earlier run are not compared again (`ComparedPairs`).
 
 Entry points: `Priority`, `kept_set`.
 """
@@ -32,7 +32,7 @@ from dataprep_assets.curation.duplicates.candidates import (
 from dataprep_assets.curation.duplicates.words import mix_bits
 
 AcrossSplits = Literal["drop", "block", "ignore"]
-"""Of two documents that are alike in different splits: one goes, a check fails, nothing happens."""
+"""Action for near-duplicates in different splits: drop one, fail a check, or ignore them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +40,12 @@ class ShardOrder:
     """The values that determine the priority of the rows of a shard.
 
     Attributes:
-        split: The number of its split, in the order of the declaration.
-        starts: Its first row of each of its files.
-        files: Of each of these, its place among all files by name.
-        ages: Of each of these, its generation; empty if these do not count.
-        values: Of each row, what is asked first, lower first: ``(rows,)``, float64, NaN last; None if nothing is.
-        theirs: Whether it is of another dataset, whose documents come first and stay.
+        split: Number of its split, in declaration order.
+        starts: First row of each of its files.
+        files: Position of each file among all files, by name.
+        ages: Generation of each file; empty if generations are not used.
+        values: First sort value of each row, ascending: ``(rows,)``, float64, NaN last; None if not used.
+        theirs: Whether it belongs to a different dataset, whose documents come first and are never removed.
     """
 
     split: int
@@ -58,14 +58,14 @@ class ShardOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class Priority:
-    """The priority of documents: of other datasets, later splits if asked, age or a value, what they say, place."""
+    """The priority of documents: other datasets, later splits if `by_split`, age or value, text digest, position."""
 
     documents: CandidateSet
     shards: Sequence[ShardOrder]
     by_split: bool
 
     def columns(self, nodes: Nodes) -> list[NDArray[np.generic]]:
-        """Columns to sort documents by, the most important first, each ``(documents,)``."""
+        """Return the columns by which documents are sorted, the most important first, each ``(documents,)``."""
         homes = self.documents.shard_of(nodes)
         rows = nodes - self.documents.first[homes]
         split, priorities = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.float64)
@@ -73,7 +73,8 @@ class Priority:
         for number in np.unique(homes).tolist():
             positions, shard = np.flatnonzero(homes == number), self.shards[number]
             file_indices = np.searchsorted(shard.starts, rows[positions], side="right") - 1
-            # The split that is declared last comes first, so a document goes from train rather than from a test set.
+            # The split that is declared last comes first, so that a duplicate is removed from train rather than from a
+            # test set.
             split[positions] = -shard.split
             file[positions], row[positions] = shard.files[file_indices], rows[positions] - shard.starts[file_indices]
             if shard.values is not None:
@@ -83,24 +84,24 @@ class Priority:
         digests = self.documents.digests(nodes)
         first_columns: list[NDArray[np.generic]] = [split] if self.by_split else []
         if self.theirs.any():
-            # False sorts before True: documents of other datasets come before all of this one
+            # False sorts before True, so documents of other datasets come before all documents of this one.
             first_columns = [~self.theirs[homes], *first_columns]
-        # Texts that are equal in every character are told apart by file and row, which no order of reading changes.
+        # File and row distinguish texts that are equal in every character, and do not depend on the order of reading.
         return [*first_columns, priorities, digests[:, 1], digests[:, 0], digests[:, 2], file, row]
 
     @cached_property
     def theirs(self) -> NDArray[np.bool_]:
-        """Of each shard, whether it is of another dataset."""
+        """For each shard, whether it belongs to a different dataset."""
         return np.array([shard.theirs for shard in self.shards], np.bool_)
 
     def order(self, across: AcrossSplits) -> CandidateOrder:
-        """Return what is compared with what; `across` says what happens to documents of different splits."""
+        """Return the rules for comparing documents; `across` is the action for different splits."""
         split = np.array([shard.split for shard in self.shards], np.int64)
         return CandidateOrder(split=split, theirs=self.theirs, across=across != "ignore", ranks=self.ranks)
 
     def ranks(self, nodes: Nodes) -> Nodes:
-        """The place of each among these, from 0."""
-        # the last key is lexsort's most important one
+        """Return the rank of each document among `nodes`, from 0."""
+        # The columns are reversed, because lexsort's last key is the most important one.
         order = np.lexsort(self.columns(nodes)[::-1])
         ranks = np.empty(len(nodes), np.int64)
         ranks[order] = np.arange(len(nodes))
@@ -109,23 +110,27 @@ class Priority:
 
 @dataclass(frozen=True)
 class ComparedPairs:
-    """Pairs that were compared: ``(pairs, 4)``, uint64: first halves of both digests, the smaller first; shingles that
-    both have, and that one of them has."""
+    """Compared pairs: ``(pairs, 4)``, uint64.
+
+    Columns are the first halves of both digests (the smaller first), the size of the shingles' intersection, and the
+    size
+    of their union.
+    """
 
     pairs: NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 4), np.uint64))
 
     @classmethod
     def from_pairs(cls, pairs: NDArray[np.uint64]) -> Self:
-        """Take pairs in any order, some of them more than once."""
+        """Build from pairs in any order, possibly with repetitions."""
         unique_pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 4)
         return cls(unique_pairs[np.argsort(_pair_key(unique_pairs[:, 0], unique_pairs[:, 1]), kind="stable")])
 
     def without(self, places: NDArray[np.int64]) -> Self:
-        """The others than the pairs at some places."""
+        """Return all pairs except the pairs at some positions."""
         return type(self)(np.delete(self.pairs, places, axis=0))
 
     def of_pairs(self, one: NDArray[np.uint64], other: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return which of these pairs each pair of digests is; -1 for one that was not compared."""
+        """Return the position of each pair of digests among these pairs; -1 if it was not compared."""
         if not len(self.pairs):
             return np.full(len(one), -1)
         low, high = np.minimum(one, other), np.maximum(one, other)
@@ -142,16 +147,16 @@ def _pair_key(low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDArray[np.u
 
 @dataclass(frozen=True, kw_only=True)
 class KeptSet:
-    """What became of documents.
+    """Result of the decision about documents.
 
     Attributes:
-        removed: Those that go, by number, increasing.
-        representatives: The kept document for each of them.
-        similarities: How alike each is to it: from the threshold to 1.
-        compared: The pairs that were compared.
+        removed: Removed documents, by increasing number.
+        representatives: The kept document that represents each removed one.
+        similarities: Similarity of each removed document to its representative: from the threshold to 1.
+        compared: The compared pairs.
         candidates: Number of pairs that share a band.
-        across: Pairs of kept documents of different splits that are alike: ``(pairs, 2)``.
-        across_similarities: How alike each of these pairs is: ``(pairs,)``.
+        across: Pairs of kept near-duplicates in different splits: ``(pairs, 2)``.
+        across_similarities: Similarity of each of these pairs: ``(pairs,)``.
     """
 
     removed: Nodes
@@ -164,12 +169,12 @@ class KeptSet:
 
 
 def similarity(shared: int, either: int) -> float:
-    """The Jaccard similarity of two sets, of the shingles that both have and that one of them has."""
+    """Return the Jaccard similarity of two sets, given the sizes of their intersection and their union."""
     return shared / either if either else 1.0
 
 
 def overlap(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> tuple[int, int]:
-    """Return how many of two increasing sets are in both, and in one of them."""
+    """Return the sizes of the intersection and the union of two increasing sets."""
     if len(one) > len(other):
         one, other = other, one
     if not len(one):
@@ -191,13 +196,13 @@ def kept_set(
 
     Args:
         documents: All documents.
-        priority: Which of two comes first.
-        threshold: The Jaccard similarity from which on two are alike.
-        across: What happens to those of different splits.
-        known: Pairs that were compared before.
+        priority: Priority of the documents.
+        threshold: Minimum Jaccard similarity of near-duplicates.
+        across: Action for near-duplicates in different splits.
+        known: Pairs that were compared in an earlier run.
     """
     order = priority.order(across)
-    # Equal documents first: of each group one stands for all, and only that is compared.
+    # Equal documents are grouped first, so that only one representative of each group is compared.
     leaders, copies, copy_leaders = _copies(documents, order, one_group=across == "drop")
     pairs = pairs_of(documents, leaders, order)
     query = _KeptQuery(documents, order, threshold, removes_across=across == "drop", known=known or ComparedPairs())
@@ -205,7 +210,7 @@ def kept_set(
         query.equal_across(leaders)
     query.ask(pairs)
     removed, stands, similar = query.result()
-    # a copy goes with the document that stands for it, or has the same one standing for both
+    # If a copy's leader was removed, the leader's representative also represents the copy.
     indices = np.minimum(np.searchsorted(removed, copy_leaders), max(0, len(removed) - 1))
     is_removed = removed[indices] == copy_leaders if len(removed) else np.zeros(len(copy_leaders), np.bool_)
     all_removed = np.concatenate([removed, copies])
@@ -228,9 +233,9 @@ def kept_set(
 def _copies(
     documents: CandidateSet, order: CandidateOrder, *, one_group: bool
 ) -> tuple[NDArray[np.bool_], Nodes, Nodes]:
-    """Return which documents are the first of all with their digest; the others, each with that one.
+    """Return a mask of the first document of each digest, the copies, and the first document of each copy.
 
-    Without one group for all splits each has a first one of its own, unless another dataset has one.
+    Without a single group for all splits, each split has its own first document, unless a different dataset has one.
     """
     leaders = documents.taken.copy()
     copies, copy_leaders = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -243,7 +248,7 @@ def _copies(
         leader_nodes = np.repeat(nodes[starts], ends - starts)
         is_copy = leader_nodes != nodes
         leaders[nodes[is_copy]] = False
-        # those of other datasets stay, whatever they are equal to
+        # Documents of other datasets are never removed, even if they are copies.
         is_copy &= ~order.are_theirs(documents, nodes)
         copies.append(nodes[is_copy])
         copy_leaders.append(leader_nodes[is_copy])
@@ -251,7 +256,7 @@ def _copies(
 
 
 class _KeptQuery:
-    """Asks documents in order of priority whether they are kept."""
+    """Decisions about documents in order of priority."""
 
     def __init__(
         self,
@@ -269,7 +274,7 @@ class _KeptQuery:
         self._across: list[tuple[int, int, float]] = []
 
     def equal_across(self, leaders: NDArray[np.bool_]) -> None:
-        """Note the documents of different splits that are equal, of each split the one that stands for the others."""
+        """Record pairs of equal documents in different splits, with one representative per split."""
         for _, nodes in sharing(self._documents, 0, leaders):
             digests = self._documents.digests(nodes)[:, :2]
             order = np.lexsort((nodes, digests[:, 1], digests[:, 0]))
@@ -278,7 +283,7 @@ class _KeptQuery:
                 self._across += [(one, other, 1.0) for one, other in combinations(nodes[start:end].tolist(), 2)]
 
     def ask(self, pairs: NDArray[np.int64]) -> None:
-        """Ask all documents of some pairs."""
+        """Decide about all documents of some pairs."""
         if not len(pairs):
             return
         nodes = np.unique(pairs)
@@ -286,20 +291,22 @@ class _KeptQuery:
         indices = np.searchsorted(nodes, pairs)
         swapped = ranks[indices[:, 0]] > ranks[indices[:, 1]]
         indices[swapped] = indices[swapped][:, ::-1]
-        # By the later document of each pair, then by the earlier: whoever is asked about, all before it are decided.
+        # Pairs are sorted by the later document, then by the earlier one, so that all earlier documents are decided
+        # first.
         indices = indices[np.lexsort((ranks[indices[:, 0]], ranks[indices[:, 1]]))]
         sizes = self._documents.sizes(nodes)[indices]
         digests = self._documents.digests(nodes)[:, 0]
         splits = self._order.split[self._documents.shard_of(nodes)][indices]
         of_others = self._order.are_theirs(self._documents, nodes)[indices[:, 0]]
-        # The similarity of two sets is at most the quotient of their sizes: many pairs need no look at shingles. A
-        # quotient, as `similarity` is: a product may be rounded up, and pairs just at the threshold would be lost.
+        # The similarity of two sets is at most the quotient of their sizes, so many pairs need no comparison of
+        # shingles. As in `similarity`, a quotient is used, because a product may be rounded up and lose pairs exactly
+        # at the threshold.
         alike = sizes.min(axis=1) / np.maximum(sizes.max(axis=1), 1) >= self._threshold
         earlier_digests, later_digests = digests[indices[:, 0]], digests[indices[:, 1]]
         known_indices = self._known.of_pairs(earlier_digests, later_digests)
         is_removed = np.zeros(len(nodes), np.bool_)
         ask = alike.nonzero()[0]
-        # a document of another dataset takes out those of every split
+        # A document of a different dataset removes duplicates in every split.
         is_removable = (splits[:, 0] == splits[:, 1]) | of_others
         for pair_index, before, (earlier_node, later_node) in zip(
             ask.tolist(), known_indices[ask].tolist(), indices[ask].tolist(), strict=True
@@ -312,7 +319,7 @@ class _KeptQuery:
                 sets = (self._documents.shingles(int(nodes[n])) for n in (earlier_node, later_node))
                 shared, either = overlap(*sets)
             low, high = sorted((int(digests[earlier_node]), int(digests[later_node])))
-            # Also what was known, so that pairs that were of no use this time are forgotten.
+            # Known pairs are recorded again, so that pairs that were not used this time are forgotten.
             self._compared.append((low, high, shared, either))
             if (value := similarity(shared, either)) < self._threshold:
                 continue
@@ -323,7 +330,7 @@ class _KeptQuery:
                 self._across.append((int(nodes[earlier_node]), int(nodes[later_node]), value))
 
     def result(self) -> tuple[Nodes, Nodes, NDArray[np.float64]]:
-        """The documents that go, by number, the one that stands for each, and how alike they are."""
+        """Return the removed documents by number, the representative of each, and their similarities."""
         removals = sorted(self._removed.items())
         return (
             np.array([node for node, _ in removals], np.int64),
@@ -332,21 +339,21 @@ class _KeptQuery:
         )
 
     def compared(self) -> ComparedPairs:
-        """The pairs that were compared."""
+        """Return the compared pairs."""
         return ComparedPairs.from_pairs(np.array(self._compared, np.uint64).reshape(-1, 4))
 
     @property
     def _of_kept(self) -> list[tuple[int, int, float]]:
-        # pairs were noted on the way; where one of the two went later, there is nothing to block
+        # Pairs were recorded before all decisions, so pairs with a document that was removed later are excluded.
         kept_pairs = {(min(a, b), max(a, b)): s for a, b, s in self._across if not {a, b} & self._removed.keys()}
         return [(*pair, value) for pair, value in sorted(kept_pairs.items())]
 
     @property
     def across(self) -> NDArray[np.int64]:
-        """Pairs of kept documents of different splits that are alike."""
+        """Pairs of kept near-duplicates in different splits."""
         return np.array([pair[:2] for pair in self._of_kept], np.int64).reshape(-1, 2)
 
     @property
     def across_similarities(self) -> NDArray[np.float64]:
-        """How alike each pair of `across` is."""
+        """Similarity of each pair of `across`."""
         return np.array([pair[2] for pair in self._of_kept], np.float64)

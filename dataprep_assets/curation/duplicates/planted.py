@@ -1,13 +1,12 @@
-"""Near-duplicates that are made on purpose, to see which of them are found: recall beside what the bands promise.
+"""Planted near-duplicates: recall of the search, compared with the recall that the bands predict.
 
-A sample of a dataset's own texts is edited at known rates: words replaced, dropped or swapped, paragraphs in another
-order, boilerplate around them, another case, another Unicode form. Of each pair the Jaccard similarity is computed from
-their shingles, so what the S-curve promises is known pair by pair. Hard negatives are what only looks alike: different
-texts under one licence, forms with other values, a text in two languages. They are told apart by the same verification
-as everything else.
+A sample of a dataset's texts is edited at known rates: words are replaced, dropped or swapped, paragraphs reordered,
+boilerplate added, and case or Unicode form changed. The Jaccard similarity of each pair is computed from its shingles,
+so the S-curve gives the expected recall per pair. Hard negatives only look similar: different texts under one license,
+forms with other values, a text in two languages. The same verification distinguishes them.
 
-The translations are invented for this project. Every pair of languages of a text is a hard negative: names, numbers and
-codes are equal, and a method that compares too little of a text takes them for versions of one page.
+The translations are invented for this project. Every pair of languages of a text is a hard negative. Its names, numbers
+and codes are equal, so a method that compares too little of a text would report versions of one page.
 
 Entry points: `plant`, `Planted`.
 """
@@ -72,7 +71,7 @@ NOTICES: tuple[tuple[str, ...], ...] = (
 
 
 RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
-"""Shares of words that are edited."""
+"""Shares of words to edit."""
 _BOILERPLATE = (
     "Home About Contact Privacy Terms of use. All rights reserved. Subscribe to our newsletter and follow us. "
     "This site uses cookies to improve your experience. Share this page with your friends. Back to top."
@@ -88,13 +87,13 @@ _LICENCE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
-    """Planted pairs of one kind: ``(pairs,)`` each.
+    """Planted pairs of one kind; arrays have the shape ``(pairs,)``.
 
     Attributes:
-        edit: What was done.
-        rate: To which share of the words.
-        similarities: How alike the two texts of each pair are.
-        shared: Whether they share a band.
+        edit: Name of the edit.
+        rate: Share of edited words.
+        similarities: Jaccard similarity of the two texts of each pair.
+        shared: Whether the two texts share a band.
     """
 
     edit: str
@@ -104,17 +103,17 @@ class Planted:
 
 
 def plant(texts: Sequence[str], settings: SignatureSettings, seed: int) -> list[Planted]:
-    """Edit texts in every way, and look which of the edited ones share a band with the text that they were.
+    """Edit texts in every way, and return which edited texts share a band with their original.
 
     Args:
         texts: A sample of texts.
-        settings: What decides signatures.
-        seed: Of the edits.
+        settings: Settings of the signatures.
+        seed: Seed of the edits.
     """
     draw, signer, vocabulary = random.Random(seed), Signer(settings), _vocabulary(texts)
     planted_edits = []
     for name, rate, edit in _edits(vocabulary):
-        # at a low rate some texts stay as they are, and those are found by any method
+        # Unchanged texts are skipped: at a low rate some texts are not edited, and every method would find them.
         pairs = [(original, edited) for text in texts for original, edited in [edit(text, draw)] if edited != original]
         if pairs:
             similarities, shared = _looked_at(signer, pairs)
@@ -127,7 +126,7 @@ def _vocabulary(texts: Sequence[str]) -> list[str]:
 
 
 Edit = Callable[[str, random.Random], tuple[str, str]]
-"""The two texts of a pair."""
+"""Function that returns the two texts of a pair."""
 
 
 def _edits(vocabulary: Sequence[str]) -> Iterator[tuple[str, float, Edit]]:
@@ -177,12 +176,12 @@ def _shuffled(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
 
 
 def _form(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
-    """The text with every fourth word another one: the form stays, its values do not."""
+    """Replace every fourth word of a text: the form stays the same, its values change."""
     return " ".join(draw.choice(vocabulary) if index % 4 == 0 else word for index, word in enumerate(text.split()))
 
 
 def _translated(draw: random.Random) -> tuple[str, str]:
-    """A short text in two languages."""
+    """Return a short text in two languages."""
     text, translation = draw.sample(draw.choice(NOTICES), 2)
     return text, translation
 

@@ -1,14 +1,14 @@
-"""Signatures of the documents of a shard: what is needed to find its duplicates, without its texts.
+"""Signatures of a shard's documents: the data needed to find its duplicates, without its texts.
 
-A folder of little-endian arrays (docs/formats/signatures.md). Rows are those of the table of documents:
+A folder of little-endian arrays (docs/formats/signatures.md). Rows are the rows of the document table:
 
-- `digests.bin`, uint64 `(rows, 3)`: 128 bits of what makes a document equal to another, and 64 bits of its text; zeros
-  for a row that is compared with nothing (a refused one, an empty text)
-- `shingle_ends.bin` and `shingles.bin`, uint64: where the shingles of each row end; their hashes, sorted, each once
+- `digests.bin`, uint64 `(rows, 3)`: 128 bits of the normalized text, and 64 bits of the text; zeros for a row that is
+  not compared (a refused row, an empty text)
+- `shingle_ends.bin` and `shingles.bin`, uint64: end of each row's shingles; the shingle hashes, sorted, each once
 - `key_hashes.bin`, uint64 `(1 + bands, documents)` and `key_rows.bin`, uint32: for the first half of the digest and for
-  each band the hashes in increasing order, and the row of each
+  each band, the hashes in increasing order, and the row of each
 
-So documents that may be alike are next to each other in a merge of the shards' tables, whatever their number.
+A merge of the shards' tables therefore puts possible duplicates next to each other, for any number of shards.
 
 Entry points: `SignatureSettings`, `SignatureWriter`, `SignedShard`.
 """
@@ -43,7 +43,7 @@ DIGESTS, ENDS, SHINGLES = "digests.bin", "shingle_ends.bin", "shingles.bin"
 KEY_HASHES, KEY_ROWS = "key_hashes.bin", "key_rows.bin"
 FILES = (DIGESTS, ENDS, SHINGLES, KEY_HASHES, KEY_ROWS)
 SEED = 42
-"""Of the permutations; another one would find other pairs among those below the S-curve's knee."""
+"""Seed of the permutations. A different seed would find different pairs among those below the S-curve's knee."""
 _DTYPE = np.dtype("<u8")
 _ABSENT = "duplicates: rensa is not installed. Install the extra: pip install 'dataprep-assets[duplicates]'"
 
@@ -55,12 +55,12 @@ class SignatureSettings:
     """The values that determine the signatures of documents. Picklable; its `repr` never shows the key.
 
     Attributes:
-        kind: `exact`: digests alone.
-        normalization: What makes texts equal.
-        shingle: Words of a shingle.
-        banding: How signatures are cut into bands.
+        kind: `exact` uses only digests.
+        normalization: Normalization before texts are compared.
+        shingle: Words per shingle.
+        banding: Split of signatures into bands.
         key: The secret of keyed hashes.
-        key_digest: What stands for it in keys.
+        key_digest: Digest that represents the secret in artifact keys.
     """
 
     kind: Kind
@@ -72,12 +72,12 @@ class SignatureSettings:
 
     @property
     def bands(self) -> int:
-        """Bands of a signature: none of an exact one."""
+        """Number of bands of a signature; 0 for `exact`."""
         return self.banding.bands if self.kind == "near" else 0
 
     @property
     def key_parts(self) -> dict[str, Any]:
-        """What enters a key; raises ConfigError if the library that is needed is not installed."""
+        """The settings in an artifact key. Raises ConfigError if the required library is not installed."""
         parts: dict[str, Any] = {"kind": self.kind, "normalization": self.normalization, "unicode": UNICODE}
         parts["words"] = WORDS
         if self.kind == "near":
@@ -87,7 +87,7 @@ class SignatureSettings:
 
 
 def library_version() -> str:
-    """The version of the library that makes MinHash signatures; raises ConfigError if it is not installed."""
+    """Return the version of the library that computes MinHash signatures. Raises ConfigError if it is not installed."""
     try:
         return metadata.version("rensa")
     except metadata.PackageNotFoundError:
@@ -95,13 +95,13 @@ def library_version() -> str:
 
 
 class Signer:
-    """Computes signatures of texts."""
+    """Computation of text signatures."""
 
     def __init__(self, settings: SignatureSettings) -> None:
-        """Take what decides them; raises ConfigError if the library that is needed is not installed."""
+        """Store the settings. Raises ConfigError if the required library is not installed."""
         self._settings = settings
         self._shingles = ShingleHashes(settings.shingle, settings.key)
-        # BLAKE2b takes at most 64 bytes of a key
+        # The key is hashed, because BLAKE2b accepts at most 64 bytes of key.
         self._key = b"" if settings.key is None else hashlib.sha256(settings.key).digest()
         if settings.kind == "near":
             try:
@@ -111,26 +111,26 @@ class Signer:
             self._minhash: Any = RMinHash
 
     def shingles(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """The shingles of texts, as `ShingleHashes.hash_texts`."""
+        """Return the shingles of texts, as `ShingleHashes.hash_texts` does."""
         return self._shingles.hash_texts([compared_words(text, self._settings.normalization) for text in texts])
 
     def bands(self, hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """The hashes of the bands of texts, of which the shingles are given: ``(texts, bands)``, uint64."""
+        """Return the band hashes of texts, given their shingles: ``(texts, bands)``, uint64."""
         banding = self._settings.banding
         used = banding.bands * banding.rows
         starts = np.concatenate([[0], ends]).astype(np.uint64)
         minhashes = self._minhash.digest_matrix_from_flat_token_hashes(hashes, starts, used, SEED)
         values = np.array(minhashes.to_rows(), np.uint64).reshape(len(ends), banding.bands, banding.rows)
         bands = np.zeros((len(ends), banding.bands), np.uint64)
-        # One hash for all values of a band, mixed in with their places, for all texts at once.
+        # The values of a band are mixed with their positions into one hash, for all texts at once.
         for row in range(banding.rows):
             bands = mix_bits(bands * np.uint64(0x100000001B3) + values[:, :, row] + np.uint64(row + 1))
         return bands
 
     def digests(self, texts: Sequence[str], hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return what makes texts equal: 128 bits, and 64 of the text itself: ``(texts, 3)``, uint64.
+        """Return 128 bits of the normalized text and 64 bits of the text itself: ``(texts, 3)``, uint64.
 
-        Texts that are compared by shingles are equal if these are.
+        Texts that are compared by shingles are equal if their shingles are equal.
         """
         if self._settings.kind == "near":
             starts = np.concatenate([[0], ends[:-1]]).tolist() if len(ends) else []
@@ -144,19 +144,20 @@ class Signer:
 
 
 class SignatureWriter:
-    """Writes the signatures of a shard, row by row, into an empty folder; a context manager."""
+    """Writer of a shard's signatures, row by row, into an empty folder; a context manager."""
 
     def __init__(self, directory: Path, settings: SignatureSettings) -> None:
-        """Begin the files of a shard.
+        """Start without rows.
 
         Args:
             directory: The folder.
-            settings: What decides the signatures.
+            settings: Settings of the signatures.
         """
         self.rows = self.documents = self.blank = 0
         self._directory, self._settings = directory, settings
         self._signer = Signer(settings)
-        # Kept until the end, because the tables are written sorted: 8 bytes for each key of each document.
+        # Keys stay in memory until the end, because the tables are sorted before they are written: 8 bytes per key and
+        # document.
         self._keys: list[NDArray[np.uint64]] = []
         self._key_rows: list[NDArray[np.uint32]] = []
         self._ends: list[NDArray[np.uint64]] = []
@@ -171,11 +172,11 @@ class SignatureWriter:
         """Add rows.
 
         Args:
-            rows: How many.
-            good: The positions, among them, of those with a text.
-            texts: Their texts.
+            rows: Number of rows.
+            good: Positions of the rows that have a text.
+            texts: The texts of these rows.
         """
-        # texts of white space alone are not alike, and are compared with nothing
+        # Texts of only white space are not compared, because they are not duplicates of each other.
         numbered_texts = [
             (position, text) for position, text in zip(good, texts, strict=True) if text and not text.isspace()
         ]
@@ -212,7 +213,7 @@ class SignatureWriter:
         rows = np.concatenate(self._key_rows) if self._key_rows else np.empty(0, np.uint32)
         with create(self._directory / KEY_HASHES) as hashes, create(self._directory / KEY_ROWS) as key_rows:
             for key in range(width):
-                # stable: equal hashes keep the order of their rows
+                # The sort is stable, so equal hashes keep the order of their rows.
                 order = np.argsort(keys[:, key], kind="stable")
                 _write(hashes, keys[order, key])
                 key_rows.write(rows[order].astype("<u4").tobytes())
@@ -224,15 +225,15 @@ def _write(file: BinaryIO, values: NDArray[np.uint64]) -> None:
 
 @dataclass(frozen=True)
 class SignedShard:
-    """The signatures of a shard; files are mapped when they are needed.
+    """The signatures of a shard; files are mapped on first use.
 
     Attributes:
-        directory: Where they are.
+        directory: The folder with the files.
         rows: Rows of the shard.
-        documents: Those of them that are compared.
-        bands: Bands of a signature.
+        documents: Number of compared rows.
+        bands: Number of bands per signature.
 
-    Raises FormatError where a file has another size than these say.
+    Raises FormatError if the size of a file does not match these numbers.
     """
 
     directory: Path
@@ -242,7 +243,7 @@ class SignedShard:
 
     @cached_property
     def digests(self) -> NDArray[np.uint64]:
-        """128 bits of what makes rows equal and 64 of their text: ``(rows, 3)``, uint64."""
+        """128 bits of the normalized text and 64 bits of the text of each row: ``(rows, 3)``, uint64."""
         return self._map(DIGESTS, _DTYPE, 3 * self.rows).reshape(self.rows, 3)
 
     @cached_property
@@ -254,12 +255,12 @@ class SignedShard:
         return self._map(SHINGLES, _DTYPE, int(self._ends[-1]) if self.rows else 0)
 
     def shingles(self, row: int) -> NDArray[np.uint64]:
-        """The hashes of the shingles of a row, increasing: uint64."""
+        """Return the shingle hashes of a row, increasing: uint64."""
         start = int(self._ends[row - 1]) if row else 0
         return self._shingles[start : int(self._ends[row])]
 
     def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many shingles rows have: ``(rows,)``."""
+        """Return the number of shingles of each row: ``(rows,)``."""
         ends = self._ends
         before = np.where(rows > 0, ends[np.maximum(rows - 1, 0)], 0)
         sizes: NDArray[np.int64] = (ends[rows] - before).astype(np.int64)
@@ -267,18 +268,18 @@ class SignedShard:
 
     @cached_property
     def keys(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-        """The tables of keys, hashes and rows: each ``(1 + bands, documents)``, by increasing hash."""
+        """The key tables, hashes and rows: each ``(1 + bands, documents)``, by increasing hash."""
         shape = 1 + self.bands, self.documents
         hashes = self._map(KEY_HASHES, _DTYPE, shape[0] * shape[1]).reshape(shape)
         rows = self._map(KEY_ROWS, np.dtype("<u4"), shape[0] * shape[1]).reshape(shape)
         return hashes, rows
 
     def other_than(self, stored: "SignedShard", rows: NDArray[np.int64]) -> Iterator[str]:
-        """A sentence for each array of another shard that differs from this one in its `rows`, which are all of this.
+        """Yield a sentence for each array of `stored` that differs from this shard in the rows `rows`.
 
         Args:
             stored: The other shard.
-            rows: The places of this shard's rows in it, which ascend.
+            rows: Ascending positions of all of this shard's rows in `stored`.
         """
         if len(rows) and rows[-1] >= stored.rows:
             yield f"has {count_of(stored.rows, 'row')}, expected at least {int(rows[-1]) + 1:,}"
@@ -295,7 +296,7 @@ class SignedShard:
         if (hashes[:, 1:] < hashes[:, :-1]).any():
             yield f"{KEY_HASHES} is not sorted"
         for key, (own_hashes, index) in enumerate(zip(*self.keys, strict=True)):
-            # the tables of all rows, without those of others, are the tables of these rows
+            # Filtered to these rows, the stored tables must equal this shard's tables.
             is_sampled = np.isin(stored_rows[key], rows)
             if not (
                 np.array_equal(hashes[key][is_sampled], own_hashes)

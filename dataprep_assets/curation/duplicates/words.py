@@ -1,9 +1,9 @@
-"""The words of a text, by which duplicates and items of benchmarks are found, and the hashes of their shingles.
+"""The words of a text, by which duplicates and benchmark items are found, and the hashes of their shingles.
 
-A word is a run of letters, marks and digits, in one Unicode form (NFKC) and one case. Scripts that put no space between
-words give a word for each letter. Duplicates are compared by words and signs, because `a + b` is not `a - b`: each sign
-of punctuation, and each symbol, is one more word. Items of benchmarks are looked for without signs, because who quotes
-one sets others. A text without any word counts as one word, so that it equals nothing but itself.
+A word is a run of letters, marks and digits, in one Unicode form (NFKC) and one case. In scripts without spaces between
+words, each letter is a word. Duplicates are compared by words and signs, because `a + b` differs from `a - b`: each
+punctuation sign and each symbol is also a word. Benchmark items are searched for without signs, because quotations
+often change them. A text without words counts as one word, so that it only equals itself.
 
 Entry points: `words_of`, `compared_words`, `ShingleHashes`.
 """
@@ -20,21 +20,21 @@ from numpy.typing import NDArray
 from dataprep_assets.tokenization.document_ids import hash_id
 
 Normalization = Literal["words", "space", "none"]
-"""What makes two texts equal: their words and signs; their text except white space and Unicode's form (NFC); their text
-except line ends and that form."""
+"""Normalization before comparison: `words` keeps words and signs, `space` removes white space, `none` only normalizes
+line ends. Unicode's form (NFC) never counts."""
 
 WORDS = 2
-"""The version of what a word is."""
+"""Version of the definition of a word."""
 UNICODE = unicodedata.unidata_version
-"""The Unicode version that decides the words of texts beyond ASCII."""
+"""The Unicode version, which determines the words of texts beyond ASCII."""
 
 _WORD = re.compile(r"[a-z0-9]+")
 _WORD_OR_SIGN = re.compile(r"[a-z0-9]+|[!-/:-@\[-`{-~]")
 _RAISED = re.compile("[\u00b2\u00b3\u00b9\u2070\u2071\u2074-\u207f]")
 _LOWERED = re.compile("[\u2080-\u208e]")
-"""Digits and signs that NFKC would join to the word before them: `10²` is not 102."""
+"""Digits and signs that NFKC would join to the previous word: `10²` is not 102."""
 _KNOWN_WORDS = 1 << 20
-"""Words whose hashes are remembered: 150 MB at most."""
+"""Number of words whose hashes are cached: at most 150 MB."""
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar
@@ -49,7 +49,7 @@ _MAY_BE_UNSPACED = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for firs
 
 
 class _Letters(dict[int, str]):
-    """For `str.translate`: what stands for a character beyond ASCII; found out when it is first met."""
+    """Table for `str.translate` of the replacements of characters beyond ASCII, filled on first use."""
 
     def __init__(self, *, signs: bool) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class _Letters(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         category = unicodedata.category(character)
-        # marks of direction, joiners, soft hyphens, selectors of a glyph: nobody sees them
+        # Direction marks, joiners, soft hyphens and variation selectors are invisible.
         if category == "Cf" or 0xFE00 <= code <= 0xFE0F:
             replacement = ""
         elif category[0] in "PS" and self._signs:
@@ -76,34 +76,34 @@ class _Letters(dict[int, str]):
 _TYPED = (
     dict.fromkeys("\u2018\u2019\u201a\u201b", "'") | dict.fromkeys("\u201c\u201d\u201e\u201f", '"') | {"\u2212": "-"}
 )
-"""Signs that editors put in for what was typed; all dashes are one, too."""
+"""Replacements for typographic signs that editors insert; all dashes are equal."""
 _LETTERS, _LETTERS_AND_SIGNS = _Letters(signs=False), _Letters(signs=True)
 
 
 def is_unspaced(character: str) -> bool:
-    """Return whether a character is a letter of a script that puts no space between words."""
+    """Return whether a character is a letter of a script without spaces between words."""
     code = ord(character)
     return code >= 0x0E00 and any(a <= code <= b for a, b in _UNSPACED) and unicodedata.category(character) == "Lo"
 
 
 def has_unspaced(text: str) -> bool:
-    """Return whether a text may have such a letter."""
+    """Return whether a text may contain such a letter."""
     return _MAY_BE_UNSPACED.search(text) is not None
 
 
 def words_of(text: str, *, signs: bool = False) -> list[str]:
-    """The words of a text; none of an empty one.
+    """Return the words of a text; an empty list for an empty text.
 
     Args:
         text: The text.
-        signs: Whether each sign of punctuation and each symbol is a word, too.
+        signs: Whether each punctuation sign and each symbol is also a word.
     """
     if text.isascii():
         words = (_WORD_OR_SIGN if signs else _WORD).findall(text.lower())
     else:
         if signs:
             text = _LOWERED.sub(r"_\g<0>", _RAISED.sub(r"^\g<0>", text))
-        # a second time, because folding may take a text out of its form
+        # The text is normalized twice, because case folding may change its form.
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
         words = folded.translate(_LETTERS_AND_SIGNS if signs else _LETTERS).split()
     if words:
@@ -113,22 +113,22 @@ def words_of(text: str, *, signs: bool = False) -> list[str]:
 
 
 def compared_words(text: str, normalization: Normalization) -> list[str]:
-    """Return what duplicates are compared by, in pieces; none of an empty text."""
+    """Return the pieces by which duplicates are compared; an empty list for an empty text."""
     if normalization == "words":
         return words_of(text, signs=True)
     if normalization == "space":
         return unicodedata.normalize("NFC", text).split()
-    # at every single blank: joined by blanks the words are the text again, so every character counts
+    # The text is split at every single blank, so that joining the pieces by blanks restores every character.
     return plain_text(text).split(" ") if text else []
 
 
 def plain_text(text: str) -> str:
-    """A text with `\\n` as the end of each line, in one Unicode form (NFC)."""
+    """Return a text with `\\n` as the end of each line, in one Unicode form (NFC)."""
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 class WordHashes(dict[str, int]):
-    """Word → its 64-bit hash, keyed if there is a key."""
+    """Cache of the 64-bit hash of each word, keyed if there is a key."""
 
     def __init__(self, key: bytes | None) -> None:
         super().__init__()
@@ -145,37 +145,38 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def mix_bits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each value with its bits mixed (the finalizer of SplitMix64, a bijection)."""
+    """Mix the bits of each value (the finalizer of SplitMix64, a bijection)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 class ShingleHashes:
-    """Hashes the shingles of texts: every run of so many words, or all words of a text that has fewer."""
+    """Hashes of the shingles of texts: every run of `words` words, or all words of a shorter text."""
 
     def __init__(self, words: int, key: bytes | None = None) -> None:
-        """Take what decides the hashes.
+        """Store the settings.
 
         Args:
-            words: Words of a shingle.
-            key: The secret of a keyed hash; anybody could guess at unkeyed ones.
+            words: Words per shingle.
+            key: The secret of a keyed hash, because unkeyed hashes can be guessed.
         """
         self._words = words
         self._known = WordHashes(key)
 
     def hash_texts(self, texts: Sequence[Sequence[str]]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """The sets of shingles of texts, given as words.
+        """Return the shingle sets of texts, given as words.
 
         Returns:
-            The hashes of all, uint64, of each text sorted and each once; and where each text's end: ``(texts,)``.
+            All hashes, uint64, sorted and unique per text; and the end of each text's hashes: ``(texts,)``.
         """
         counts = np.fromiter(map(len, texts), np.int64, len(texts))
-        # without a Python frame a word: this is most of what signatures cost
+        # `__getitem__` is passed directly to avoid a Python frame per word, because this is most of the cost of
+        # signatures.
         words = chain.from_iterable(texts)
         flat = np.fromiter(map(self._known.__getitem__, words), np.uint64, int(counts.sum()))
         size = self._words
-        # a short text is one shingle: its words in the places of the last ones
+        # A text shorter than a shingle is one shingle.
         windows = np.where(counts == 0, 0, np.maximum(counts - size + 1, 1))
         first_word = np.cumsum(counts) - counts
         ends = np.cumsum(windows)
@@ -183,7 +184,7 @@ class ShingleHashes:
         positions = first_word[text_of] + np.arange(len(text_of)) - (ends - windows)[text_of]
         stop = (first_word + counts)[text_of]
         hashes = np.zeros(len(positions), np.uint64)
-        # A polynomial of each window's words, one more word in each round, for all windows at once.
+        # Compute a polynomial of each window's words, one word per round, for all windows at once.
         for _ in range(size):
             inside = positions < stop
             if inside.all():
@@ -195,14 +196,14 @@ class ShingleHashes:
 
 
 def _sets(hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Sort the hashes of each text in place and leave out what is there twice."""
+    """Sort the hashes of each text in place and remove repetitions."""
     start = 0
     for end in ends.tolist():
         hashes[start:end].sort()
         start = end
     is_first = np.ones(len(hashes), np.bool_)
     is_first[1:] = hashes[1:] != hashes[:-1]
-    # A text's first shingle counts even if it equals the last one of the text before. Texts at the end may have none.
+    # A text's first shingle counts even if it equals the previous text's last one. Texts at the end may have none.
     begins = ends[:-1][ends[:-1] < len(hashes)]
     is_first[begins] = True
     firsts_before = np.concatenate([[0], np.cumsum(is_first)])

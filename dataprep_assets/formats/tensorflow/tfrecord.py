@@ -46,7 +46,7 @@ _DIGITS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCount:
-    """What a file holds: records, and the bytes of their payloads without the 16 of framing around each."""
+    """Number of records in a file, and bytes of their payloads without the 16 bytes of framing around each."""
 
     records: int
     payload_bytes: int
