@@ -50,12 +50,9 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
     """Write the two sidecars of the stream ``tokens_path``, which must be named ``<name>.ds``, as new files next to it.
 
     The stream has ``tokens`` ids of ``dtype`` (``"uint16"`` or ``"uint32"``). ``ends_path`` is its file of document
-    ends,
-    which is hard-linked where possible and copied otherwise. ``tokenizer`` is the name that datatrove shows, or None
-    for a
-    tokenizer without a name. Raises FormatError if the ends do not fit the stream, or if the tokenizer's name would
-    break
-    the metadata. Raises FileExistsError if a sidecar exists.
+    ends, which is hard-linked where possible and copied otherwise. ``tokenizer`` is the name that datatrove shows, or
+    None for a tokenizer without a name. Raises FormatError if the ends do not fit the stream, or if the tokenizer's
+    name would break the metadata. Raises FileExistsError if a sidecar exists.
     """
     # All checks run before the first write, so that a refusal leaves no file behind.
     content = metadata(tokens, dtype, tokenizer)

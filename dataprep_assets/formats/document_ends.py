@@ -102,9 +102,8 @@ def concatenate(parts: Iterable[tuple[Path, int]], target: Path) -> int:
     """Join the ends of token streams that are concatenated in the same order into the new file ``target``.
 
     ``parts`` are ``(ends file, tokens of its stream)``. Each part's ends are increased by the number of tokens before
-    it.
-    Returns the number of documents. Raises FormatError if a part is not valid for its token count (``target`` is then
-    removed). Raises FileExistsError if ``target`` exists.
+    it. Returns the number of documents. Raises FormatError if a part is not valid for its token count (``target`` is
+    then removed). Raises FileExistsError if ``target`` exists.
     """
     documents = 0
     offset = 0

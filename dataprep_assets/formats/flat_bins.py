@@ -1,8 +1,8 @@
 """Flat token bins (headerless little-endian ids), the stream that all views share, and their `meta.pkl`.
 
 A *token stream* consists only of ids, uint16 or uint32, with a separator after each document. The same bytes are a
-nanoGPT ``train.bin``, a Megatron ``.bin``, a datatrove ``.ds`` and an OLMo ``.npy`` (headerless despite the name).
-Such a file can therefore be built without reading it in Python: `stores/files.py` links or joins it in the kernel.
+nanoGPT ``train.bin``, a Megatron ``.bin``, a datatrove ``.ds`` and an OLMo ``.npy`` (headerless despite the name). Such
+a file can therefore be built without reading it in Python: `stores/files.py` links or joins it in the kernel.
 
 Invariants: the size is an exact multiple of the item size. Writers never open an existing name, because it may be a
 hard link to a finished artifact's file.
@@ -55,8 +55,7 @@ def dtype_for_vocab(vocab_size: int) -> str:
 
     ``vocab_size`` is ``len(tokenizer)``, added tokens included. ``tokenizer.vocab_size`` often excludes them, and an
     added id of 65,536 or more would then wrap to a small id that is valid but wrong. Raises FormatError if
-    ``vocab_size``
-    is not positive, or beyond 32 bits.
+    ``vocab_size`` is not positive, or beyond 32 bits.
     """
     if not 0 < vocab_size <= 1 << 32:
         raise FormatError(f"vocabulary size {vocab_size} is not in [1, 2**32]. Pass len(tokenizer)")
@@ -152,8 +151,7 @@ def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
     Values are str, bool, int, finite float, None, and lists and str-keyed dicts of these. Raises FormatError, naming
     the key, for any other value. A numpy scalar would require the same numpy in the loader, and a tuple would be read
     back as a list. Raises FormatError also for a missing, unknown or too narrow ``dtype``. Raises FileExistsError if
-    either
-    file exists.
+    either file exists.
     """
     plain = dict(meta)
     _check_builtin(plain, "")

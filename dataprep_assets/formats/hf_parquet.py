@@ -90,16 +90,12 @@ def write_split(
     ``(documents,)``. ``split`` is the first part of the file names.
 
     A file ends after ``rows_per_file`` documents, or before the document that would exceed ``tokens_per_file``. Each
-    file
-    has at least one document, except for a split without documents, which is one file without rows. ``threads`` files
-    are
-    written concurrently, and the bytes do not depend on it. ``resume`` keeps the files of an interrupted call with the
-    same
-    arguments, because every file with its final name is complete.
+    file has at least one document, except for a split without documents, which is one file without rows. ``threads``
+    files are written concurrently, and the bytes do not depend on it. ``resume`` keeps the files of an interrupted call
+    with the same arguments, because every file with its final name is complete.
 
     Raises FormatError if the ends do not match the stream, for an id of 2**31 or more, and for a document of 2**31
-    tokens
-    or more. Raises FileExistsError if a file exists and ``resume`` is false.
+    tokens or more. Raises FileExistsError if a file exists and ``resume`` is false.
     """
     if (last_end := int(ends[-1]) if len(ends) else 0) != len(tokens):
         raise FormatError(
@@ -176,8 +172,7 @@ def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], t
     """Write the dataset card ``README.md`` into ``directory``, replacing an existing card.
 
     ``name`` is the heading. ``splits`` maps each split, in the order of the card, to the result of `write_split`.
-    ``text``
-    is the last paragraph.
+    ``text`` is the last paragraph.
     """
     with create_durably(directory / CARD) as file:
         file.write(card_bytes(name, splits, text))

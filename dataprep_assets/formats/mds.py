@@ -79,9 +79,8 @@ def write_mds(
     ``tokens``: unsigned ids below 2**31, shape ``(tokens,)``. ``length``: tokens per sample. ``shard_bytes`` limits the
     size of a shard on disk. ``threads`` shards are written concurrently, and the bytes do not depend on it. ``resume``
     keeps the shards of an interrupted call with the same arguments, because every shard with its final name is
-    complete.
-    Raises FormatError for an impossible length or limit, and for an id of 2**31 or more. Raises FileExistsError if the
-    folder exists and ``resume`` is false.
+    complete. Raises FormatError for an impossible length or limit, and for an id of 2**31 or more. Raises
+    FileExistsError if the folder exists and ``resume`` is false.
     """
     config = _config(length, shard_bytes) if length > 0 else {}
     # In addition to its configuration, a shard stores the number of samples and one more offset than samples, 4 bytes

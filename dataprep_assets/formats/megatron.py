@@ -3,8 +3,8 @@
 The ``.bin`` is the token stream itself, usually a hard link. This module only writes the index, from the document ends,
 with one sequence per document. Layout, little-endian (Megatron-LM, ``megatron/core/datasets/indexed_dataset.py``,
 ``_IndexWriter``): 9 bytes ``MMIDIDX\\0\\0``; uint64 version 1; uint8 dtype code; uint64 sequences S; uint64 document
-indices D; S int32 lengths in tokens; S int64 byte offsets into the ``.bin``; D int64 sequence ordinals, 0 to S.
-The files are byte-identical to the files of ``IndexedDatasetBuilder`` with one ``add_document`` per document.
+indices D; S int32 lengths in tokens; S int64 byte offsets into the ``.bin``; D int64 sequence ordinals, 0 to S. The
+files are byte-identical to the files of ``IndexedDatasetBuilder`` with one ``add_document`` per document.
 
 Megatron has no uint32. A uint32 stream gets the code of int32 (4), because the bytes of every id below 2**31 are equal.
 No vocabulary is that large, so this module does not check ids. uint16 has its own code (8).
@@ -120,8 +120,7 @@ def read_idx(path: Path) -> MegatronIndex:
     """Map an ``.idx`` file; only the header is read.
 
     Raises FormatError for a wrong magic or version, for a dtype code other than 4 and 8, and for a size that does not
-    match
-    the header's counts (such as an index with the optional multimodal section).
+    match the header's counts (such as an index with the optional multimodal section).
     """
     size = path.stat().st_size
     if size < _HEADER.size:
@@ -159,10 +158,8 @@ def validate(bin_path: Path, idx_path: Path) -> None:
     """Raise FormatError unless the index describes the token stream exactly, one sequence per document.
 
     Checks in addition to `read_idx`: no length is negative. Each pointer is the sum of the lengths before it in bytes
-    (which
-    also finds a dtype code of the other width). The last sequence ends at the end of the ``.bin``. Document indices are
-    0
-    to S. Reads the index once, block by block, and only the size of the ``.bin``.
+    (which also finds a dtype code of the other width). The last sequence ends at the end of the ``.bin``. Document
+    indices are 0 to S. Reads the index once, block by block, and only the size of the ``.bin``.
     """
     index = read_idx(idx_path)
     _check_document_indices(idx_path, index)

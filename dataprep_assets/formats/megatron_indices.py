@@ -2,9 +2,9 @@
 
 A `GPTDataset` maps sample `i` to `sample = shuffle_index[i]`. Its tokens are from `sample_index[sample]` to
 `sample_index[sample + 1]`, which are pairs of a position in `document_index` and an offset in that document. The token
-at the second pair also belongs to the sample, as its last label. Padding, whose loss is masked, fills a short sample.
-A `BlendedDataset` maps sample `i` to data set `dataset_index[i]` and its sample `dataset_sample_index[i]`. The files
-are `.npy` files: int32, shape ``(documents,)``; int32 or int64, shape ``(samples + 1, 2)``; uint32 or int64, shape
+at the second pair also belongs to the sample, as its last label. Padding, whose loss is masked, fills a short sample. A
+`BlendedDataset` maps sample `i` to data set `dataset_index[i]` and its sample `dataset_sample_index[i]`. The files are
+`.npy` files: int32, shape ``(documents,)``; int32 or int64, shape ``(samples + 1, 2)``; uint32 or int64, shape
 ``(samples,)``; int16 and int64, shape ``(size,)``.
 
 File names contain the MD5 of a description. The description is JSON of all properties by which Megatron distinguishes

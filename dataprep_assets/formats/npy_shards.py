@@ -152,8 +152,8 @@ def read_header(path: Path) -> NpyHeader:
 def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> None:
     """Raise FormatError unless the file ``path`` is a shard of exactly ``tokens`` ids of ``dtype``, in whole sequences.
 
-    ``dtype`` is ``"uint16"`` or ``"uint32"``, ``sequence_length`` the tokens per sequence. Only the header and the
-    size are read, not the ids.
+    ``dtype`` is ``"uint16"`` or ``"uint32"``, ``sequence_length`` the tokens per sequence. Only the header and the size
+    are read, not the ids.
     """
     head = read_header(path)
     if head.dtype != dtype:

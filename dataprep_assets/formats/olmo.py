@@ -44,10 +44,8 @@ def build_index(
 
     A file is ``(path, label, tokens)``, see `TokenFile`. ``sequence_length``: tokens per instance. The ``dtype`` of the
     files is ``"uint16"`` or ``"uint32"``. ``tokenizer`` is the tokenizer's name, which is part of the fingerprint.
-    Raises
-    FormatError for an empty list, a sequence length below 1, a negative count, and an empty path. Raises FormatError
-    also
-    for a path with a NUL, with which two lists of files could have the same fingerprint.
+    Raises FormatError for an empty list, a sequence length below 1, a negative count, and an empty path. Raises
+    FormatError also for a path with a NUL, with which two lists of files could have the same fingerprint.
     """
     flat_bins.token_dtype(dtype)
     if sequence_length < 1:

@@ -64,8 +64,8 @@ class PackedRowBlock:
     """Consecutive rows. Row `r` has the tokens `rows[r]` to `rows[r + 1]` and the starts `heads[r]` to `heads[r + 1]`.
 
     `tokens` is int32 and `mask` is uint8 or None, both of shape `(tokens,)`. `starts` is int32, relative to the row,
-    shape
-    `(segments,)`. `rows` and `heads` are int64 with a leading 0. `first` is the number of the first row in the file.
+    shape `(segments,)`. `rows` and `heads` are int64 with a leading 0. `first` is the number of the first row in the
+    file.
     """
 
     tokens: NDArray[np.int32]
@@ -124,9 +124,8 @@ def write_rows(path: Path, blocks: Iterable[PackedRowBlock], *, masked: bool = T
     """Write each block as a row group of the new Parquet file `path`.
 
     Only one block is in memory at a time. All blocks except the last must have the same number of rows. `compression`
-    is a
-    Parquet codec. Pages have checksums, which `open_packed` verifies. The same blocks give the same bytes.
-    Raises FormatError if a row group has more than 2**31 - 1 tokens.
+    is a Parquet codec. Pages have checksums, which `open_packed` verifies. The same blocks give the same bytes. Raises
+    FormatError if a row group has more than 2**31 - 1 tokens.
     """
     import pyarrow.parquet as pq
 

@@ -117,9 +117,8 @@ def differing(
     """Return the numbers of the samples whose entry in `ids` is not the id of their tokens, ascending.
 
     For `tokens`, `sequence_length` and `threads` see `sample_ids`; `ids` is uint64, shape `(samples,)`. With `sample`,
-    only
-    this many samples are compared, evenly spread and including the first and the last.
-    Raises FormatError if the number of ids differs from the number of samples.
+    only this many samples are compared, evenly spread and including the first and the last. Raises FormatError if the
+    number of ids differs from the number of samples.
     """
     samples = len(tokens) // sequence_length
     if len(ids) != samples:

@@ -153,8 +153,7 @@ class CandidateOrder:
     Attributes:
         split: Split number of each shard.
         theirs: For each shard, whether it belongs to a different dataset. Its documents are compared with documents of
-            all
-            splits of this dataset, and not with each other.
+            all splits of this dataset, and not with each other.
         across: Whether documents of different splits are compared.
         ranks: Returns sort positions of documents. The document to keep has the lowest position.
     """
@@ -217,10 +216,8 @@ def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: Candidate
     first.
 
     For a band that more than `FULL` documents share, not all pairs are built. Each of its documents is compared with
-    the
-    `FIRST` documents. Documents that also share the next band are compared in the same way. The pairs therefore depend
-    only
-    on the documents and their ranks, and their number grows linearly with the number of documents.
+    the `FIRST` documents. Documents that also share the next band are compared in the same way. The pairs therefore
+    depend only on the documents and their ranks, and their number grows linearly with the number of documents.
 
     Args:
         documents: All documents.

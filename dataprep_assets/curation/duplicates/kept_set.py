@@ -113,8 +113,7 @@ class ComparedPairs:
     """Compared pairs: ``(pairs, 4)``, uint64.
 
     Columns are the first halves of both digests (the smaller first), the size of the shingles' intersection, and the
-    size
-    of their union.
+    size of their union.
     """
 
     pairs: NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 4), np.uint64))

@@ -54,11 +54,9 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
     """Write ``payloads`` in order, one record each, to the new file ``path`` and return its counts.
 
     A payload is usually a serialized ``tf.train.Example`` (`example.encode_rows`), but any bytes are accepted. The file
-    is
-    not synced and not moved, because staging and commit are up to the caller. Raises FormatError for more than ``most``
-    payloads. Raises FileExistsError if ``path`` exists. Raises OSError if the package cannot write (a full disk).
-    Raises
-    ConfigError if the package is not installed. After an error the file does not exist.
+    is not synced and not moved, because staging and commit are up to the caller. Raises FormatError for more than
+    ``most`` payloads. Raises FileExistsError if ``path`` exists. Raises OSError if the package cannot write (a full
+    disk). Raises ConfigError if the package is not installed. After an error the file does not exist.
     """
     package = _package()
     record_count = payload_bytes = 0

@@ -6,8 +6,8 @@ two, and so on. A negative value takes ten.
 
 Payloads are byte-identical to ``SerializeToString(deterministic=True)`` of protobuf's upb runtime. It sorts the map by
 the bytes of the keys, but puts a longer key before its own prefix (`key_order`). The order has no meaning, and the
-parser here accepts any order. In all other respects it is strict: one packed integer list per column, each column
-once, no other fields.
+parser here accepts any order. In all other respects it is strict: one packed integer list per column, each column once,
+no other fields.
 
 Encoding works on blocks of rows that fit in the CPU's cache. The varint of every value is spread in one machine word,
 and the used bytes are then selected from all words at once. Python code loops over columns and rows, never over values.
@@ -52,8 +52,7 @@ class FeatureColumn:
     """One column: ``length`` values per row, each within ``dtype``, ``"int32"`` or ``"int64"``.
 
     A length of None allows any number of values from 1 on, which may differ between rows. Raises FormatError for a
-    length
-    below 1 or a different dtype.
+    length below 1 or a different dtype.
     """
 
     name: str
@@ -208,8 +207,8 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
     The array of a column without a length is as wide as its longest row. `ABSENT` fills the end of shorter rows.
 
     Raises FormatError, naming the row and the column, for a payload that is not such an Example, a missing or
-    undeclared
-    column, a list of a different kind, a number of values other than ``length``, or a value beyond the dtype.
+    undeclared column, a list of a different kind, a number of values other than ``length``, or a value beyond the
+    dtype.
     """
     plain = _plain_rows(payloads, columns)
     if plain is not None:

@@ -80,9 +80,8 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
     """Write ``payloads`` in order, one record each, to the new file ``path`` and return its counts.
 
     A payload is usually a serialized ``tf.train.Example`` (`example.encode_rows`), but any bytes are accepted. The file
-    is
-    not synced and not moved, because staging and commit are up to the caller. Raises FormatError for more than ``most``
-    payloads. Raises FileExistsError if ``path`` exists. After an error the file does not exist.
+    is not synced and not moved, because staging and commit are up to the caller. Raises FormatError for more than
+    ``most`` payloads. Raises FileExistsError if ``path`` exists. After an error the file does not exist.
     """
     record_count = payload_bytes = 0
     with flat_bins.create(path) as handle:
