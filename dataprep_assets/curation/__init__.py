@@ -1,1 +1,1 @@
-"""What is known of each document, and which are kept: the one place that decides what enters a token stream."""
+"""Properties of documents, and the selection of documents for token streams. No other package decides this."""

@@ -1,15 +1,15 @@
-"""The retraction list of a corpus: ids of documents that must not be in it (takedowns, opt-outs, mistakes).
+"""The retraction list of a corpus: ids of documents to exclude (takedowns, opt-outs, mistakes).
 
-The list is a file of JSON lines beside the YAML, which `dataprep retract` writes and people may read and commit::
+The list is a file of JSON lines next to the YAML, which `dataprep retract` writes and people may read and commit::
 
-    {"hash": "9e3779b97f4a7c15", "of": "text"}
-    {"hash": "bf58476d1ce4e5b9", "of": "field url", "id": "https://example.org/42"}
+ {"hash": "9e3779b97f4a7c15", "of": "text"} {"hash": "bf58476d1ce4e5b9", "of": "field url", "id":
+ "https://example.org/42"}
 
-`hash` is the id by which the index of the shards finds a document (docs/formats/document-index.md), `of` what it is a
-hash of: the text, or the field that `document.id_field` names. If the hash is keyed, `key` is the digest of the key and
-no id is kept. Every document with the hash is dropped, including duplicates.
+`hash` is the id under which the index of the shards finds a document (docs/formats/document-index.md). `of` is the
+hashed value: the text, or the field that `document.id_field` names. If the hash is keyed, `key` is the digest of the
+key and the id itself is not stored. Every document with the hash is dropped, including duplicates.
 
-A shard's key contains only the entries that apply to it: new entries rebuild only the shards that held these documents.
+A shard's key contains only the entries that apply to it, so new entries rebuild only the shards with these documents.
 """
 
 import codecs
@@ -36,20 +36,20 @@ _HASH = re.compile("[0-9A-Fa-f]{16}")
 
 @dataclass(frozen=True, kw_only=True)
 class Retraction:
-    """One line of the list: the hash of a document, 16 hex digits, and the given id if it may be kept."""
+    """One line of the list: the hash of a document, 16 hex digits, and the given id if it may be stored."""
 
     hash: str
     given: str | None = None
 
 
 def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Retraction]:
-    """Read the list, by hash; empty if there is no file.
+    """Read the list, by hash; empty if the file does not exist.
 
     Args:
         path: The list.
-        ids: How the dataset identifies its documents; None if it cannot.
+        ids: The dataset's id scheme; None without ids.
 
-    Raises ConfigError, naming the line, for a line that is not a retraction, or whose hash was made differently.
+    Raises ConfigError, naming the line, for an invalid line, or for a hash from a different id scheme.
     """
     if path is None or not path.exists():
         return {}
@@ -75,7 +75,7 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
                 f'{path}: line {number}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Correct '
                 "the line, or write the list with `dataprep retract`"
             ) from error
-        # Hashes of another field, or under another key, would match no document, and nobody would notice.
+        # Hashes of a different field or key would silently match no document.
         if origin != ids_origin:
             raise ConfigError(
                 f"{path}: line {number}: its hash is of {_format_origin(origin)}, but the dataset's index is of "
@@ -87,19 +87,19 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
 
 
 def retracted_ids(path: Path | None, ids: DocumentIds | None) -> NDArray[np.uint64]:
-    """The ids on a list: shape ``(ids,)``, uint64, sorted. Errors are those of `read_retractions`."""
+    """Return the ids on a list: shape ``(ids,)``, uint64, sorted. Raises the errors of `read_retractions`."""
     retractions = read_retractions(path, ids)
     return np.array(sorted(int(digits, 16) for digits in retractions), np.uint64) if retractions else NONE_RETRACTED
 
 
 def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> int:
-    """Add new entries to a list atomically; returns how many were new.
+    """Add entries to a list atomically and return the number of new entries.
 
-    The given ids are kept only if hashes are not keyed.
+    The given ids are stored only if hashes are not keyed.
 
     Args:
         path: The list, which is created if it does not exist.
-        ids: How the dataset identifies its documents.
+        ids: The dataset's id scheme.
         new: The entries to add.
 
     Raises the errors of `read_retractions` and `append_lines`.
@@ -114,24 +114,25 @@ def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> 
 
 
 def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]]) -> int:
-    """Add JSON lines to a list atomically, creating it if needed; returns how many.
+    """Add JSON lines to a list atomically, creating it if needed, and return their number.
 
     Args:
         path: The list.
-        missing: The lines that the list does not have; without any nothing is changed. It is asked again when no other
-            process can change the list.
+        missing: Returns the lines that are missing from the list; if it returns none, the list is not changed. It is
+            called a second time while the list is locked.
 
-    Raises TransferError if another process keeps the list for an hour, IntegrityError for a link in the lock's place.
+    Raises TransferError if another process locks the list for an hour, and IntegrityError if the lock file is a link.
     """
     if not missing():
         return 0
-    # beside the list, which every change replaces; removed again, so that it is in nobody's commit
+    # The lock is a separate file, because every change replaces the list. It is removed afterwards, so that it is not
+    # committed.
     lock = path.with_name(f".{path.name}.lock")
     with owned_file(lock, str(path)):
         try:
             lines = missing()
             before = path.read_bytes() if path.exists() else b""
-            # people edit the file, and some editors leave its last line open
+            # People edit the file, and some editors omit the last line end.
             if before and not before.endswith(b"\n"):
                 before += b"\n"
             added = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
@@ -144,7 +145,7 @@ def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]])
 
 def _line(one: Retraction, ids: DocumentIds) -> dict[str, Any]:
     line: dict[str, Any] = {"hash": one.hash, **_made_of(ids)}
-    # the key keeps others from finding out whose hash it is; the id beside it would tell them
+    # The key hides whose hash it is, and a stored id would reveal it.
     return line if one.given is None or ids.key is not None else line | {"id": one.given}
 
 
@@ -158,9 +159,9 @@ def _format_origin(made_of: dict[str, str]) -> str:
 
 
 def id_lines(path: Path) -> list[tuple[int, bytes]]:
-    """The lines of a list of ids that are not blank, each with its number from 1.
+    """Return the lines of a list of ids that are not blank, each with its number from 1.
 
-    Raises ConfigError if there are none.
+    Raises ConfigError if the list has no ids.
     """
     try:
         data = path.read_bytes()
@@ -168,7 +169,7 @@ def id_lines(path: Path) -> list[tuple[int, bytes]]:
         raise ConfigError(f"--ids {path}: {error.strerror or error}") from error
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ConfigError(f"--ids {path}: line 1: UTF-16, not UTF-8. Save it as UTF-8")
-    # editors of Windows begin a file of UTF-8 with a mark, which belongs to no id
+    # Windows editors begin a UTF-8 file with a byte order mark, which is not part of an id.
     lines = data.removeprefix(codecs.BOM_UTF8).splitlines()
     numbered_lines = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered_lines:
@@ -177,12 +178,12 @@ def id_lines(path: Path) -> list[tuple[int, bytes]]:
 
 
 def id_of(given: str, ids: DocumentIds) -> str:
-    """The hash of a declared id or of a text, 16 hex digits."""
+    """Return the hash of a declared id or of a text, 16 hex digits."""
     return f"{hash_id(given, ids.key):016x}"
 
 
 def are_listed(ids: NDArray[np.uint64], listed: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return whether each of these ids is among the `listed`, which are sorted: shape ``(ids,)``."""
+    """Return which of these ids are in the sorted array `listed`: shape ``(ids,)``."""
     if not len(listed):
         return np.zeros(len(ids), np.bool_)
     is_listed: NDArray[np.bool_] = listed[np.minimum(np.searchsorted(listed, ids), len(listed) - 1)] == ids
@@ -190,10 +191,10 @@ def are_listed(ids: NDArray[np.uint64], listed: NDArray[np.uint64]) -> NDArray[n
 
 
 def counted_ids(ids: Sequence[str]) -> str:
-    """Ids of documents as a recipe shows them: how many, and a digest; empty without any."""
+    """Return the text for recipes: the number of ids and a digest; empty without ids."""
     return f"ids of {count_of(len(ids), 'document')} ({digest_value(list(ids))[:12]})" if ids else ""
 
 
 def hex_ids(ids: NDArray[np.uint64] | Sequence[int]) -> tuple[str, ...]:
-    """Ids as 16 hex digits each, sorted."""
+    """Return ids as 16 hex digits each, sorted."""
     return tuple(sorted(f"{int(document_id):016x}" for document_id in ids))

@@ -1,14 +1,14 @@
-"""The grammar of rules: a named expression over the columns of the table of documents, in a `defs.yaml`.
+"""The grammar of filter rules: named expressions over the columns of the document table, in a `defs.yaml`.
 
-Python's own parser reads an expression (`ast`, mode `eval`). What of its syntax is listed here becomes an expression of
-Arrow; everything else is refused with its place. Nothing is evaluated as code.
+Python's parser reads an expression (`ast`, mode `eval`). The syntax listed here is translated to an Arrow expression;
+any other syntax is refused with its position. Nothing is evaluated as code.
 
 - names of columns, numbers, texts in quotes, `true`, `false`
 - `==` (or `=`), `!=`, `<`, `<=`, `>`, `>=`, also chained: `0.1 < alpha_words <= 0.5`
 - `in [...]` and `not in [...]` with numbers or texts; `is null`, `is not null`
 - `and`, `or`, `not`, parentheses; `+`, `-`, `*`, `/` of numbers
 
-A comparison with a value that is not there (null) is neither true nor false, as in SQL; so is `not` of it.
+A comparison with a missing value (null) is neither true nor false, as in SQL, and the same applies to its negation.
 
 Entry points: `Rule`, `parse`; `matching`, `ruled`.
 """
@@ -46,16 +46,16 @@ _ARITHMETIC: Mapping[type[ast.operator], str] = {
     ast.Div: "divide",
 }
 _LONGEST, _DEEPEST = 4_000, 60
-"""Characters of an expression, and levels of it: far beyond what anybody reads, and within Python's own stack."""
+"""Maximum number of characters and of levels of an expression, within the limits of Python's stack."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A parsed expression: its text, the columns that it reads, and what makes an Arrow expression of it."""
+    """A parsed expression: its text, its columns, and a function that builds the Arrow expression."""
 
     text: str
     columns: frozenset[str]
-    # Not the expression itself: a declaration is parsed without loading pyarrow.
+    # The expression is built lazily, so that a declaration is parsed without loading pyarrow.
     _build: Callable[[], Any] = field(compare=False, repr=False)
 
     @property
@@ -70,16 +70,16 @@ def parse(text: str, columns: Mapping[str, str], where: str) -> Rule:
     Args:
         text: The expression.
         columns: Name → type of each column: `integer`, `number`, `string` or `boolean`.
-        where: What messages call it: `drop.short`.
+        where: Name used in messages: `drop.short`.
 
-    Raises ConfigError with the character at which the expression is no rule, names no column or compares unlike types.
+    Raises ConfigError, with the position, for invalid syntax, an unknown column, or a comparison of different types.
     """
     return _Parser(text, columns, where).parse()
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of an expression: its type (`null` for the word), and what makes an Arrow expression of it."""
+    """A part of an expression: its type (`null` for the literal), and a function that builds its Arrow expression."""
 
     type: str
     build: Callable[[], Any]
@@ -89,18 +89,19 @@ _LAYOUT = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, toke
 
 
 class _Translated:
-    """A rule in Python's words, on one line, and the place in the rule of each place in that."""
+    """A rule translated to Python, on one line, and a mapping of positions back to the rule."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines = text.splitlines(keepends=True) or [""]
-        # where each token begins in the translation, and in the text: both counted from 0
+        # Position of each token in the translation and in the text, both counted from 0.
         self._starts: list[tuple[int, int]] = []
 
     def python(self) -> str:
-        """The text with `=` as `==`, and the words of SQL and YAML as Python's; raises what `tokenize` raises."""
+        """Return the text with `=` as `==`, and with Python's words for SQL's and YAML's. Raises the errors of
+        `tokenize`."""
         translation = ""
-        # in parentheses, so that a rule may have several lines; they are no part of the translation
+        # Parentheses allow a rule to span several lines; they are not part of the translation.
         for token in tokenize.generate_tokens(io.StringIO(f"({self._text})").readline):
             offset = self._offset(*token.start)
             if token.type in _LAYOUT or not 0 <= offset < len(self._text):
@@ -110,15 +111,16 @@ class _Translated:
         return translation.rstrip()
 
     def place_of(self, error: Exception) -> str:
-        """Return where in the text an error of `python`, or of Python's parser, is; empty if it does not say."""
+        """Return the position in the text of an error of `python` or of Python's parser; empty if unknown."""
         if isinstance(error, tokenize.TokenError):
             message, (row, column) = error.args
-            # of what never ends the place differs from one Python to the next; else columns count from 1 here
+            # The position of an unterminated token differs between Python versions. For other errors, columns count
+            # from 1 here.
             offset = len(self._text) if "EOF" in message else self._offset(row, column - 1)
         elif isinstance(error, SyntaxError) and error.lineno == 1 and not error.offset:
-            offset = len(self._text)  # so Python says that something is missing at the end
+            offset = len(self._text)  # Python's error without an offset means that the end is missing
         elif isinstance(error, SyntaxError) and error.lineno == 1 and error.offset:
-            # Python says of two parts without anything between them where the first begins: the second is wrong
+            # For two adjacent expressions, Python gives the start of the first one, but the second one is wrong.
             apart = "forgot a comma" in str(error.msg) and error.end_offset
             position = error.end_offset - 2 if apart and error.end_offset else error.offset - 1
             token_start, offset = max((start for start in self._starts if start[0] <= position), default=(0, 0))
@@ -133,7 +135,8 @@ class _Translated:
         return f" at character {column}"
 
     def _offset(self, row: int, column: int) -> int:
-        """The place in the text of one in the tokenized text, whose first line begins with a parenthesis."""
+        """Return the position in the text of a position in the tokenized text, whose first line begins with a
+        parenthesis."""
         return sum(map(len, self._lines[: row - 1])) + column - (row == 1)
 
 
@@ -159,7 +162,7 @@ class _Parser:
         translated = _Translated(self._text)
         try:
             tree = ast.parse(translated.python(), mode="eval")
-        # what Python's parser raises, for text that is nested too deeply, too
+        # Python's parser also raises RecursionError or MemoryError for deeply nested text.
         except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
             raise ConfigError(
                 f"{self._where}: {self._text!r} is not an expression{translated.place_of(error)}. Example: `words < "
@@ -179,7 +182,7 @@ class _Parser:
         match node:
             case ast.BoolOp():
                 parts = [self._boolean(value, depth) for value in node.values]
-                # by the logic of SQL: false `and` null is false, where Arrow's plain `and` gives null
+                # Kleene logic is used as in SQL: false `and` null is false, but Arrow's plain `and` returns null.
                 function = "and_kleene" if isinstance(node.op, ast.And) else "or_kleene"
                 return _Part("boolean", lambda: _folded(function, [part.build() for part in parts]))
             case ast.UnaryOp(op=ast.Not()):
@@ -217,7 +220,7 @@ class _Parser:
     def _arithmetic(self, node: ast.BinOp, depth: int) -> _Part:
         left, right = self._number(node.left, depth), self._number(node.right, depth)
         name = _ARITHMETIC[type(node.op)]
-        # in floating point, where a division by 0 is infinite or no number, and nothing overflows
+        # Arithmetic uses floating point, in which a division by 0 is infinite or NaN, and nothing overflows.
         return _Part("number", lambda: _call(name, *(_floating(part) for part in (left, right))))
 
     def _comparison(self, node: ast.Compare, depth: int) -> _Part:
@@ -261,7 +264,7 @@ class _Parser:
         negated = isinstance(operator, ast.NotIn)
 
         def build() -> Any:
-            # not `is_in`, for which null is a value like any other
+            # `is_in` is not used, because it treats null like any other value.
             expression = _folded("or_kleene", [_call("equal", *_alike(one, part)) for part in parts])
             return _call("invert", expression) if negated else expression
 
@@ -284,7 +287,7 @@ class _Parser:
             import pyarrow.compute as pc
 
             column = pc.field(name)
-            # a dictionary is compared as its values
+            # A dictionary-encoded column is compared by its values.
             return column.cast("string") if kind == "string" else column
 
         return _Part(kind, build)
@@ -292,7 +295,7 @@ class _Parser:
     def _constant(self, node: ast.Constant) -> _Part:
         value = node.value
         kinds = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
-        # by `type`, because True is an int, too; larger whole numbers fit no column
+        # `type` is compared, because True is an int. Larger integers do not fit in a column.
         if (kind := kinds.get(type(value))) is None or (isinstance(value, int) and abs(value) >= 1 << 63):
             raise self._rule_error(node, "not a value in a rule. Write a number, or a string in quotes")
         return _Part(kind, lambda: _scalar(value))
@@ -312,14 +315,15 @@ def _scalar(value: Any) -> Any:
 
 
 def _alike(one: _Part, other: _Part) -> tuple[Any, Any]:
-    """The expressions of two parts of one type, or of numbers."""
+    """Return the expressions of two parts of the same type, or of two numbers as floats."""
     if one.type == other.type:
         return one.build(), other.build()
     return _floating(one), _floating(other)
 
 
 def _floating(part: _Part) -> Any:
-    """A number as the nearest float of 64 bits: by itself Arrow takes the shortest literal's, and raises beyond it."""
+    """Cast a number to the nearest 64-bit float. Without the cast, Arrow uses the literal's shortest type and raises on
+    overflow."""
     return part.build().cast("double", safe=False)
 
 
@@ -339,24 +343,24 @@ def _a(kind: str) -> str:
 
 
 def matching(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArray[np.bool_]]:
-    """For each rule the rows of a table of which its expression is true: shape `(rows,)`."""
+    """Return, for each rule, the rows of a table for which its expression is true: shape `(rows,)`."""
     from pyarrow import acero
 
-    # Null counts as not true, so `keep` drops such a row and `drop` does not.
+    # Null counts as false, so `keep` drops such a row and `drop` keeps it.
     expressions = [_call("coalesce", rule.expression, _scalar(False)) for rule in rules.values()]
     steps = [
         acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
         acero.Declaration("project", acero.ProjectNodeOptions(expressions, list(rules))),
     ]
-    # one thread: the order of the rows has to stay
+    # A single thread preserves the order of the rows.
     matches = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
     return {name: matches[name].to_numpy() for name in rules}
 
 
 def ruled(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> NDArray[np.int64]:
-    """Return which rule drops each row of a table: its number among the rules, -1 for none; shape `(rows,)`.
+    """Return the number of the rule that drops each row of a table, -1 for kept rows; shape `(rows,)`.
 
-    The first that does is the reason. A rule of what is kept drops what it is not true of.
+    The first matching rule is the reason. A `keep` rule drops the rows for which it is not true.
     """
     rule_numbers = np.full(table.num_rows, -1)
     matches = matching(table, {name: rule for name, (_, rule) in rules.items()})

@@ -1,7 +1,7 @@
-"""The rows of the table of documents: what of a source's row is carried along, and the Parquet files that hold it.
+"""The rows of the document table: the fields carried from a source row, and the Parquet files with the rows.
 
-A row of the table is a row of the source, in the source's order, whether it becomes a document or not: a record that
-is refused has its reason in `bad` and nothing else. Every file of the table has the same rows in the same order.
+A row of the table is a row of the source, in source order, including rows that do not become documents. A refused
+record only has its reason in `bad`. Every file of the table has the same rows in the same order.
 
 Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRows`, `side_by_side`, `runs_of`.
 """
@@ -36,12 +36,15 @@ Columns = Mapping[str, ColumnType]
 """Name → type of columns."""
 
 DECIDED: Columns = {"kept": "boolean", "reason": "string", "representative": "string", "tokens": "integer"}
-"""What is known of a row once rules have decided and texts are tokenized: whether it is a document, or why not; the
-kept document that a duplicate stands for; its tokens, with those around it."""
+"""Columns that are known after rules and tokenization.
+
+They are whether the row is kept, the reason if it is not, the kept document that a duplicate is represented by, and the
+number of tokens, including the tokens added around a document.
+"""
 OTHERS = ("id", "bad")
-"""Columns that tables have besides, or may have."""
+"""Further columns that tables may have."""
 ROW_GROUP = 1 << 16
-"""Rows of a row group: what a reader holds at a time."""
+"""Rows per row group, which a reader loads at once."""
 _ARROW: Mapping[ColumnType, str] = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool"}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
@@ -58,33 +61,33 @@ _LIMITS: Mapping[ColumnType, tuple[float, float]] = {
 
 
 def schema_of(columns: Columns) -> "pa.Schema":
-    """The Arrow schema of columns."""
+    """Return the Arrow schema of columns."""
     import pyarrow as pa
 
     return pa.schema([pa.field(name, pa.type_for_alias(_ARROW[kind])) for name, kind in columns.items()])
 
 
 def is_of(value: Any, kind: ColumnType) -> bool:
-    """Return whether a JSON value is of a column's type; a whole number that the column cannot hold is not."""
+    """Return whether a JSON value has a column's type and is within its range."""
     if not isinstance(value, _PYTHON[kind]) or (isinstance(value, bool) and kind != "boolean"):
         return False
-    # Python compares whole numbers with floats exactly
+    # Python compares integers with floats exactly.
     minimum, maximum = _LIMITS.get(kind, (0, 0))
     return type(value) is not int or minimum <= value <= maximum
 
 
 @dataclass(frozen=True, kw_only=True)
 class CarriedFields:
-    """What the table says of a row without looking at its text. Picklable.
+    """The fields of a row in the table that do not require analyzing its text. Picklable.
 
     Attributes:
         text: The field with the text.
-        ids: How documents are identified; None if they are not.
-        source: The field that names where a document is from; None: the folder of its file does.
-        url: The field with its URL, of which the host is kept; None: there is no column `host`.
-        keep: The fields that are carried along, each with its type; in `meta.lang` the dot leads into an object.
-        max_record_bytes: A longer record is bad.
-        sensitive: No message shows a value.
+        ids: The id scheme; None without ids.
+        source: The field that names a document's source; None to use the folder of its file.
+        url: The field with its URL, whose host is stored; None for no column `host`.
+        keep: The carried fields, each with its type; the dot in `meta.lang` selects a key of an object.
+        max_record_bytes: Size above which a record is bad.
+        sensitive: Whether messages must not show values.
     """
 
     text: str
@@ -97,7 +100,7 @@ class CarriedFields:
 
     @property
     def columns(self) -> dict[str, ColumnType]:
-        """The columns, in their order."""
+        """The columns, in order."""
         return {
             "file": "string",
             "row": "integer",
@@ -112,29 +115,29 @@ class CarriedFields:
 
     @property
     def records(self) -> RecordFields:
-        """How the texts and their ids are read."""
+        """The fields from which texts and their ids are read."""
         return RecordFields(self.text, None if self.ids is None else self.ids.id_field, self.max_record_bytes)
 
     @property
     def of_texts_alone(self) -> bool:
-        """Whether a row's text and id are all that is read of it: then it is read as fast as for tokenizing."""
+        """Whether only a row's text and id are read, which is as fast as reading for tokenization."""
         return self.source is None and self.url is None and not self.keep
 
     @property
     def key_parts(self) -> list[Any]:
-        """What enters a key."""
+        """The values that are part of an artifact key."""
         ids = None if self.ids is None else self.ids.key_parts()
         return [self.text, ids, self.source, self.url, [list(pair) for pair in self.keep], self.max_record_bytes]
 
     @property
     def field_names(self) -> list[str]:
-        """The fields that are read."""
+        """The fields to read."""
         paths = [self.text, None if self.ids is None else self.ids.id_field, self.source, self.url]
         return list(dict.fromkeys(filter(None, [*paths, *(path for path, _ in self.keep)])))
 
 
 def column_of(path: str) -> str:
-    """The column of a field: in its name a dot becomes `_`, for SQL."""
+    """Return the column of a field: dots become `_`, for SQL."""
     return path.replace(".", "_")
 
 
@@ -143,9 +146,9 @@ class DocumentBatch:
     """Some rows of a source file.
 
     Attributes:
-        rows: Column → values of the carried fields, of every row, in the order of the source.
-        good: The positions, among these rows, of those that hold a text.
-        texts: Their texts.
+        rows: Column → values of the carried fields of every row, in source order.
+        good: Positions of the rows that have a text.
+        texts: The texts of these rows.
         label: The file.
         types: Column → type of the carried fields.
     """
@@ -160,13 +163,13 @@ class DocumentBatch:
         return len(self.rows["row"])
 
     def only(self, wanted: slice) -> Self:
-        """The good rows in a slice of them."""
+        """Return the rows with a text in a slice of these rows."""
         good = self.good[wanted]
         rows = {name: [values[index] for index in good] for name, values in self.rows.items()}
         return replace(self, rows=rows, good=list(range(len(good))), texts=self.texts[wanted])
 
     def at(self, places: NDArray[np.int64]) -> Self:
-        """The rows at some places, which ascend, with those that hold no text."""
+        """Return the rows at ascending positions, including rows without a text."""
         text_of = dict(zip(self.good, self.texts, strict=True))
         indices = places.tolist()
         rows = {name: [values[index] for index in indices] for name, values in self.rows.items()}
@@ -174,13 +177,13 @@ class DocumentBatch:
         return replace(self, rows=rows, good=good, texts=[text_of[indices[number]] for number in good])
 
     def row(self, text: int) -> int:
-        """The row of the source file, from 1, that holds one of the texts."""
+        """Return the row of the source file, from 1, that contains one of the texts."""
         number: int = self.rows["row"][self.good[text]]
         return number
 
     @cached_property
     def good_rows(self) -> Mapping[str, list[Any]]:
-        """The carried fields of the rows that hold a text."""
+        """The carried fields of the rows that have a text."""
         if len(self.good) == len(self):
             return self.rows
         return {name: [values[index] for index in self.good] for name, values in self.rows.items()}
@@ -189,15 +192,16 @@ class DocumentBatch:
 def read_batches(
     blocks: Iterable[Block] | Iterable[RowBlock], label: str, fields: CarriedFields, *, all_texts: bool = False
 ) -> Iterator[DocumentBatch]:
-    """The rows of a source file, in its order, with what is carried of each.
+    """Yield the rows of a source file, in order, with their carried fields.
 
-    Raises SourceError, naming the row, for a carried value that is not of its declared type.
+    Raises SourceError, naming the row, for a carried value that does not have its declared type.
 
     Args:
-        blocks: The records of the file (`fields.records`) if nothing else is read, else its rows (`fields.read`).
+        blocks: The records of the file (`fields.records`) if only texts and ids are read, else its rows
+            (`fields.read`).
         label: The file.
-        fields: What is carried along.
-        all_texts: Whether every value of a row is a text, as in CSV: then a carried one is read as its type.
+        fields: The carried fields.
+        all_texts: Whether every value of a row is a text, as in CSV. Carried values are then converted to their type.
     """
     for block in blocks:
         if isinstance(block, Block):
@@ -215,7 +219,8 @@ def _batch(
     *,
     all_texts: bool = False,
 ) -> DocumentBatch:
-    """The batch of some records; `values` are the whole rows, by number, if more than texts is carried."""
+    """Return the batch of some records. `values` are the whole rows, by number, if other fields than texts are
+    carried."""
     texts, refusals = records.texts, {bad.row: bad.reason for bad in records.bad}
     numbers = records.rows
     if numbers is None:
@@ -238,12 +243,12 @@ def _batch(
             _check_rows(cell, kind, path, f"{label}: row {number}", fields)
             for number, cell in zip(numbers, column_values, strict=True)
         ]
-    # Without a refused record, as in most blocks, the columns are taken as they are.
+    # Blocks without a refused record, which are most blocks, use the columns unchanged.
     if not refusals:
         always: dict[str, list[Any]] = {"file": [label] * len(numbers), "row": numbers, "bad": [None] * len(numbers)}
         rows = {name: always[name] if name in always else filled[name] for name in fields.columns}
         return DocumentBatch(rows, list(range(len(numbers))), texts, label, fields.columns)
-    # refused rows go back to their places: every file of the table has the same rows in the same order
+    # Refused rows are inserted at their positions, because every file of the table has the same rows in the same order.
     order = sorted({*numbers, *refusals})
     indices = {number: index for index, number in enumerate(order)}
     good = [indices[number] for number in numbers]
@@ -275,7 +280,8 @@ def _check_rows(value: Any, kind: ColumnType, path: str, where: str, fields: Car
 
 
 def _read_as(value: Any, kind: ColumnType) -> Any:
-    """A text as a value of a type, an empty one as null; what is none of the type stays a text."""
+    """Convert a text to a type. An empty text becomes null, and a text that cannot be converted is returned
+    unchanged."""
     if kind == "string" or not isinstance(value, str):
         return value
     text = value.strip()
@@ -288,7 +294,7 @@ def _read_as(value: Any, kind: ColumnType) -> Any:
 
 
 def _host(url: Any) -> str | None:
-    """The host of a URL, in lower case, without a port; None if there is none."""
+    """Return the host of a URL, in lower case, without a port; None if the value has no host."""
     if not isinstance(url, str):
         return None
     try:
@@ -298,10 +304,10 @@ def _host(url: Any) -> str | None:
 
 
 class ParquetRows:
-    """Writes rows to a new Parquet file in row groups of `ROW_GROUP` rows, however they arrive; a context manager."""
+    """Writer of a new Parquet file in row groups of `ROW_GROUP` rows, independent of input sizes; a context manager."""
 
     def __init__(self, path: Path, columns: Columns) -> None:
-        """Begin a file.
+        """Start without rows.
 
         Args:
             path: The file, which must not exist.
@@ -325,7 +331,7 @@ class ParquetRows:
         """Add rows: column → their values, lists or Arrow arrays."""
         import pyarrow as pa
 
-        # a whole number that no float is becomes the nearest one
+        # An integer that a float cannot represent becomes the nearest float.
         ready = {
             name: [None if number is None else float(number) for number in column]
             if kind == "number" and isinstance(column := values[name], list)
@@ -360,13 +366,13 @@ class ParquetRows:
 
 
 def side_by_side(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator["pa.Table"]:
-    """The rows of files of one table, each a part of its columns, in pieces of a row group.
+    """Yield the rows of several files of one table, each with a part of its columns, in pieces of a row group.
 
     Args:
         paths: The files.
-        columns: The columns wanted, in any order; None for all.
+        columns: The requested columns, in any order; None for all.
 
-    Raises FormatError if a file cannot be read or they differ in their number of rows.
+    Raises FormatError if a file cannot be read or the files differ in their number of rows.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -394,7 +400,7 @@ def side_by_side(paths: Sequence[Path], columns: Sequence[str] | None = None) ->
 
 
 def runs_of(piece: "pa.Table") -> Iterator[tuple[str, "pa.Table"]]:
-    """The consecutive rows of a piece that are of one file."""
+    """Yield the consecutive rows of a piece that belong to the same file, with the file."""
     import pyarrow.compute as pc
 
     runs, start = pc.run_end_encode(piece["file"].combine_chunks(), run_end_type="int64"), 0

@@ -1,9 +1,9 @@
-"""Taggers: what looks at the texts of documents and says columns of them. They decide nothing; rules do (`rules`).
+"""Taggers, which compute columns from the texts of documents. Taggers decide nothing; rules do (`rules`).
 
-A tagger is one of four: built in, or of another package by its entry point in the group `dataprep_assets.taggers` (a
-`TextTagger`); a function of the user's project, called with a batch of documents (`function_tagger`); a command, which
-is given a Parquet file of a whole shard and writes another one (`command_tagger`); or a Dagster asset (`asset_tagger`).
-What each gives is checked: its columns and their types, a value a document, no NaN.
+There are four kinds of taggers. A `TextTagger` is built in, or from another package by its entry point in the group
+`dataprep_assets.taggers`. A function of the user's project is called with a batch of documents (`function_tagger`). A
+command reads a Parquet file of a whole shard and writes another one (`command_tagger`). A Dagster asset wrote Parquet
+files (`asset_tagger`). Their output is checked: columns and types, one value per document, no NaN.
 
 Entry points: `Tagger` and its kinds, `tags_of`.
 """
@@ -22,16 +22,16 @@ from dataprep_assets.curation.text_tagger import TextTagger
 from dataprep_assets.errors import DataprepError, count_of, raise_alone
 
 KEYS = ("file", "row")
-"""The columns by which the output of a command names its rows."""
+"""The columns by which the output of a command identifies its rows."""
 
 
 class TaggingError(DataprepError):
-    """A tagger that failed, or gave something else than it has to; names the file and the row."""
+    """A tagger that failed or returned invalid output; names the file and the row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tagger(ABC):
-    """A tagger of a dataset. Picklable; `name` is that of its file in the artifact."""
+    """A tagger of a dataset. Picklable; `name` is also the name of its file in the artifact."""
 
     name: str
     columns: Columns
@@ -39,29 +39,30 @@ class Tagger(ABC):
     @property
     @abstractmethod
     def version(self) -> str:
-        """The values that determine its output beside the documents: part of the key of what it gave."""
+        """The values that determine its output in addition to the documents; part of the output's key."""
 
     @property
     def repeats(self) -> bool:
-        """Whether its version decides its values: a function, a command or a package may also use time or chance."""
+        """Whether its version determines its values. A function, a command or a package may also depend on time or
+        chance."""
         return False
 
     def absent(self) -> str | None:
-        """Return what is not found before it is called, in a sentence; another machine, or the module itself, may have
-        it."""
+        """Return a sentence if the tagger is not found before it is called. It may still exist on another machine or at
+        import."""
         return None
 
     def located(self) -> "Tagger":
-        """Return a copy with whatever has to be looked for where Dagster is known."""
+        """Return a copy with all values that can only be found where Dagster is available."""
         return self
 
     def of_files(self, files: Sequence[str]) -> "Tagger":
-        """The same as far as it is about some source files, where its version is of these alone."""
+        """Return a copy whose version depends only on these source files, if the tagger supports this."""
         return self
 
     @property
     def key_parts(self) -> list[Any]:
-        """What enters the key of its output: columns in their order, which is that of its file."""
+        """The parts of its output's key. Columns are in order, because the file has this order."""
         return [self.name, list(self.columns.items()), self.version]
 
 
@@ -70,18 +71,18 @@ class BatchTagger(Tagger):
 
     @abstractmethod
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
-        """Column → a value for each text of the batch."""
+        """Return column → a value for each text of the batch."""
 
 
 class ExternalTagger(Tagger):
-    """A tagger that leaves a Parquet file, whose columns are put into the order of the table's rows (`align`)."""
+    """A tagger that writes a Parquet file, which `align` reorders to match the table's rows."""
 
     by: ClassVar[str]
-    """What wrote the file, for messages: `the command`."""
+    """Name of the file's writer in messages: `the command`."""
 
 
 class VersionedTagger(BatchTagger):
-    """A tagger whose columns, and their order, are decided by its version."""
+    """A tagger whose version determines its columns and their order."""
 
     @property
     def key_parts(self) -> list[Any]:
@@ -93,7 +94,7 @@ class VersionedTagger(BatchTagger):
 
 
 class BuiltInTagger(VersionedTagger):
-    """A tagger of this package or another, by its name."""
+    """A tagger of this or another package, by name."""
 
     @property
     def version(self) -> str:
@@ -108,9 +109,9 @@ class BuiltInTagger(VersionedTagger):
 
 
 def named_tagger(name: str) -> TextTagger:
-    """The tagger with this name, of this package or of another.
+    """Return the tagger with this name, of this or another package.
 
-    Raises ConfigError if there is none, several packages have one, or it cannot be imported.
+    Raises ConfigError if it does not exist, if several packages define it, or if it cannot be imported.
     """
     extension = TAGGERS[name]
     tagger = extension.load()
@@ -120,7 +121,8 @@ def named_tagger(name: str) -> TextTagger:
 
 
 def _column(table: Any, name: str, where: str) -> list[Any]:
-    """The values of a column; raises TaggingError where one has no value in Python, without showing it."""
+    """Return the values of a column. Raises TaggingError for a value that Python cannot represent, without showing
+    it."""
     try:
         values: list[Any] = table[name].to_pylist()
     except (ValueError, OverflowError):  # text that is not UTF-8, a date beyond the year 9999
@@ -129,17 +131,17 @@ def _column(table: Any, name: str, where: str) -> list[Any]:
 
 
 def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: str, *, sensitive: bool) -> None:
-    """Write the file of an external tagger's columns from what it wrote, in the order of the table's rows.
+    """Write the columns of an external tagger, in the order of the table's rows.
 
     Args:
         tagger: A command, or an asset.
-        made: What it wrote, a Parquet file.
+        made: The Parquet file that it wrote.
         rows: The rows of the table.
         target: The file to write.
         shard: The shard, for messages.
-        sensitive: No message shows anything of `made`.
+        sensitive: Whether messages must not show the content of `made`.
 
-    Raises TaggingError if a row is missing, is there twice, is none of the shard's, or has a value of a wrong type.
+    Raises TaggingError if a row is missing, repeated or not in the shard, or if a value has a wrong type.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -155,7 +157,7 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
         raise TaggingError(f"{where} has no column {missing[0]!r}{only}")
     if doubled := [name for name in (*KEYS, *tagger.columns) if table.column_names.count(name) > 1]:
         raise TaggingError(f"{where} has two columns {doubled[0]!r}")
-    # A tool may write its rows in any order: by file and row each value goes back to its place.
+    # A tool may write its rows in any order, so values are matched by file and row.
     keys = list(zip(*(_column(table, name, where) for name in KEYS), strict=True))
     if not all(isinstance(file, str) and isinstance(row, int | float) for file, row in keys):
         raise TaggingError(f"{where}: column `file` must contain strings and `row` integers, in every row")
@@ -179,7 +181,7 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
             for file, row, bad in zip(*(piece[name].to_pylist() for name in (*KEYS, "bad")), strict=True):
                 if (position := positions.get((file, row))) is None and bad is None:
                     raise TaggingError(f"{where} has no {file}, row {row}, but must have every input row")
-                # a refused row has no text: it was not given, and has no values
+                # A refused row has no text, so it was not in the input and has no values.
                 row_positions.append(position if bad is None else None)
             expected_rows += sum(position is not None for position in row_positions)
             writer.add(
@@ -188,33 +190,33 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
                     for name, v in columns.items()
                 }
             )
-    # rows that were not taken are none of the shard's
+    # Unmatched rows are not rows of the shard.
     if expected_rows < len(keys):
         raise TaggingError(f"{where} has {count_of(len(keys), 'row')}, but the input has {expected_rows:,}")
 
 
 def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> dict[str, list[Any]]:
-    """Return what a tagger says of the texts of a batch: column → values, checked.
+    """Return a tagger's values for the texts of a batch: column → values, checked.
 
-    Raises TaggingError, naming the row, if it raises or gives something else than its columns.
+    Raises TaggingError, naming the row, if the tagger raises or returns different columns.
     """
     try:
         columns = _list_columns(tagger, batch)
-    # an error of this project's, as of a module that cannot be imported, is not one of a row
+    # This package's errors, such as a failed import, do not concern a row.
     except DataprepError:
         raise
-    except (Exception, SystemExit) as error:  # whatever a function of the user's raises
-        # asked once more, text by text, to name the row
+    except (Exception, SystemExit) as error:  # a user's function may raise any error
+        # The texts are tagged again one by one to find the row.
         index = _culprit(tagger, batch)
         place = place_in_project(error)
         where = f"row {batch.row(index)}" if index is not None else f"rows {batch.row(0)} and after"
         why = type(error).__name__ if sensitive else describe_error(error)
         text = f"{batch.label}: {where}: tagger {tagger.name!r} raised {why}{f' ({place})' if place else ''}"
-        if sensitive:  # the message of the cause may quote a text
+        if sensitive:  # the cause's message may quote a text
             raise_alone(TaggingError(text, code=place) if place else TaggingError(text))
         raise TaggingError(text) from error
     if not isinstance(columns, Mapping) or set(columns) != set(tagger.columns):
-        if sensitive:  # what it gave may be the text
+        if sensitive:  # the output may contain the text
             answer = "something else"
         else:
             answer = ", ".join(map(str, columns)) if isinstance(columns, Mapping) else type(columns).__name__
@@ -225,19 +227,19 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
 
 
 def _list_columns(tagger: BatchTagger, batch: DocumentBatch) -> Any:
-    """Return what a tagger gives, with its columns as lists; where it gives no columns, as it is."""
+    """Return a tagger's output with its columns as lists, or the output itself if it is not a mapping."""
     columns = tagger.look(batch)
     return {name: _list(values) for name, values in columns.items()} if isinstance(columns, Mapping) else columns
 
 
 def _list(values: Any) -> list[Any]:
-    # columns of Arrow have the first, arrays of NumPy and series of pandas the second
+    # Arrow columns have `to_pylist`; NumPy arrays and pandas series have `tolist`.
     plain = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)
     return list(values if plain is None else plain())
 
 
 def _culprit(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
-    """The first text that a tagger cannot look at alone; None if it can look at each."""
+    """Return the index of the first text that raises by itself; None if no text does."""
     for index in range(len(batch.texts)):
         try:
             _list_columns(tagger, batch.only(slice(index, index + 1)))
@@ -262,15 +264,15 @@ def _values(tagger: Tagger, name: str, values: list[Any], batch: DocumentBatch, 
     return values
 
 
-# Of numbers floats alone: a whole number may be larger than any of them, and is judged by itself.
+# Only floats are plain numbers, because an integer may exceed the range of floats and is checked separately.
 _PLAIN: Mapping[ColumnType, set[type]] = {"string": {str}, "integer": {int}, "number": {float}, "boolean": {bool}}
 
 
 def first_wrong(values: Sequence[Any], kind: ColumnType) -> tuple[int, str] | None:
-    """The first value that is not of a column's type, and why; null is of every type."""
-    # most columns are of one type, and these are judged without a Python step for each value
+    """Return the index of the first value without the column's type, and the reason. Null has every type."""
+    # Most columns have a single type, which is checked without a Python step per value.
     if set(map(type, values)) <= _PLAIN[kind]:
-        # whole numbers fit 64 bits if the least and the largest do
+        # Integers fit in 64 bits if the smallest and the largest do.
         ends = (min(values), max(values)) if values and kind == "integer" else ()
         if all(is_of(end, kind) for end in ends) and (kind != "number" or all(map(math.isfinite, values))):
             return None

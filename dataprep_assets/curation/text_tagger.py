@@ -1,16 +1,16 @@
-"""What a tagger that is known by its name is: columns, a version, and a function from texts to them.
+"""Definition of a named tagger: columns, a version, and a function from texts to columns.
 
-The built-in taggers measure normalized text: what was written, without how it was typed. Line ends, white space,
-invisible characters and the Unicode form depend on the program that wrote a file, so no decision about a document may
+The built-in taggers measure normalized text, which is independent of how it was typed. Line ends, white space,
+invisible characters and the Unicode form depend on the program that wrote a file, so decisions about documents must not
 depend on them. A normalized text has:
 
 - Unicode's composed form (NFC);
 - `\\n` as its only line end;
-- one blank between the words of a line, and none at its ends;
+- one blank between the words of a line, and no blanks at its ends;
 - at most one empty line in a row, and none at the ends of the text;
-- no byte order mark and no other character that only directs how text is set.
+- no byte order mark and no other character that only controls layout.
 
-The zero-width joiner and non-joiner stay, because they are spelling in Persian, in Indic scripts and in emoji.
+The zero-width joiner and non-joiner are kept, because they are spelling in Persian, in Indic scripts and in emoji.
 """
 
 import re
@@ -26,7 +26,7 @@ VERSION = f"text 1, Unicode {unicodedata.unidata_version}"
 """Part of the version of every tagger that measures normalized texts."""
 
 _DIRECTIONS = re.compile("[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
-"""Soft hyphen, marks of direction, zero-width space, word joiner, byte order mark."""
+"""Soft hyphen, direction marks, zero-width space, word joiner, byte order mark."""
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
@@ -40,17 +40,17 @@ def normalized(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TextTagger:
-    """A tagger that looks at texts alone.
+    """A tagger that only uses texts.
 
-    One that is made by `of_each`, as all that are built in are, measures normalized texts (`normalized`). One that
-    brings a `tag` of its own is given the texts as they are.
+    A tagger built by `of_each`, like all built-in ones, measures normalized texts (`normalized`). A tagger with its own
+    `tag` function gets the unchanged texts.
 
     Attributes:
-        columns: Name → type of what it gives.
-        tag: Column → a value for each text; None where there is none.
-        version: Returns what decides its output beside the texts: a number that is increased with every change of a
-            value, with the version of the library that it asks, if any.
-        planted: Makes cases of which the truth is known; None where there is no truth.
+        columns: Name → type of its columns.
+        tag: Column → a value for each text; None for a missing value.
+        version: Returns the version of its output: a number that increases with every change of a value, and the
+            version of the library that it uses, if any.
+        planted: Returns planted cases with known results; None without such cases.
     """
 
     columns: Columns
@@ -66,13 +66,13 @@ class TextTagger:
         version: Callable[[], str],
         planted: Callable[[], Iterable[Case]] | None = None,
     ) -> Self:
-        """Return one that asks `measured` for the values of a normalized text, in the order of the columns.
+        """Return a tagger that calls `measured` for the values of each normalized text, in column order.
 
-        The version of the normalization becomes a part of its version.
+        The version of the normalization is part of its version.
         """
 
         def tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-            # of no texts there are no rows to turn into columns, but every column has to be there
+            # Without texts, there are no rows to transpose, but every column is required.
             values = zip(*(measured(normalized(text)) for text in texts), strict=True) if texts else [()] * len(columns)
             return dict(zip(columns, map(list, values), strict=True))
 

@@ -1,10 +1,11 @@
-"""Runs of words, hashed: each run from a word on that weighs so much, in all texts at once.
+"""Hashes of runs of words: from each word, the shortest run of a given weight, in all texts at once.
 
-A word weighs 1. A letter of a script without spaces weighs less, because several make a word there: of Chinese and
-Japanese two thirds, of Thai, Lao, Burmese and Khmer one third. So a run says as much in any script.
+A word weighs 1. A letter of a script without spaces weighs less, because several letters form a word: two thirds in
+Chinese and Japanese, one third in Thai, Lao, Burmese and Khmer. Runs of a weight thus have similar content in all
+scripts.
 
-The hash of a run is a sum of its words' hashes times powers of an odd number, modulo 2^64. All sums of a text come from
-one running sum, so runs of any length cost the same.
+The hash of a run is a sum of its words' hashes times powers of an odd number, modulo 2^64. All sums of a text are
+differences of one running sum, so the cost does not depend on the length of runs.
 
 Entry points: `WordRuns`, `Runs`, `KnownHashes`.
 """
@@ -20,49 +21,49 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.duplicates.words import WordHashes, has_unspaced, is_unspaced, mix_bits
 
 WORD = 6
-"""What a word weighs, in the unit in which all weights are whole numbers."""
+"""Weight of a word, in a unit in which all weights are integers."""
 _LETTER, _ALPHABETIC_LETTER = 4, 2
 _BASE = 0x9E3779B97F4A7C15
 _AT_HAND = 1 << 20
-"""Powers that are remembered: 8 MB, each way."""
+"""Number of cached powers: 8 MB for the powers, and 8 MB for their inverses."""
 
 
 def words_in(weight: int) -> int:
-    """Return how many words a weight is, rounded up."""
+    """Return the number of words for a weight, rounded up."""
     return -(-weight // WORD)
 
 
 def weight_of(word: str) -> int:
-    """Return what a word of `words_of` weighs."""
+    """Return the weight of a word from `words_of`."""
     if not is_unspaced(word[0]):
         return WORD
-    # from the kana on letters are syllables or words, before them sounds
+    # From the kana on, letters are syllables or words; before them, letters are sounds.
     return _LETTER if word[0] >= "\u3040" else _ALPHABETIC_LETTER
 
 
 class _Weights(dict[str, int]):
-    """Word → its weight."""
+    """Cache of the weight of each word."""
 
     def __missing__(self, word: str) -> int:
         weight = weight_of(word)
-        # only letters are remembered: of other words there is no end
+        # Only letters are cached, because the number of other words is unlimited.
         if weight != WORD:
             self[word] = weight
         return weight
 
 
 class WordRuns:
-    """Hashes the runs of words of texts."""
+    """Hashing of the word runs of texts."""
 
     def __init__(self) -> None:
         self._hashes, self._weights = WordHashes(None), _Weights()
 
     def runs_of(self, texts: Sequence[Sequence[str]]) -> "Runs":
-        """The runs of texts, given as words."""
+        """Return the runs of texts, given as words."""
         counts = np.fromiter(map(len, texts), np.int64, len(texts))
         ends, size = np.cumsum(counts), int(counts.sum())
         hashes = np.fromiter(map(self._hashes.__getitem__, chain.from_iterable(texts)), np.uint64, size)
-        # most texts have no such letter, and are asked once, not word by word
+        # Each text is checked as a whole first, because most texts have no such letter.
         unspaced = [index for index, words in enumerate(texts) if has_unspaced(" ".join(words))]
         if not unspaced:
             return Runs(ends, hashes, None)
@@ -78,9 +79,9 @@ class Runs:
     """The words of texts, one text after the other.
 
     Attributes:
-        ends: Where each text ends: ``(texts,)``.
-        hashes: The hash of each word: ``(words,)``, uint64.
-        weights: What each weighs: ``(words,)``; None if each weighs `WORD`.
+        ends: End of each text: ``(texts,)``.
+        hashes: Hash of each word: ``(words,)``, uint64.
+        weights: Weight of each word: ``(words,)``; None if each weighs `WORD`.
     """
 
     ends: NDArray[np.int64]
@@ -95,20 +96,20 @@ class Runs:
 
     @cached_property
     def weight_before(self) -> NDArray[np.int64]:
-        """The weight of all words before each, and of all: ``(words + 1,)``."""
+        """The total weight before each word, and of all words: ``(words + 1,)``."""
         if self.weights is None:
             return np.arange(len(self.hashes) + 1) * WORD
         return np.concatenate([[0], np.cumsum(self.weights)])
 
     def between(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """The hashes of runs from `starts` up to, not including, `stops`."""
+        """Return the hashes of the runs from `starts` to `stops`, exclusive."""
         if not len(starts):
             return np.empty(0, np.uint64)
         inverse = _powers(len(self.hashes))[1]
         return mix_bits((self._sums[stops] - self._sums[starts]) * inverse[starts])
 
     def weighing(self, weight: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where the shortest run from each word on that weighs so much starts and stops; none across texts."""
+        """Return start and stop of the shortest run of this weight from each word on; runs do not cross texts."""
         words = len(self.hashes)
         if self.weights is None:
             stops = np.arange(words) + words_in(weight)
@@ -119,13 +120,13 @@ class Runs:
         return starts, stops[starts]
 
     def among(self, weight: int, known: "KnownHashes") -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Return where the runs of this weight start whose hashes are known, and these."""
+        """Return the starts and hashes of the runs of this weight whose hashes are known."""
         if self.weights is not None:
             starts, stops = self.weighing(weight)
             hashes = self.between(starts, stops)
             indices = known.maybe(hashes)
             return starts[indices], hashes[indices]
-        # as `weighing` and `between`, but whether a run ends with its text is asked of few
+        # This equals `weighing` and `between`, but only checks the text end for the few known runs.
         length, words = words_in(weight), len(self.hashes)
         if words < length:
             return np.empty(0, np.int64), np.empty(0, np.uint64)
@@ -136,22 +137,22 @@ class Runs:
         return starts, hashes[starts]
 
     def text_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The text that each word is in."""
+        """Return the text of each word position."""
         return np.searchsorted(self.ends, places, side="right")
 
 
 class KnownHashes:
-    """Some hashes, and a table of their lowest bits, by which most others are told apart without a search."""
+    """Some hashes, and a table of their lowest bits, which excludes most other hashes without a search."""
 
     def __init__(self, hashes: NDArray[np.uint64]) -> None:
-        """Take hashes in increasing order."""
+        """Store hashes, which must be in increasing order."""
         self._hashes = hashes
         self._there = np.zeros(1 << max(16, min(27, len(hashes).bit_length() + 4)), np.bool_)
         self._mask = np.uint64(len(self._there) - 1)
         self._there[hashes & self._mask] = True
 
     def maybe(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The places of the hashes that are known."""
+        """Return the positions of the hashes that are known."""
         candidates = np.flatnonzero(self._there[hashes & self._mask])
         if not len(self._hashes):
             return candidates[:0]
@@ -161,7 +162,7 @@ class KnownHashes:
 
 
 def _powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The first powers of the base, and their inverses modulo 2^64."""
+    """Return the first powers of the base, and their inverses modulo 2^64."""
     if count > _AT_HAND:
         return _powers_up_to(count)
     base, inverse = _first_powers()

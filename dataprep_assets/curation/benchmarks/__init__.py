@@ -1,1 +1,1 @@
-"""Benchmarks, and the documents that hold their items."""
+"""Search for benchmark items in documents."""

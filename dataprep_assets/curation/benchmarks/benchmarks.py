@@ -1,13 +1,13 @@
-"""Items of benchmarks in documents: how much of an item's text a document contains, by runs of its words.
+"""Search for benchmark items in documents: the share of an item's text in a document, by word n-grams.
 
-A text of an item (a question, an answer, a passage) that has enough words is looked for by itself. What counts is the
-share of its n-grams that are in the document, wherever they stand: so it is found in any case, with any punctuation and
-line breaks, and inside of a long page. The shorter texts of an item are in half of the world one by one, so they are
-looked for together, as a whole: close to each other, in any order and with any letters or bullets between them.
+A text of an item (a question, an answer, a passage) with enough words is searched for by itself. Its share is the share
+of its n-grams that are in the document at any position. The search therefore ignores case, punctuation, line breaks and
+the length of the page. Shorter texts of an item occur in many documents, so they are searched for together, as a whole:
+close to each other, in any order and with any letters or bullets between them.
 
-N-grams that several items share (instructions, headings), and those of stop words or numbers alone, count for none. A
-long text that several items share is one that is looked for, as a passage that many questions are about, unless most
-of a set has it. What is not looked for is counted (`Coverage`).
+N-grams that several items share (instructions, headings) and n-grams of only stop words or numbers do not count. A long
+text that several items share is searched for, such as a passage for many questions, unless most items of a set have it.
+`Coverage` counts the items that are not searched for.
 
 Entry points: `BenchmarkTagger`, `Benchmarks`, `Coverage`.
 """
@@ -34,16 +34,17 @@ from dataprep_assets.stores.files import digest_value, sha256_file, while_unchan
 
 BENCHMARK, OVERLAP = "benchmark", "benchmark_overlap"
 COLUMNS: Columns = {BENCHMARK: "string", OVERLAP: "number"}
-"""What of an item a document contains most of, `set:row:field`, or `set:row` for its short texts together, and the
-share that it has."""
+"""The best matching part of an item, `set:row:field` or `set:row` for its short texts together, and its share."""
 VERSION = 3
 _SHARED = 3
-"""An n-gram that so many items have counts for none of them."""
+"""An n-gram in this many items counts for none of them."""
 _INSTRUCTION = 0.1
-"""A text that more than this share of the items of a set have is an instruction, and none of theirs."""
+"""A text in more than this share of a set's items is an instruction, which does not belong to an item."""
 _NAME = 1.5
-"""Times `min_words` that a text needs in a script without spaces if it does not end as a sentence does: a name there
-may have as many letters as a short question."""
+"""Factor on `min_words` for a text in a script without spaces that does not end like a sentence.
+
+In these scripts, a name may have as many letters as a short question.
+"""
 _SENTENCE = re.compile(r"[.!?\u3002\uff01\uff0e\uff1f\uff61][\s\"'\u2019\u201d)\u300d\u300f\uff09\u300b]*$")
 _STOP_WORDS = frozenset(
     """
@@ -54,18 +55,18 @@ _STOP_WORDS = frozenset(
     with would your
     """.split()  # noqa: SIM905
 )
-"""English words that say nothing; those of one and two letters are left out, whatever they are."""
+"""English words without a meaning of their own. Words of one and two letters always count as stop words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """How many items of a set are looked for, and how many are not, by reason.
+    """Numbers of items that are searched for, and of items that are not, by reason.
 
     Attributes:
-        items: Items that hold a text.
-        short: Those of them with too few words.
-        common: Those of which every phrase is one of several items, or has only stop words or numbers.
-        empty: Items without a text, which are no part of `items`.
+        items: Items with a text.
+        short: Items with too few words.
+        common: Items whose phrases all occur in several items, or have only stop words or numbers.
+        empty: Items without a text, which are not part of `items`.
     """
 
     items: int
@@ -75,17 +76,17 @@ class Coverage:
 
     @property
     def looked_for(self) -> int:
-        """How many are looked for."""
+        """Number of items that are searched for."""
         return self.items - self.short - self.common
 
     @property
     def share(self) -> float:
-        """Which share is looked for; all of none."""
+        """Share of the items that are searched for; 1 without items."""
         return self.looked_for / self.items if self.items else 1.0
 
 
 class _Texts:
-    """The texts that are looked for by themselves, while sets are read."""
+    """Texts to search for by themselves, collected while sets are read."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -97,18 +98,19 @@ class _Texts:
 
 
 class Benchmarks:
-    """Sets of items, ready to be looked for in texts."""
+    """Index of sets of items for searching in texts."""
 
     def __init__(self, sets: Sequence[BenchmarkSet], ngram: int, least: int, first: int | None = None) -> None:
         """Read sets.
 
         Args:
             sets: The sets.
-            ngram: Words of an n-gram.
-            least: Fewest words of a text that is looked for by itself, and of what is found of several.
-            first: How many items of each set; None: all, and then one of each has to be looked for.
+            ngram: Words per n-gram.
+            least: Minimum number of words of a text that is searched for by itself, and of found short texts.
+            first: Number of items to read per set. With None, all are read, and at least one of each set must be
+                searchable.
 
-        Raises ConfigError if of a set nothing would be looked for.
+        Raises ConfigError if a set has no searchable item.
         """
         self._ngram, self._least, self._runs = ngram, least, WordRuns()
         self.of_sets = {benchmark.name: benchmark.items(first) for benchmark in sets}
@@ -133,12 +135,12 @@ class Benchmarks:
                 self._require(benchmark)
 
     def _add(self, name: str, item: BenchmarkItem, long: _Texts) -> Iterator[WholeItem]:
-        """Put in the texts of an item that are long enough; yield the whole of the others."""
+        """Add the long texts of an item, and yield the whole of its other texts."""
         short, known_texts = [], set[tuple[str, str]]()
         for part in item.parts:
             words = words_of(part.text)
             wording = " ".join(words)
-            # a text that a field of an item has twice is one, and one of signs alone has no words to be found
+            # A repeated text of a field counts once, and a text of only signs has no words to search for.
             if (part.field, wording) in known_texts or not any(map(str.isalnum, wording)):
                 continue
             known_texts.add((part.field, wording))
@@ -155,32 +157,32 @@ class Benchmarks:
             yield whole_item
 
     def _index(self, long: _Texts) -> None:
-        """Sort the n-grams of all texts that are looked for by themselves."""
+        """Sort the n-grams of all texts that are searched for by themselves."""
         runs = self._runs.runs_of(long.words)
         starts, stops = runs.weighing(self._ngram * WORD)
         hashes, owners = runs.between(starts, stops), runs.text_of(starts)
         items = np.unique(np.array(long.items, object), return_inverse=True)[1] if long.items else np.empty(0, np.int64)
         begins = np.concatenate([[0], runs.ends[:-1]]).astype(np.int64) if long.words else runs.ends
         self._first = _first_with(runs.between(begins, runs.ends), long.items)
-        # a text of several items has n-grams under the first of them alone
+        # The n-grams of a text that several items share are indexed only under the first item.
         is_indexed = _says_something(long.words, starts, stops) & (self._first[owners] == owners)
         hashes, owners = hashes[is_indexed], owners[is_indexed]
-        # each n-gram of a text once
+        # Each n-gram of a text is indexed once.
         order = np.lexsort((owners, hashes))
         hashes, owners = hashes[order], owners[order]
         fresh = np.append(True, (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1]))[: len(hashes)]
         hashes, owners = hashes[fresh], owners[fresh]
-        # items are counted, not texts: one item may say a phrase in several fields
+        # Items are counted instead of texts, because one item may contain a phrase in several fields.
         common = _of_many(hashes, items[owners])
         self.common = int(np.count_nonzero(common))
         self._hashes, self._owners = hashes[~common], owners[~common]
-        # A share is of the n-grams that are left: common ones count neither for an item nor against it.
+        # Shares refer to the remaining n-grams: common ones count neither for nor against an item.
         self._sizes = np.bincount(self._owners, minlength=len(long.words))
         self._fewest = np.minimum(np.array(long.least, np.int64), self._sizes)
         self._known = KnownHashes(self._hashes)
 
     def _require(self, one: BenchmarkSet) -> None:
-        """Raise ConfigError if nothing of a set is looked for."""
+        """Raise ConfigError if no item of a set is searched for."""
         coverage = self.coverage[one.name]
         if coverage.looked_for:
             return
@@ -200,19 +202,19 @@ class Benchmarks:
 
     @property
     def items(self) -> list[tuple[str, str]]:
-        """The name and the text of each text that is looked for by itself."""
+        """Name and content of each text that is searched for by itself."""
         named_texts = zip(self.names, self.texts, self._sizes.tolist(), strict=True)
         return [(name, text) for name, text, size in named_texts if size]
 
     @property
     def wholes(self) -> Sequence[WholeItem]:
-        """The short texts of each item that are looked for together."""
+        """The short texts of each item that are searched for together."""
         return self._wholes.looked_for
 
     def best_matches(self, texts: Sequence[str]) -> tuple[list[str | None], list[float]]:
-        """For each text the part of an item that it contains most of, and which share of it; None and 0 without any.
+        """Return, for each text, the best matching part of an item and its share; None and 0 without a match.
 
-        Of parts that are contained alike the longest is told.
+        If several parts have the same share, the longest is returned.
         """
         words = [words_of(text) for text in texts]
         runs = self._runs.runs_of(words)
@@ -226,9 +228,9 @@ class Benchmarks:
         return names, shares
 
     def _find_parts(self, runs: Runs) -> Iterator[tuple[int, int, float]]:
-        """The text that is contained most in each of the texts that contain any: its number, and the share."""
+        """Yield the best matching part of each text with a match: number of the text, number of the part, share."""
         starts, hashes = runs.among(self._ngram * WORD, self._known)
-        # Each n-gram is looked up among those of all items, which are sorted: [low, high) have it.
+        # The hashes of all items are sorted, so each n-gram's owners are at positions [low, high).
         lows = np.searchsorted(self._hashes, hashes, side="left")
         highs = np.searchsorted(self._hashes, hashes, side="right")
         text_of = runs.text_of(starts)
@@ -243,7 +245,7 @@ class Benchmarks:
 
 
 def _is_long(text: str, weights: Sequence[int], least: int) -> bool:
-    """Return whether a text is looked for by itself."""
+    """Return whether a text is searched for by itself."""
     words = words_in(sum(weights))
     if not _is_unspaced(weights) or _SENTENCE.search(text):
         return words >= least
@@ -256,7 +258,8 @@ def _is_unspaced(weights: Sequence[int]) -> bool:
 
 
 def _fewest(weights: Sequence[int], ngram: int, least: int) -> int:
-    """The n-grams that have to be found of a text: without spaces a name in a question may be most of it."""
+    """Return the minimum number of n-grams of a text to find. In scripts without spaces, a name may be most of a
+    question."""
     if not _is_unspaced(weights):
         return 1
     return (least - ngram) * WORD * len(weights) // sum(weights)
@@ -265,7 +268,7 @@ def _fewest(weights: Sequence[int], ngram: int, least: int) -> int:
 def _says_something(
     texts: Sequence[Sequence[str]], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return which runs have two different words that are no stop words and no numbers."""
+    """Return which runs have two different words that are neither stop words nor numbers."""
     positions, changes, last_word = [], [], None
     position = 0
     for words in texts:
@@ -277,7 +280,7 @@ def _says_something(
             position += 1
     begin, stop = np.searchsorted(positions, starts), np.searchsorted(positions, stops)
     changed = np.concatenate([[0], np.cumsum(changes)]).astype(np.int64)
-    # the first word with a meaning is followed, within the run, by another one
+    # The run's first meaningful word must be followed by a different one within the run.
     is_meaningful: NDArray[np.bool_] = (stop > begin) & (
         changed[stop] - changed[np.minimum(begin + 1, len(positions))] > 0
     )
@@ -285,7 +288,7 @@ def _says_something(
 
 
 def _of_many(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of the hashes, in order, `_SHARED` items or more have."""
+    """Return which of the hashes are in `_SHARED` items or more."""
     pairs = np.unique(np.column_stack([hashes, items.astype(np.uint64)]), axis=0)
     unique_hashes, counts = np.unique(pairs[:, 0], return_counts=True)
     many = unique_hashes[counts >= _SHARED]
@@ -296,7 +299,7 @@ def _of_many(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray[np
 
 
 def _first_with(texts: NDArray[np.uint64], items: Sequence[str]) -> NDArray[np.int64]:
-    """For each text, of which the hash is given, the first equal one. Instructions stay each its own."""
+    """Return the first equal text of each text, given their hashes. Instructions are never merged."""
     parts: dict[int, list[int]] = {}
     for index, text_hash in enumerate(texts.tolist()):
         parts.setdefault(text_hash, []).append(index)
@@ -319,12 +322,12 @@ def _coverage(name: str, items: Sequence[BenchmarkItem], covered: set[str], long
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkTagger(VersionedTagger):
-    """Tells of each document which item of a benchmark it contains most of.
+    """Tagger for the benchmark item that a document contains most of.
 
     Attributes:
         sets: The sets of items.
-        ngram: Words of an n-gram.
-        least: Fewest words of a text that is looked for by itself.
+        ngram: Words per n-gram.
+        least: Minimum number of words of a text that is searched for by itself.
     """
 
     sets: tuple[BenchmarkSet, ...]
@@ -341,8 +344,8 @@ class BenchmarkTagger(VersionedTagger):
 
     @property
     def benchmarks(self) -> Benchmarks:
-        """The items; read once a process."""
-        # by the version, too: a file that was replaced under its name is read again
+        """The items, read once per process."""
+        # The version is part of the cache key, so that a file that was replaced under the same name is read again.
         return _open_benchmarks(self.sets, self.ngram, self.least, self.version)
 
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
@@ -357,7 +360,7 @@ def _digest(one: BenchmarkSet) -> str:
         raise ConfigError(f"{one.key}: {one.path}: {error.strerror or error}") from error
 
 
-# asked for with each batch of documents
+# cached, because the digest is needed for each batch of documents
 @while_unchanged
 def _sha256(path: str) -> str:
     return sha256_file(Path(path))

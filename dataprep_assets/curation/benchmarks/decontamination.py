@@ -1,4 +1,4 @@
-"""What a `defs.yaml` says about benchmarks: which items are looked for, and what happens to documents with one.
+"""The keys of `defs.yaml` about benchmarks: the items to search for, and the action for documents with an item.
 
 The field descriptions are the YAML reference.
 """
@@ -49,7 +49,7 @@ class DeclaredSet(ReadingDeclaration):
         return self
 
     def benchmark(self, name: str, folder: Path) -> BenchmarkSet:
-        """The set of this name; paths are relative to a folder."""
+        """Return the set under this name; paths are relative to a folder."""
         if not is_elsewhere(self.path):
             return BenchmarkSet(name=name, path=folder / self.path, fields=self.fields, reading=self.reading)
         cache_dir = None if self.cache_dir is None else folder / self.cache_dir
@@ -92,7 +92,7 @@ class DecontaminateDeclaration(Declared):
     @field_validator("sets", mode="after")
     @classmethod
     def _files(cls, sets: dict[str, str | DeclaredSet]) -> dict[str, str | DeclaredSet]:
-        """Look at the short form, too, as at the long one."""
+        """Validate the short form like the long one."""
         for declared_set in sets.values():
             if isinstance(declared_set, str):
                 DeclaredSet(path=declared_set)
@@ -113,21 +113,21 @@ class DecontaminateDeclaration(Declared):
 
     @property
     def share(self) -> float:
-        """The share of an item's n-grams from which on a document contains it."""
+        """Minimum share of an item's n-grams for which a document contains the item."""
         return 0.5 if self.containment is None else self.containment
 
     @property
     def least_covered(self) -> float:
-        """The smallest share of the items of a set that has to be looked for."""
+        """Minimum share of a set's items that must be searched for."""
         return 0.9 if self.coverage is None else self.coverage
 
     @property
     def rule(self) -> str:
-        """The expression of a document that contains an item."""
+        """The rule expression that is true for a document with an item."""
         return f"{OVERLAP} >= {self.share}"
 
     def tagger(self, folder: Path) -> BenchmarkTagger:
-        """The tagger that looks for the items; paths are relative to a folder."""
+        """Return the tagger that searches for the items; paths are relative to a folder."""
         sets = [
             (DeclaredSet(path=declared_set) if isinstance(declared_set, str) else declared_set).benchmark(name, folder)
             for name, declared_set in self.sets.items()

@@ -1,8 +1,7 @@
-"""The files of benchmarks: beside the declaration, in a repository of a hub, or in a bucket.
+"""Files of benchmarks: next to the declaration, in a repository of the Hugging Face Hub, or in object storage.
 
-What is elsewhere is fetched by the access that the sources of datasets have, verified, and kept: a hub's file in the
-standard cache, an object in the folder that is declared. It is looked up once a process, so that all that a process
-does is done with one version.
+Remote files are downloaded with the same access classes as sources, verified, and cached: Hub files in the standard
+cache, objects in the declared folder. An address is resolved once per process, so that a process uses a single version.
 """
 
 import re
@@ -21,12 +20,12 @@ _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@([^/@]+))?/(.+)")
 
 
 def is_elsewhere(path: str) -> bool:
-    """Return whether a declared path is an address."""
+    """Return whether a declared path is a remote address."""
     return "://" in path
 
 
 def check_address(path: str) -> None:
-    """Raise ConfigError for an address that is none of a file."""
+    """Raise ConfigError for an address that does not name a file."""
     if not _HUB.fullmatch(path) and not (is_bucket(path) and PurePosixPath(path.partition("://")[2]).suffix):
         raise ConfigError(
             f"{path!r} is not a file's location. Use hf://datasets/organization/name@revision/file, "
@@ -36,20 +35,20 @@ def check_address(path: str) -> None:
 
 @lru_cache(maxsize=64)
 def fetched(path: str, cache_dir: Path | None) -> Path:
-    """The file of an address on this machine, fetched unless it is there.
+    """Return the local file of an address, downloading it if it is missing.
 
     Args:
         path: The address.
-        cache_dir: Where objects of buckets are kept.
+        cache_dir: Download folder for objects.
 
-    Raises ConfigError if there is no such file, SourceError if it cannot be fetched.
+    Raises ConfigError if the file does not exist, and SourceError if it cannot be downloaded.
     """
     access, name = _open_access(path, cache_dir)
     listing = access.list()
     files = [file for file in listing.files if file.relpath == name]
     if not files:
         raise ConfigError(f"{path}: the file does not exist. Correct its name or its revision")
-    # as a line of a manifest, which is what an access fetches and verifies
+    # The file is wrapped in a manifest entry, which the access downloads and verifies.
     (entry,) = build_manifest(
         files, include=[escape(name)], splits={"items": ["**"]}, commit=listing.commit, url_prefix=listing.url_prefix
     )
@@ -58,7 +57,7 @@ def fetched(path: str, cache_dir: Path | None) -> Path:
 
 
 def _open_access(path: str, cache_dir: Path | None) -> tuple[SourceAccess, str]:
-    """The access to what holds a file, and the file's name in it."""
+    """Return the access to the file's container, and the file's name in it."""
     check_address(path)
     if match := _HUB.fullmatch(path):
         repo = HubRepo(repo_id=match[1], revision=match[2] or "main", endpoint=None, cache_dir=cache_dir)

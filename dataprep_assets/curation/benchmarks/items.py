@@ -1,7 +1,7 @@
-"""The items of benchmarks: sets of them in files, and the texts of each.
+"""The items of benchmarks: sets of items in files, and the texts of each item.
 
-A text is a field of an item, or one of the texts in its lists and objects (choices). Identifiers are no texts: a field
-that holds nothing but ASCII without white space in every item, such as a label, a subject or a URL.
+A text is a field of an item, or one of the texts in its lists and objects (choices). Identifiers are not texts: a field
+is an identifier if its value is ASCII without white space in every item, such as a label, a subject or a URL.
 
 Entry points: `BenchmarkSet`, `BenchmarkItem`, `ItemText`.
 """
@@ -20,11 +20,13 @@ from dataprep_assets.sources.readers.row_files import TOO_LARGE
 from dataprep_assets.sources.readers.rows import read_rows
 
 MOST_BYTES = 16 << 20
-"""Most bytes of an item: the longest ones, of questions about whole books, have a tenth of that."""
+"""Maximum size of an item. The longest items, questions about whole books, have a tenth of this size."""
 MOST_CHARACTERS = 64 << 20
-"""Most characters of all items of a set. A worker process holds their hashes, which take ten times as much memory."""
+"""Maximum number of characters of all items of a set. A worker process keeps their hashes in memory, ten times this
+size."""
 _TOKENS = 10
-"""A list of more texts than this, each without white space, is one text in pieces: no item has so many choices."""
+"""A list of more texts than this, each without white space, is one tokenized text, because items do not have so many
+choices."""
 _IDENTIFIER = re.compile(r"[!-~]*")
 
 
@@ -33,10 +35,10 @@ class ItemText:
     """A text of an item.
 
     Attributes:
-        field: The item's field that it is in.
-        place: Its path in the item, the same for all texts of a list.
+        field: The field of the item that contains it.
+        place: Its path in the item, equal for all texts of a list.
         text: The text.
-        alternative: Whether it is one of several, such as a choice.
+        alternative: Whether it is one of several texts, such as a choice.
     """
 
     field: str
@@ -47,7 +49,7 @@ class ItemText:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkItem:
-    """An item of a set: its row in the file, from 1, and its texts in their order."""
+    """An item of a set: its row in the file, from 1, and its texts in order."""
 
     row: int
     parts: Sequence[ItemText]
@@ -55,14 +57,14 @@ class BenchmarkItem:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkSet:
-    """A file of items, an item per row, in any format that sources may have.
+    """A file with one item per row, in any source format.
 
     Attributes:
         name: The set's name.
-        path: The file, or the address of one (`benchmark_files`).
-        cache_dir: Where it is fetched to, if it is in a bucket.
-        fields: The fields that are looked for; none: all that hold a text, or texts.
-        reading: What the declaration says of the file.
+        path: The file, or its address (`benchmark_files`).
+        cache_dir: The download folder for a file in object storage.
+        fields: The fields to search for; empty for all fields that contain texts.
+        reading: The declared options for reading the file.
     """
 
     name: str
@@ -73,7 +75,7 @@ class BenchmarkSet:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What the declaration says of how the file is read, for keys; empty by default."""
+        """The declared reading options, for artifact keys; empty by default."""
         return self.reading.settings(self._format[0])
 
     @property
@@ -87,7 +89,7 @@ class BenchmarkSet:
 
     @property
     def file(self) -> Path:
-        """The file on this machine; one that is elsewhere is fetched. Raises ConfigError if it is not there."""
+        """The local file; a remote file is downloaded. Raises ConfigError if it does not exist."""
         if isinstance(self.path, Path):
             return self.path
         from dataprep_assets.curation.benchmarks.files import fetched
@@ -98,7 +100,7 @@ class BenchmarkSet:
             raise ConfigError(f"{self.key}: {error}") from error
 
     def items(self, first: int | None = None) -> list[BenchmarkItem]:
-        """The items, without identifiers; only the `first` ones if a number is given.
+        """Return the items without identifiers, or only the `first` ones.
 
         Raises ConfigError for a file or a row that cannot be read or is too large, and for a field that no item has.
         """
@@ -147,7 +149,7 @@ class BenchmarkSet:
 
 
 def _texts(value: Any, place: str, *, alternative: bool = False) -> Iterator[tuple[str, str, bool]]:
-    """The texts of a field: place, text, and whether it is one of several."""
+    """Yield the texts of a field: place, text, and whether it is one of several."""
     if isinstance(value, str):
         if value.strip():
             yield place, value, alternative
@@ -163,7 +165,8 @@ def _texts(value: Any, place: str, *, alternative: bool = False) -> Iterator[tup
 
 
 def _without_identifiers(items: Sequence[BenchmarkItem]) -> list[BenchmarkItem]:
-    """The items without their identifiers, and with fields marked of which each is one of several: A, B, C, D."""
+    """Remove identifiers, and mark fields whose name differs only in the last character (A, B, C, D) as
+    alternatives."""
     texts = {part.place for item in items for part in item.parts if not _IDENTIFIER.fullmatch(part.text)}
     cleaned_items = []
     for item in items:
@@ -184,5 +187,5 @@ def _without_identifiers(items: Sequence[BenchmarkItem]) -> list[BenchmarkItem]:
 
 
 def _is_one_of(place: str, parts: Sequence[ItemText], stems: Sequence[str]) -> bool:
-    """Return whether another field has the same name but for its last character: `sol1` and `sol2`, `A` and `B`."""
+    """Return whether another field's name differs only in its last character: `sol1` and `sol2`, `A` and `B`."""
     return any(stem == place[:-1] and part.place != place for part, stem in zip(parts, stems, strict=True))

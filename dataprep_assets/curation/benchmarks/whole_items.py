@@ -1,12 +1,12 @@
-"""The short texts of an item, looked for together: a question with its choices and its answer.
+"""Search for the short texts of an item together: a question with its choices and its answer.
 
-One by one they are in half of the world. Together they are the item, in whatever order and with whatever letters,
-numbers or bullets between them. A document has the item if it has enough of these texts, word by word, close to each
-other: at least `min_words` words of them, or all where they have fewer in all; and the question among them, or all of
-the choices.
+A single short text occurs in many documents. Together, short texts identify the item, in any order and with any
+letters, numbers or bullets between them. A document contains the item if it has enough of these texts, word by word,
+close to each other. Enough means at least `min_words` words, or all words if the texts have fewer. The question or all
+choices must be among them.
 
-Candidates first: of each text one short run of words, the rarest, is its anchor. Where a document has an anchor, the
-words around it are compared.
+Candidates are found by anchors. The anchor of a text is its rarest short run of words. Where a document contains an
+anchor, the surrounding words are compared.
 
 Entry points: `WholeItem`, `whole_of`, `Wholes`.
 """
@@ -21,13 +21,14 @@ from dataprep_assets.curation.benchmarks.items import ItemText
 from dataprep_assets.curation.word_runs import WORD, KnownHashes, Runs, WordRuns
 
 _ANCHOR = 4
-"""Words of an anchor."""
+"""Words per anchor."""
 _MOST = 64
-"""Most wholes that have an anchor: one that more have finds them too often in vain."""
+"""Maximum number of items with the same anchor. More common anchors cause too many false candidates."""
 _INSTRUCTION, _SHARED = 0.1, 3
-"""A text of this share of a set's items, and of so many, is no question of theirs."""
+"""Limits above which a text is an instruction instead of a question: a share of a set's items, and a number of
+items."""
 _AROUND = 24
-"""Words around an item, besides twice its own: letters of choices, `Question`, `Answer`."""
+"""Compared words around an item, in addition to twice its own: letters of choices, `Question`, `Answer`."""
 
 Short = tuple[ItemText, str, int, int]
 """A text that is too short by itself: the part, its words joined by blanks, their weight, their number."""
@@ -40,10 +41,10 @@ class WholeItem:
     Attributes:
         name: `set:row`.
         parts: The texts.
-        joined: The words of each, joined by blanks.
-        weights: What each weighs.
-        needed: The weight that has to be found.
-        words: Words of all.
+        joined: The words of each text, joined by blanks.
+        weights: Weight of each text.
+        needed: Minimum weight of the texts that must be found.
+        words: Number of words of all texts.
     """
 
     name: str
@@ -54,11 +55,11 @@ class WholeItem:
     words: int
 
     def share(self, around: str, question: int | None) -> float:
-        """The share of the item that some words have; 0 if they have too little of it.
+        """Return the share of the item in some words; 0 if they contain too little of it.
 
         Args:
-            around: Words, joined by blanks, with one at each end.
-            question: The text that has to be there, unless all others are; None: all have to be.
+            around: Words, joined by blanks, with a blank at each end.
+            question: Index of the text that must be found unless all others are; None if all texts must be found.
         """
         indices = [index for index, text in enumerate(self.joined) if f" {text} " in around]
         weight = sum(self.weights[index] for index in indices)
@@ -70,13 +71,13 @@ class WholeItem:
 
 
 def whole_of(name: str, short: Sequence[Short], ngram: int, least: int) -> WholeItem | None:
-    """The whole of an item; None if its short texts are too few, or have fewer words than an n-gram.
+    """Return the whole of an item; None if it has fewer than two short texts, or fewer words than an n-gram.
 
     Args:
-        name: The item's.
+        name: The item's name.
         short: Its short texts.
-        ngram: Fewest words that are looked for.
-        least: Words that are enough, where there are more.
+        ngram: Minimum number of words to search for.
+        least: Number of words that are sufficient if the texts have more.
     """
     unique_texts = list({wording: (part, wording, weight, words) for part, wording, weight, words in short}.values())
     weight = sum(short_text[2] for short_text in unique_texts)
@@ -87,10 +88,10 @@ def whole_of(name: str, short: Sequence[Short], ngram: int, least: int) -> Whole
 
 
 class Wholes:
-    """Wholes, ready to be looked for."""
+    """Index of whole items for searching."""
 
     def __init__(self, wholes: Sequence[WholeItem], runs: WordRuns, ngram: int) -> None:
-        # items that are equal are one, under the first one's name
+        # Equal items are merged under the first item's name.
         first_numbers: dict[frozenset[str], int] = {}
         leaders = [first_numbers.setdefault(frozenset(item.joined), number) for number, item in enumerate(wholes)]
         anchors = _anchors([wholes[number] for number in first_numbers.values()], list(first_numbers.values()), runs)
@@ -103,11 +104,11 @@ class Wholes:
         self._known = KnownHashes(np.array(sorted(anchors), np.uint64))
 
     def find_best(self, words: Sequence[Sequence[str]], runs: Runs) -> Iterator[tuple[int, str, float]]:
-        """The item that each text has most of, of those that have any: the text's number, its name, the share.
+        """Yield the best item of each text that contains one: the text's number, the item's name, the share.
 
         Args:
             words: The words of the texts.
-            runs: Their runs.
+            runs: The runs of these words.
         """
         starts, hashes = runs.among(_ANCHOR * WORD, self._known)
         best: dict[int, tuple[float, int, int]] = {}
@@ -118,7 +119,7 @@ class Wholes:
             for number in self._anchors[anchor]:
                 item = self._wholes[number]
                 span = 2 * item.words + _AROUND
-                # the next anchor of an item is within the words that were compared already
+                # This anchor is skipped if it is within words that were already compared for the item.
                 if offset - last_offsets.get((text, number), -span) < span // 2:
                     continue
                 last_offsets[text, number] = offset
@@ -130,7 +131,7 @@ class Wholes:
 
 
 def _anchors(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns) -> dict[int, list[int]]:
-    """The hash of a run of words → the wholes, by number, of which a text has it as its rarest."""
+    """Return, for the hash of each anchor, the numbers of the items with a text whose rarest run it is."""
     having: dict[str, list[int]] = defaultdict(list)
     for item, number in zip(wholes, numbers, strict=True):
         for wording in item.joined:
@@ -151,7 +152,7 @@ def _anchors(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns
 
 
 def _questions(wholes: Sequence[WholeItem]) -> list[int | None]:
-    """Of each whole the text that is its question: the longest that is neither a choice nor an instruction."""
+    """Return the question of each item: its longest text that is neither a choice nor an instruction."""
     sets = Counter(item.name.partition(":")[0] for item in wholes)
     had = Counter((item.name.partition(":")[0], wording) for item in wholes for wording in item.joined)
     questions: list[int | None] = []

@@ -1,9 +1,9 @@
-"""Cases of which the truth is known, planted into a corpus's own documents: what a tagger finds of them, and no more.
+"""Planted cases: known positives and hard negatives in a corpus's own documents, to measure recall and precision.
 
-A built-in tagger names its cases (`TextTagger.planted`). Each is put into a document of the dataset, so that
-what surrounds it is what the tagger sees every day; the tagger looks at the document with it and without it. Recall is
-the share of cases that are found; precision that of what is found among cases and hard negatives: what only looks like
-a case. The cases are the same each time.
+A built-in tagger declares its cases (`TextTagger.planted`). Each case is inserted into a document of the dataset, so
+that its context is realistic. The tagger processes the document with and without the case. Recall is the share of cases
+that are found. Precision is the share of true cases among all found cases and hard negatives (texts that only look like
+a case). The cases are the same in every run.
 
 Entry points: `Case`, `found_of`, `by_kind`, `PlantedCounts`.
 """
@@ -13,27 +13,27 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 Values = Mapping[str, Any]
-"""Column → value, of one text."""
+"""Column → value, for one text."""
 Look = Callable[[Sequence[str]], Mapping[str, Sequence[Any]]]
 _CARRIER = (
     "The harbour was quiet on that morning, and the keeper of the lighthouse wrote a long letter to his sister about "
     "the weather, the price of rope and the two dogs that slept beside the stove."
 )
-"""Where no document of the dataset can be read."""
+"""Used if no document of the dataset can be read."""
 MOST_CHARACTERS = 2_000
-"""Of a document into which a case is put: so many are enough around it."""
+"""Number of characters of a document that are used as context of a case."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A text of which the truth is known.
+    """A text with a known result.
 
     Attributes:
-        kind: What it is a case of, with its form: `phones, German`.
+        kind: Kind and form of the case: `phones, German`.
         text: The text.
-        is_found: Says by the columns of the document without it and with it whether the tagger took it for a case.
-        positive: Whether it is one; false for a hard negative.
-        alone: Whether it is a document by itself, instead of a part of one.
+        is_found: Returns whether the tagger found the case, given the document's columns without and with it.
+        positive: Whether it is a true case; false for a hard negative.
+        alone: Whether it is a whole document, instead of a part of one.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedCounts:
-    """Of some cases: those planted and found, and the hard negatives, with those that were taken for cases."""
+    """Counts of planted and found cases, and of hard negatives and mistaken ones."""
 
     planted: int = 0
     found: int = 0
@@ -53,7 +53,7 @@ class PlantedCounts:
     mistaken: int = 0
 
     def with_case(self, case: Case, found: bool) -> Self:
-        """With one case more."""
+        """Return the counts with one more case."""
         if case.positive:
             return replace(self, planted=self.planted + 1, found=self.found + found)
         return replace(self, negatives=self.negatives + 1, mistaken=self.mistaken + found)
@@ -68,18 +68,18 @@ class PlantedCounts:
 
     @property
     def precision(self) -> float:
-        """Share of cases among what was found; 1 if nothing was."""
+        """Share of true cases among all findings; 1 without findings."""
         total = self.found + self.mistaken
         return self.found / total if total else 1.0
 
 
 def found_of(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dict[str, PlantedCounts]:
-    """Return what a tagger finds of cases: kind → counts.
+    """Return the counts of each kind of case, as found by a tagger.
 
     Args:
         cases: The cases.
         look: The tagger: texts → column → values.
-        documents: Texts of the dataset, into which cases are put in turn; none are needed.
+        documents: Texts of the dataset, into which cases are inserted in turn; may be empty.
     """
     around = [text[:MOST_CHARACTERS] for text in documents if text.strip()] or [_CARRIER]
     before, after = [], []
@@ -98,7 +98,7 @@ def found_of(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dic
 
 
 def by_kind(counts: Mapping[str, PlantedCounts]) -> dict[str, PlantedCounts]:
-    """The same without the forms: `phones, German` and `phones, French` together."""
+    """Return the counts by kind, summed over forms, such as `phones, German` and `phones, French`."""
     kind_counts: dict[str, PlantedCounts] = {}
     for name, form_counts in counts.items():
         kind = name.partition(",")[0]
@@ -107,7 +107,7 @@ def by_kind(counts: Mapping[str, PlantedCounts]) -> dict[str, PlantedCounts]:
 
 
 def _planted(carrier: str, text: str) -> str:
-    """A document with a text in a paragraph of its own, at the first end of a line behind its middle."""
+    """Insert a text as a separate paragraph, at the first line end after the middle of a document."""
     offset = carrier.find("\n", len(carrier) // 2)
     offset = len(carrier) if offset < 0 else offset
     return f"{carrier[:offset]}\n\n{text}\n\n{carrier[offset:].lstrip(chr(10))}"

@@ -1,8 +1,8 @@
-"""Items of benchmarks in the forms in which they leak, and texts that only look like them.
+"""Benchmark items in the forms in which they leak, and texts that only look like them.
 
-A long text is rewritten in six ways. An item as a whole is written as exams, forums and dumps of data have it: plain,
-with letters, numbers or bullets before its choices, and with its choices in another order. Hard negatives are the same
-words in another order, one short text of an item alone (a name, a phrase), and its short texts far from each other.
+A long text is rewritten in six ways. A whole item is rendered as in exams, forums and data dumps: plain, with letters,
+numbers or bullets before its choices, and with shuffled choices. Hard negatives are the same words in a different
+order, only one short text of an item (a name, a phrase), and its short texts far from each other.
 
 Entry points: `rewrites`, `renderings`, `look_alikes`.
 """
@@ -22,7 +22,7 @@ _BETWEEN = """
 
 
 def rewrites(text: str) -> Mapping[str, str]:
-    """A text in six ways in which it leaks: by name of the way."""
+    """Return six variants of a text in which it may leak, by name."""
     words = text.split()
     return {
         "case": text.upper(),
@@ -37,13 +37,13 @@ def rewrites(text: str) -> Mapping[str, str]:
 
 
 def renderings(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
-    """An item as a whole in the forms in which it leaks: by name of the form.
+    """Return the forms in which a whole item may leak, by name.
 
     Args:
         parts: Its texts.
-        seed: Of the order of its choices.
+        seed: Seed for the order of its choices.
     """
-    # a text that an item has twice is written once
+    # A repeated text of an item is written once.
     questions = list(dict.fromkeys(text.text for text in parts if not text.alternative))
     choices = list(dict.fromkeys(text.text for text in parts if text.alternative))
     shuffled = random.Random(seed).sample(choices, len(choices))
@@ -64,7 +64,7 @@ def renderings(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
 
 
 def look_alikes(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
-    """Texts that look like an item of these short texts and are none: by name of the kind."""
+    """Return texts that only look like an item with these short texts, by kind."""
     draw = random.Random(seed)
     words = [word for part in parts for word in words_of(part.text)]
     return {

@@ -1,6 +1,6 @@
-"""Sentences written for this project in languages with much text; those of a neighbour are the hard negatives.
+"""Sentences written for this project in widely used languages. Sentences of a similar language are the hard negatives.
 
-A short document of a language has to have its code, and none of a neighbouring language may have it.
+A short document must get the code of its language, and no document of a similar language may get it.
 """
 
 from collections.abc import Iterator
@@ -65,11 +65,11 @@ SENTENCES: dict[str, tuple[str, ...]] = {
     ),
 }
 NEIGHBOURS = {"de": "nl", "nl": "de", "es": "pt", "pt": "es", "fr": "it", "it": "fr", "ja": "zh", "zh": "ja"}
-"""Language → the one whose texts look like it."""
+"""Language → a language whose texts look similar."""
 
 
 def cases() -> Iterator[Case]:
-    """The cases: each sentence alone, and with the others of its language."""
+    """Yield the cases: each sentence by itself, and all sentences of a language together."""
     for code, sentences in SENTENCES.items():
         for text in (*sentences, " ".join(sentences)):
             yield _case(code, text)

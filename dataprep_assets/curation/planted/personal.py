@@ -1,7 +1,7 @@
-"""Invented personal data of each kind in national forms, and what only looks like them.
+"""Invented personal data of each kind in national forms, and texts that only look like personal data.
 
-Check digits are computed here, not by the tagger's own code; numbers of phones are of ranges reserved for fiction where
-a country has one.
+Check digits are computed here instead of with the tagger's code. Phone numbers are from ranges reserved for fiction, if
+the country has one.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from string import ascii_lowercase, ascii_uppercase, digits
 from dataprep_assets.curation.planted import Case, Values
 
 EACH = 6
-"""Cases of each form, and hard negatives of each kind."""
+"""Number of cases per form, and of hard negatives per kind."""
 _FORMS = {
     "emails": {
         "British": "{w}.{w}@{w}.example.co.uk",
@@ -57,8 +57,8 @@ _NEGATIVES = {
 
 
 def cases() -> Iterator[Case]:
-    """The cases."""
-    # a text is a seed that gives the same numbers in every process, which Python's hash of it would not
+    """Yield the cases."""
+    # The seed is a text, because it gives the same numbers in every process, unlike Python's hash of a text.
     rng = Random("dataprep-assets planted personal data 1")
     for column, forms in _FORMS.items():
         for form, pattern in forms.items():
@@ -82,7 +82,7 @@ def _sentence(found: str, rng: Random) -> str:
 
 
 def _fill_pattern(rng: Random, pattern: str) -> str:
-    """A pattern with random digits `{d}`, `{n8}` (eight of them) and words `{w}`."""
+    """Fill a pattern with random digits (`{d}`, or `{n8}` for eight) and words (`{w}`)."""
     text = pattern
     for field, characters, length in (("{w}", ascii_lowercase, 6), ("{d}", digits, 1)):
         while field in text:
@@ -103,7 +103,7 @@ def _filled(rng: Random, pattern: str, column: str) -> str:
 
 
 def _iban(country: str, account: str) -> str:
-    """With the check digits of ISO 7064, MOD 97-10."""
+    """Return an account number with the check digits of ISO 7064, MOD 97-10."""
     values = "".join(
         str(9 + ascii_uppercase.index(character) + 1) if character.isalpha() else character
         for character in f"{account}{country}00"
@@ -119,7 +119,7 @@ def _luhn(number: str) -> bool:
 
 
 def _grouped(number: str, rng: Random, *, american: bool = False) -> str:
-    """In groups, as it is printed, or in one piece."""
+    """Return the number either in printed groups or in one piece."""
     if rng.random() < 0.5:
         return number
     if american:

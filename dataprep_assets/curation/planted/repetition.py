@@ -1,4 +1,4 @@
-"""Repeated text as a crawl has it, and text that only looks like it: lists, tables, a refrain."""
+"""Repeated text as in a crawl, and text that only looks repeated: lists, tables, a refrain."""
 
 from collections.abc import Iterator
 from random import Random
@@ -17,7 +17,7 @@ _WORDS = _NOUNS.split()
 
 
 def cases() -> Iterator[Case]:
-    """The cases: texts that are documents by themselves, because a share is of all of a document."""
+    """Yield the cases. Each is a whole document, because the columns are shares of a whole document."""
     rng = Random("dataprep-assets planted repetitions 1")
     for _ in range(EACH):
         own = "\n".join(_line(rng) for _ in range(rng.randint(4, 10)))

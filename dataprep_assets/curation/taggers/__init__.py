@@ -1,7 +1,7 @@
-"""The taggers that are built in, one module each, which has a `TAGGER`.
+"""The built-in taggers, one module each with a `TAGGER`.
 
-A module in this folder is all that a new one needs: `tag:` in the YAML takes its name. Those of other packages are
-found by their entry points in the group `dataprep_assets.taggers`.
+To add a tagger, add a module to this folder; `tag:` in the YAML accepts its name. Taggers of other packages are found
+by their entry points in the group `dataprep_assets.taggers`.
 """
 
 import pkgutil

@@ -1,8 +1,8 @@
-"""The heuristics of C4 (Raffel et al. 2020, section 2.2), as numbers that rules compare.
+"""The heuristics of C4 (Raffel et al. 2020, section 2.2), as numbers for rules.
 
-C4 keeps some lines of a page and drops pages of which too little is left. Texts are not changed here: the columns count
-the lines that C4 would keep and the sentences in them, and say whether one of its lines drops the page. A sentence ends
-with `.`, `!` or `?` (or those of other scripts), with what closes behind it, before white space or the line's end.
+C4 keeps some lines of a page and drops pages with too little left. Texts are not changed here: the columns count the
+lines that C4 would keep and their sentences, and show whether a line would drop the page. A sentence ends with `.`, `!`
+or `?` (or marks of other scripts) and closing characters, before white space or the line's end.
 """
 
 import re
@@ -17,19 +17,19 @@ _SENTENCE = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s|$)")
 
 
 def sentences(line: str) -> int:
-    """Return how many sentences a line has: one more than end before its last."""
+    """Return the number of sentences in a line, including an unfinished last one."""
     ends = [match.end() for match in _SENTENCE.finditer(line)]
     return len(ends) + (not ends or ends[-1] < len(line))
 
 
 def measure_text(text: str) -> tuple[int, int, bool, bool]:
     """Return the values of the columns for one text, in column order."""
-    # The order counts: a line that one check leaves out has nothing to say to those after it.
+    # The order of the checks matters, because a line that one check removes is not seen by the next checks.
     line_count = sentence_count = 0
     lorem = curly = False
     for full_line in text.splitlines():
         words = full_line.split()
-        # words are measured only in a line that is long enough to have such a one
+        # Words are measured only if the line is long enough to contain such a word.
         if len(words) < _FEWEST_WORDS or (
             len(full_line) > _LONGEST_WORD and any(len(word) > _LONGEST_WORD for word in words)
         ):

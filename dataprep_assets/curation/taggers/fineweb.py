@@ -1,13 +1,13 @@
-"""The quality heuristics of FineWeb (Penedo et al. 2024, section 3.6), as numbers that rules compare.
+"""The quality heuristics of FineWeb (Penedo et al. 2024, section 3.6), as numbers for rules.
 
-Lines without anything but white space do not count. A text without a line has no shares: null.
+Lines with only white space do not count. A text without lines has null shares.
 """
 
 from dataprep_assets.curation.taggers.repetition import repeated
 from dataprep_assets.curation.text_tagger import TextTagger
 
 SHORT_LINE = 30
-"""Characters of a line that is still short."""
+"""Maximum number of characters of a short line."""
 _MARKS = """
     21 2e 3f 589 61d-61f 6d4 700-702 7f9 837 839 83d-83e 964-965 104a-104b 1362 1367-1368 166e 1735-1736
     17d4-17d6 17d9-17da 1803 1809 1944-1945 1aa8-1aab 1b5a-1b5b 1b5e-1b5f 1b7d-1b7e 1c3b-1c3c 1c7e-1c7f 203c-203d
@@ -22,7 +22,7 @@ TERMINAL = frozenset(
     for first, _, last in (word.partition("-") for word in _MARKS.split())
     for mark in range(int(first, 16), int(last or first, 16) + 1)
 )
-"""Marks that end a sentence, in the scripts of which FineWeb knows some."""
+"""Marks that end a sentence, in the scripts that FineWeb covers."""
 
 
 def measure_text(text: str) -> tuple[float | None, float | None, float | None, float | None]:

@@ -1,7 +1,7 @@
-"""The quality heuristics of Gopher (Rae et al. 2021, section A.1.1), as numbers that rules compare.
+"""The quality heuristics of Gopher (Rae et al. 2021, section A.1.1), as numbers for rules.
 
-A word is what stands between white space; one without a letter or a digit is a symbol, which counts among the words of
-a ratio, but neither as a word of the document nor in the mean length. A text without words has no ratio: null.
+Words are separated by white space. A word without a letter or a digit is a symbol, which counts in the denominator of a
+ratio, but neither as a word of the document nor in the mean length. A text without words has null ratios.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ def measure_text(
     text: str,
 ) -> tuple[int, float | None, float | None, float | None, float | None, float | None, float | None, int]:
     """Return the values of the columns for one text, in column order."""
-    # each word is looked at once, however often it is there
+    # Each distinct word is examined once.
     word_counts = Counter(text.split())
     total = word_counts.total()
     words = characters = alphabetic = 0

@@ -1,7 +1,7 @@
-"""The language of a document, by py3langid: its wheel brings the model and needs numpy alone (the extra `language`).
+"""The language of a document, by py3langid, whose wheel contains the model and only needs numpy (the extra `language`).
 
-The first characters decide, because a document of several languages has no one language, and reading on costs more
-than everything else that is looked at.
+Only the first characters are used, because a multilingual document has no single language, and reading the whole text
+would cost more than all other taggers.
 """
 
 from functools import cache
@@ -13,7 +13,7 @@ from dataprep_assets.curation.text_tagger import TextTagger
 from dataprep_assets.errors import ConfigError
 
 READ = 1_000
-"""Characters that are read: about 150 words."""
+"""Number of characters to read: about 150 words."""
 
 
 @cache
@@ -25,7 +25,7 @@ def _identifier() -> Any:
         )
     except ImportError as error:
         raise ConfigError(_ABSENT) from error
-    # as probabilities from 0 to 1, so that a rule can compare the score with a threshold
+    # Scores are probabilities from 0 to 1, so that a rule can compare them with a threshold.
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
@@ -44,7 +44,7 @@ def measure_text(text: str) -> tuple[str | None, float | None]:
     if not text:
         return None, None
     name, score = _identifier().classify(text[:READ])
-    # rounded: the last digits of a sum of floats may differ from one processor to another
+    # Rounded, because the last digits of a sum of floats may differ between processors.
     return str(name), round(float(score), 4)
 
 

@@ -1,7 +1,7 @@
-"""Counts of what looks like personal data: e-mail addresses, phone numbers, IBANs, payment cards, public IP addresses.
+"""Counts of likely personal data: e-mail addresses, phone numbers, IBANs, payment cards, public IP addresses.
 
-Numbers with a check digit are checked (ISO 7064 MOD 97-10, Luhn), so few others are taken for them. Patterns are
-classes of characters with a bound, and the rest is arithmetic: the time is proportional to the text, whatever is in it.
+Check digits are verified (ISO 7064 MOD 97-10, Luhn), so that few other numbers match. Patterns are bounded character
+classes, and the rest is arithmetic, so the time is proportional to the length of any text.
 """
 
 import re
@@ -43,20 +43,20 @@ _IBAN_LENGTHS = {
 _LENGTH = {country: length for length, countries in _IBAN_LENGTHS.items() for country in countries}
 
 _CARD = re.compile(
-    # behind groups another group makes it another number, but for the date until which a card is valid
+    # A further group of digits would make a different number, unless it is the date until which a card is valid.
     r"(?<![\d.])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
     r"|3\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![\d.]\d|\d)"
 )
 _V4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
 _V6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])")
 
-# Python's own `is_global` changes with its patch versions, and what is counted may not
+# The list is explicit, because Python's `is_global` changes between patch versions, but counts must not change.
 _SPECIAL = """
     0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.168.0.0/16
     198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
     ::/128 ::1/128 ::ffff:0:0/96 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 2002::/16 3fff::/20 fc00::/7 fe80::/10
 """
-"""Networks that are not reachable for everybody, in IANA's special-purpose registries."""
+"""Networks that are not globally reachable, in IANA's special-purpose registries."""
 _GLOBAL_IN_THEM = """
     192.0.0.9/32 192.0.0.10/32 2001:1::1/128 2001:1::2/128 2001:3::/32 2001:4:112::/48 2001:20::/28 2001:30::/28
 """
@@ -70,13 +70,13 @@ _DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}[./-]\d{1,2}[./-]\d{1,
 
 
 def emails(text: str) -> Iterator[str]:
-    """E-mail addresses."""
+    """Yield e-mail addresses."""
     position = text.find("@")
     while position >= 0:
-        # 64 characters are the longest local part, and a bound on what each @ costs
+        # The longest local part has 64 characters, which also limits the cost per @.
         local, domain = _LOCAL.search(text[max(0, position - 64) : position]), _DOMAIN.match(text, position + 1)
         if local is not None and domain is not None and ".." not in local[0]:
-            # without the sign that ends a sentence
+            # A sign that ends the sentence is removed.
             *labels, top = domain[0].rstrip(".-").split(".")
             if labels and _TOP.match(top) and all(map(_LABEL.match, labels)):
                 yield f"{local[0]}@{'.'.join([*labels, top])}"
@@ -84,17 +84,17 @@ def emails(text: str) -> Iterator[str]:
 
 
 def ibans(text: str) -> Iterator[str]:
-    """Bank account numbers, in one piece or in groups of four, whose check digits are right."""
+    """Yield bank account numbers with valid check digits, in one piece or in groups of four."""
     for match in _IBAN.finditer(text):
         if (length := _LENGTH.get(match[0][:2])) is None:
             continue
         characters: list[str] = []
         position = match.start()
         while len(characters) < length and position < len(text):
-            # one blank is allowed between groups of four
+            # One blank is allowed between groups of four.
             if text[position] == " " and len(characters) % 4 == 0 and characters and text[position - 1] != " ":
                 position += 1
-            # digits and capitals of other scripts are no part of an account's number
+            # Digits and capitals of other scripts are not part of an account number.
             elif text[position].isascii() and (text[position].isdigit() or text[position].isupper()):
                 characters.append(text[position])
                 position += 1
@@ -107,7 +107,7 @@ def ibans(text: str) -> Iterator[str]:
 
 
 def cards(text: str) -> Iterator[str]:
-    """Numbers of payment cards: issuer, length and check digit are right."""
+    """Yield payment card numbers with a valid issuer, length and check digit."""
     for match in _CARD.finditer(text):
         digits = re.sub(r"[ -]", "", match[0])
         if _is_issued(digits) and _luhn(digits):
@@ -133,7 +133,7 @@ def _luhn(digits: str) -> bool:
 
 
 def addresses(text: str) -> Iterator[str]:
-    """Public IP addresses, of both versions: private, local and documentary ones are nobody's."""
+    """Yield public IP addresses of both versions; private, local and documentation addresses are excluded."""
     for pattern in (_V4, _V6):
         for match in pattern.finditer(text):
             try:
@@ -149,19 +149,19 @@ def _is_global(address: IPv4Address | IPv6Address) -> bool:
 
 
 def phones(text: str) -> Iterator[str]:
-    """Phone numbers: with a country's code after `+`, in groups after a 0, or as in North America.
+    """Yield phone numbers: with a country code after `+`, in groups after a 0, or in North American form.
 
-    Digits in one piece are no phone number unless `+` begins them: most are of something else.
+    Digits in one piece only count as a phone number after `+`, because most of them are something else.
     """
     for match in _ABROAD.finditer(text):
         digits = _digits(match[0])
-        # 15 digits are the most of an international number (E.164)
+        # An international number has at most 15 digits (E.164).
         if 8 <= len(digits) <= 15:
             yield match[0].rstrip(" ()./-")
     for match in _TRUNK.finditer(text):
         phone = match[0].strip(" ./-")
         digits, groups = _digits(phone), [group for group in _SEPARATED.split(phone) if group]
-        # Dates and book numbers may begin with a 0 and are in groups, too.
+        # Dates and book numbers may also begin with a 0 and have groups.
         if not 9 <= len(digits) <= 12 or not 2 <= len(groups) <= 6 or _DATE.search(phone):
             continue
         if len(digits) == 10 and "-" in phone and _is_isbn(digits):

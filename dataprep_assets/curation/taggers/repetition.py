@@ -1,8 +1,8 @@
-"""Repetition inside of a document, as in Gopher (Rae et al. 2021, table A1): lines, paragraphs and n-grams of words.
+"""Repetition within a document, as in Gopher (Rae et al. 2021, table A1): lines, paragraphs and word n-grams.
 
-Each value is a share of the text's characters, or of its lines or paragraphs. Of 2, 3 and 4 words it is that of the
-most frequent n-gram, blanks between the words included; of 5 to 10 that of all n-grams that stood before in the text,
-read from its beginning without overlap. A text without characters has no shares: null.
+Each value is a share of the text's characters, or of its lines or paragraphs. For 2, 3 and 4 words, it is the share of
+the most frequent n-gram, including blanks between words. For 5 to 10 words, it is the share of all n-grams that occur
+earlier in the text, read from its beginning without overlap. A text without characters has null shares.
 """
 
 import re
@@ -21,7 +21,7 @@ Grams = NDArray[np.int64]
 
 
 def repeated(parts: Sequence[str]) -> tuple[int, int]:
-    """Return how many parts stood before among them, and the characters of these."""
+    """Return the number of parts that occur earlier in the sequence, and their characters."""
     count = characters = 0
     for part, times in Counter(parts).items():
         if times > 1:
@@ -42,10 +42,10 @@ def measure_text(text: str) -> list[float | None]:
 
 
 def _of_words(words: Sequence[str]) -> list[int]:
-    """Characters of the most frequent 2-, 3- and 4-gram, then of the repeated 5- to 10-grams."""
+    """Return the characters of the most frequent 2-, 3- and 4-gram, then of the repeated 5- to 10-grams."""
     number: dict[str, int] = {}
     ids = np.fromiter((number.setdefault(word, len(number)) for word in words), np.int64, len(words))
-    # where each word begins, if nothing is between them
+    # Position of each word if words are joined without separators.
     starts = np.concatenate([[0], np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))])
     grams, lengths, all_differ = ids, [], False
     for n in range(2, REPEATED[-1] + 1):
@@ -54,10 +54,10 @@ def _of_words(words: Sequence[str]) -> list[int]:
             continue
         if not all_differ:
             grams, firsts, counts = _longer(grams, ids[n - 1 :], len(number))
-            # if all n-grams differ, so do all longer ones, and nothing has to be looked at any more
+            # If all n-grams differ, all longer ones also differ, and nothing more is computed.
             all_differ = len(counts) == len(grams)
         if n in TOP:
-            # the first of those that are most frequent
+            # Ties are decided by the first position.
             index, frequency = (0, 1) if all_differ else _most_frequent(firsts, counts)
             lengths.append(int(starts[index + n] - starts[index] + n - 1) * frequency)
         elif n in REPEATED:
@@ -66,8 +66,9 @@ def _of_words(words: Sequence[str]) -> list[int]:
 
 
 def _longer(grams: Grams, following: Grams, words: int) -> tuple[Grams, Grams, Grams]:
-    """The n-grams one word longer, as numbers: of each place; and of each n-gram its first place and its count."""
-    # Two numbers as one: both are below the number of words, so the product stays far below 2**63.
+    """Return the n-grams that are one word longer, as numbers per position, with each n-gram's first position and
+    count."""
+    # Two numbers are combined into one. Both are below the number of words, so the product is far below 2**63.
     pairs = grams[: len(following)] * words + following
     _, firsts, numbers, counts = np.unique(pairs, return_index=True, return_inverse=True, return_counts=True)
     return numbers, firsts, counts
@@ -84,7 +85,7 @@ def _repeated_characters(grams: Grams, starts: Grams, n: int) -> int:
     count, numbers = len(grams), grams.tolist()
     while index < count:
         if numbers[index] in earlier_grams:
-            # passed as a whole: n-grams that overlap it are not counted again
+            # The repeated n-gram is skipped as a whole, so that overlapping n-grams do not count.
             characters += int(starts[index + n] - starts[index])
             index += n
         else:
