@@ -1,1 +1,1 @@
-"""Where documents come from: hubs, local trees and caches; JSON lines and Parquet."""
+"""Access to source files: the Hugging Face Hub, local folders, caches, object storage; and readers of their formats."""

@@ -1,7 +1,7 @@
-"""One interface for every kind of source: list its files, fetch them, and say where they are.
+"""The common interface of all kinds of sources: list their files, fetch them, and return their paths.
 
-`LocalTree` reads a folder in place, `HubCache` an already mirrored Hugging Face cache, `HubMirror` a repository on a
-hub, whose files it first fetches into that same cache layout.
+`LocalTree` reads a folder in place, `HubCache` an already mirrored Hugging Face cache. `HubMirror` fetches the files of
+a Hub repository into the same cache layout.
 """
 
 import json
@@ -21,23 +21,22 @@ from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, unlisted
 from dataprep_assets.stores.files import sha256_file
 
-# Folders that `datasets` writes: which of their Arrow files are the dataset, and which are results of its
-# functions.
+# Folders that `datasets` writes contain Arrow files of the dataset, and cached results of its functions.
 #
-# `map()` and `filter()` leave their results beside the data, as `cache-<fingerprint>.arrow`. `state.json` names the
-# files that belong (`save_to_disk`); a folder of its own cache has `dataset_info.json` alone, and there names
-# decide.
+# `map()` and `filter()` store their results next to the data, as `cache-<fingerprint>.arrow`. `state.json` names the
+# files of the dataset (`save_to_disk`). A folder in the cache of `datasets` only has `dataset_info.json`, so file names
+# decide there.
 
 _STATE, _INFO = "state.json", "dataset_info.json"
 _MAX_STATE = 16 << 20
 
 
 def without_dataset(files: Iterable[SourceFile], read: Callable[[SourceFile], bytes] | None = None) -> frozenset[str]:
-    """The paths of Arrow files that belong to no dataset.
+    """Return the paths of Arrow files that do not belong to a dataset.
 
     Args:
         files: All files of a source.
-        read: Reads a file of it; None if they are not on this machine: then names decide.
+        read: Reads a file of the source; None if the files are not local, so that only names decide.
     """
     all_files = list(files)
     arrow: dict[str, list[str]] = {}
@@ -63,7 +62,7 @@ def _belongs(name: str, named: frozenset[str] | None) -> bool:
 
 
 def _named_files(state: SourceFile, read: Callable[[SourceFile], bytes]) -> frozenset[str] | None:
-    """The files that a `state.json` names; None if it names none, as one of something else."""
+    """Return the files that a `state.json` names; None if it names no files, such as a file of a different tool."""
     if state.size_bytes > _MAX_STATE:
         return None
     try:
@@ -73,11 +72,11 @@ def _named_files(state: SourceFile, read: Callable[[SourceFile], bytes]) -> froz
 
 
 _OF_THE_DISK = "lost+found"
-"""The folder of ext4 at the top of a disk, which root alone can read and which holds no data of anybody's."""
+"""The folder of ext4 at the top of a disk, which only root can read and which contains no data of users."""
 
 
 LEFT_OUT = "caches that `datasets` keeps beside its data, or hidden names that lead to no readable file of the source"
-"""What the paths in `Listing.left_out` are."""
+"""Description of the paths in `Listing.left_out`."""
 
 
 def _begins_with_dot(path: str) -> bool:
@@ -87,10 +86,9 @@ def _begins_with_dot(path: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """What a source holds: its files, the commit they are pinned to, and a prefix that makes URLs of their paths.
+    """The files of a source, the commit that pins them, and a prefix that turns their paths into URLs.
 
-    `left_out` are the paths of what it holds and is no data: `LEFT_OUT`. The lock of an editor is a hidden name that
-    leads nowhere.
+    `left_out` are paths that are not data (`LEFT_OUT`), for example an editor's lock, which is a dangling hidden link.
     """
 
     files: tuple[SourceFile, ...]
@@ -108,7 +106,7 @@ class Listing:
         url_prefix: str = "",
         left_out: Iterable[str] = (),
     ) -> Self:
-        """The listing of these files; `read` reads one of them, if they are on this machine."""
+        """Build the listing of these files; `read` reads one of them if they are local."""
         all_files, other_paths = tuple(files), frozenset(left_out)
         if stray_paths := without_dataset(all_files, read):
             all_files = tuple(file for file in all_files if file.relpath not in stray_paths)
@@ -119,36 +117,36 @@ class SourceAccess(Protocol):
     """The interface of every kind of source. Paths inside a source use `/`."""
 
     mirrored: bool
-    """Whether files are fetched (True) or used where they are (False)."""
+    """Whether files are fetched (True) or used in place (False)."""
 
     def list(self) -> Listing:
-        """All files, in any order."""
+        """Return all files, in any order."""
         ...
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
-        """Bytes that `fetch` would add to the disk."""
+        """Return the number of bytes that `fetch` would add to the disk."""
         ...
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
-        """Fetch the files unless they are present, and verify them against the source's listing."""
+        """Fetch the missing files, and verify all files against the source's listing."""
         ...
 
     def path(self, entry: ManifestEntry) -> Path:
-        """The local path of a file. It may not exist before `fetch`."""
+        """Return the local path of a file. It may not exist before `fetch`."""
         ...
 
     def copies(self, relpath: str) -> Sequence[Path]:
-        """The copies that a mirror keeps of a file, in whatever version; none of a source that is used in place."""
+        """Return a mirror's copies of a file, of all versions; empty for a source that is used in place."""
         ...
 
     @property
     def storage(self) -> Path:
-        """A path on the disk that holds, or will hold, the files."""
+        """A path on the disk of the files, also before they are fetched."""
         ...
 
 
 def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
-    """Digest of a present file of the source `access`; raises SourceError, naming the file, if it cannot be read."""
+    """Return the digest of a present file of the source. Raises SourceError, naming the file, if it cannot be read."""
     try:
         return sha256_file(access.path(entry))
     except OSError as error:
@@ -156,7 +154,8 @@ def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
 
 
 def size_of(path: Path | str) -> int:
-    """Bytes of a source file; raises SourceError for what is no file, such as a FIFO, which would be waited for."""
+    """Return the size of a source file. Raises SourceError if it is not a regular file, because reading a FIFO would
+    block."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         what = "a folder" if stat.S_ISDIR(status.st_mode) else "a FIFO, socket or device"
@@ -186,7 +185,7 @@ def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> 
 
 @dataclass(frozen=True)
 class LocalTree:
-    """A folder on a local file system, or the file `only` of it; links may lead out only with `follow_links`."""
+    """A local folder, or only its file `only`. Links may lead out of the folder only with `follow_links`."""
 
     root: Path
     follow_links: bool = False
@@ -201,9 +200,9 @@ class LocalTree:
         files: list[SourceFile] = []
         unusable_paths: list[str] = []
         root = self.root.resolve()
-        # followlinks, or files behind a link to a folder would be left out without a word; each link is checked below
+        # Without `followlinks`, files behind a link to a folder would be omitted silently. Each link is checked below.
         for folder, folders, names in os.walk(self.root, onerror=unlisted, followlinks=True):
-            # a Path for each file would take longer than everything else done with a listing
+            # Strings are used, because creating a Path per file would take longer than the rest of the listing.
             below = "" if Path(folder) == self.root else f"{Path(folder).relative_to(self.root).as_posix()}/"
             inside = []
             for name in folders:
@@ -221,7 +220,7 @@ class LocalTree:
                 try:
                     files.append(SourceFile(relpath=below + name, size_bytes=self._size(f"{folder}/{name}", root)))
                 except SourceError:
-                    # the lock of an editor is a link to nothing: what is hidden is nobody's mistake
+                    # An editor's lock is a dangling link, so errors of hidden names are ignored.
                     if not _begins_with_dot(below + name):
                         raise
                     unusable_paths.append(below + name)
@@ -235,7 +234,8 @@ class LocalTree:
             unlisted(PermissionError(EACCES, os.strerror(EACCES), path))
 
     def _size(self, path: str, root: Path) -> int:
-        """Bytes of a file; raises SourceError for what is none, cannot be read, or is a link that leads out."""
+        """Return the size of a file. Raises SourceError if it is not a file, cannot be read, or is a link out of the
+        folder."""
         if os.path.islink(path):
             self._check_link(Path(path), root)
         try:
@@ -299,7 +299,7 @@ class HubCache:
         _require_present(self, entries)
 
     def path(self, entry: ManifestEntry) -> Path:
-        # not resolved: the blob behind the link has neither the file's name nor its suffix
+        # The link is not resolved, because the blob has neither the file's name nor its suffix.
         return self.folder / "snapshots" / (entry.commit or "") / entry.relpath
 
     def copies(self, relpath: str) -> Sequence[Path]:
@@ -312,7 +312,7 @@ class HubCache:
 
 @dataclass(frozen=True)
 class HubMirror:
-    """A dataset repository on a hub, mirrored on demand."""
+    """A dataset repository on the Hugging Face Hub, mirrored on demand."""
 
     repo: HubRepo
     mirrored = True
@@ -331,7 +331,7 @@ class HubMirror:
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
         if not entries:
             return
-        # A manifest is of one commit, so that of the first entry is that of all.
+        # All entries of a manifest have the same commit.
         self.repo.mirror(_commit(entries[0]), [_as_hub_file(e) for e in entries], progress=progress)
 
     def path(self, entry: ManifestEntry) -> Path:

@@ -1,11 +1,11 @@
-"""Cohort files: one JSON file for each month of birth, read patient by patient.
+"""Cohort files: one JSON file per month of birth, read patient by patient.
 
-A cohort is a JSON array of patients, a JSON object of them, or JSON lines. Arrays and objects are cut into their
-elements (`json_elements`), so memory is that of one patient and one block, whatever the size of the file; a strict
-parser then decides whether an element is valid.
+A cohort is a JSON array of patients, a JSON object of patients, or JSON lines. Arrays and objects are cut into their
+elements (`json_elements`), so memory is limited to one patient and one block for files of any size. A strict parser
+then decides whether an element is valid.
 
-Patients' data pass through here, so no message and no `repr` contains any part of a file's content or name: messages
-name the month, the record and the byte.
+The files contain patient data, so messages and `repr` never contain a file's content or name. Messages name the month,
+the record and the byte.
 
 Entry points: `expected_months`, `find_cohorts`, `month_of`; `CohortReader`.
 """
@@ -36,18 +36,19 @@ from dataprep_assets.sources.readers.unreadable import unreadable
 CohortFormat = Literal["json_array", "json_object", "jsonl"]
 
 REFUSED = ("bad_json", "invalid_utf8", "not_an_object", TOO_LARGE)
-"""Why an element of a cohort can be refused here, as counted in the ledger."""
+"""Reasons for refusing an element of a cohort, as counted in the ledger."""
 _SAID = 16
-"""Every how many records the reader says where it is."""
+"""Number of records between two position reports of the reader."""
 _MONTH = re.compile(r"(?P<year>[0-9]{4})-(?P<month>0[1-9]|1[0-2])")
 _DIGITS = re.compile(r"[0-9]+")
 _WHITE = b" \t\r\n"
 
 
 def expected_months(first: str, last: str, absent: Collection[str] = ()) -> list[str]:
-    """The months ``YYYY-MM`` from ``first`` to ``last``, both included, without the ``absent`` ones.
+    """Return the months ``YYYY-MM`` from ``first`` to ``last``, both included, without the ``absent`` ones.
 
-    Raises ConfigError for what is not a month, for a first after the last, and for an absent month outside of them.
+    Raises ConfigError for a value that is not a month, for a first month after the last, and for an absent month
+    outside the range.
     """
     for month in (first, last, *absent):
         if not _MONTH.fullmatch(month):
@@ -72,12 +73,12 @@ def _name(number: int) -> str:
 def find_cohorts(
     files: Iterable[SourceFile], pattern: str, expected: Sequence[str], absent: Collection[str] = ()
 ) -> dict[str, SourceFile]:
-    """Month → its file, for the expected months that have one, in their order.
+    """Return month → file for the expected months that have a file, in order.
 
-    ``pattern``: a regular expression that matches the whole path of a cohort inside the source, with the groups
-    ``year`` and ``month``. Files that do not match, whose groups are not decimal numbers, and months that are not
-    expected are left alone. Raises SourceError for a month that two files claim, and for a file of a month that was
-    declared absent. No message names a file.
+    ``pattern``: a regular expression with the groups ``year`` and ``month`` that matches the whole path of a cohort
+    inside the source. Files that do not match, groups that are not decimal numbers, and unexpected months are ignored.
+    Raises SourceError for a month with several files, and for a file of a month that was declared absent. Messages
+    never name a file.
     """
     file_of_month: dict[str, SourceFile] = {}
     twice: set[str] = set()
@@ -99,7 +100,7 @@ def find_cohorts(
 
 
 def month_of(relpath: str, pattern: str) -> str | None:
-    """The month ``YYYY-MM`` of a file by its path inside the source; None if it is no cohort by the ``pattern``."""
+    """Return the month ``YYYY-MM`` of a file by its path inside the source; None if ``pattern`` does not match."""
     match = re.fullmatch(pattern, relpath)
     if match is None or not all(_DIGITS.fullmatch(part or "") for part in match.group("year", "month")):
         return None
@@ -111,15 +112,15 @@ def _list_months(months: Sequence[str]) -> str:
 
 
 def compression_of(relpath: str) -> str | None:
-    """``zstd``, ``gzip``, ``xz``, ``bzip2`` or None, by the suffix of the name."""
+    """Return ``zstd``, ``gzip``, ``xz``, ``bzip2`` or None, by the suffix of the name."""
     return COMPRESSION.get(Path(relpath).suffix.lower())
 
 
 @dataclass(frozen=True, slots=True)
 class PatientRecord:
-    """One element of a cohort: its number from 1, the byte (of the decompressed file) where it begins, its content.
+    """One element of a cohort: its number from 1, its byte offset in the decompressed file, its content.
 
-    ``key`` is that of the element in a JSON object, None in an array or a line.
+    ``key`` is the element's key in a JSON object, and None in an array or a line.
     """
 
     row: int
@@ -129,14 +130,14 @@ class PatientRecord:
 
 
 class CohortReader:
-    """Iterates over the records of one file: `PatientRecord`, or `BadRecord` for an element that is not a JSON object.
+    """Iterator over the records of one file: `PatientRecord`, or `BadRecord` for an element that is not a JSON object.
 
-    ``label`` names the file in messages. `sha256` and `bytes_read` are final once iteration has ended. Reasons of bad
-    records are ``bad_json`` (JSON lines alone), ``invalid_utf8``, ``not_an_object`` and, for a patient of more than
+    ``label`` names the file in messages. `sha256` and `bytes_read` are final after iteration. Reasons of bad records
+    are ``bad_json`` (only in JSON lines), ``invalid_utf8``, ``not_an_object`` and, for a patient of more than
     ``max_record_bytes``, ``too_large``.
 
-    Raises CorruptSourceError for a file that ends early, has data after its end, or is not of its format, and for an
-    element of an array or object that is not JSON: then its end is uncertain, so it cannot be dropped alone.
+    Raises CorruptSourceError for a file that ends early, has data after its end, or has a different format. Also raises
+    it for an element of an array or object that is not JSON, because its end is uncertain, so it cannot be dropped.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class CohortReader:
         return self._blocks.bytes_read
 
     def unreadable(self, first: str) -> BadRecordError:
-        """The error of a file without a record; `first` is where its first element is, and why it is none."""
+        """Return the error for a file without records; `first` is the position of its first element and its defect."""
         return unreadable(self._blocks.path, self._format, self._blocks.compression, self._label, first)
 
     def __iter__(self) -> Iterator[PatientRecord | BadRecord]:
@@ -175,7 +176,7 @@ class CohortReader:
                 report_position(self._label, row, byte)
             if raw is None or is_too_large(raw, self._largest):
                 yield BadRecord(row, byte, TOO_LARGE)
-            elif raw:  # a blank line has a number, and is no record
+            elif raw:  # a blank line has a number, but is not a record
                 yield self._record(row, byte, raw)
 
     def _data(self) -> Iterator[bytes]:
@@ -184,12 +185,12 @@ class CohortReader:
     def _record(self, row: int, byte: int, raw: bytes) -> PatientRecord | BadRecord:
         key, value = None, None
         try:
-            # With braces, the pair becomes an object; the parser then also checks the key, the colon and what follows.
+            # With braces, the pair becomes an object, so the parser also checks the key, the colon and the end.
             value = parse(b"{%b}" % raw if self._format == "json_object" else raw)
         except orjson.JSONDecodeError:
             return self._bad_record(row, byte, raw)
         if self._format == "json_object":
-            ((key, value),) = value.items()  # one: elements are cut at the commas between pairs
+            ((key, value),) = value.items()  # exactly one, because elements are cut at the commas between pairs
         if not isinstance(value, dict):
             return BadRecord(row, byte, "not_an_object")
         return PatientRecord(row, byte, key, value)
@@ -206,9 +207,10 @@ class CohortReader:
 
 
 def _lines(blocks: Iterator[bytes], largest: int) -> Iterator[tuple[int, bytes | None]]:
-    """Byte offset and content of each line, white space stripped; None for a line of more than `largest` bytes.
+    """Yield the byte offset and the stripped content of each line; None for a line of more than `largest` bytes.
 
-    Blank lines are empty."""
+    The content of a blank line is empty.
+    """
     for line_group, byte in whole_lines(without_mark(blocks), largest):
         if line_group is None:
             yield byte, None

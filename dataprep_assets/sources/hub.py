@@ -1,13 +1,13 @@
-"""Mirrors a Hugging Face Hub repository into the standard cache, and reads single files by ranges.
+"""Mirroring of a Hugging Face Hub repository into the standard cache, and ranged reads of single files.
 
-The hub's own client leaves partial files behind after a kill and never checks a digest (huggingface_hub#3643, #1498;
+The Hub's own client leaves partial files after a kill and never checks a digest (huggingface_hub#3643, #1498;
 `test_twenty_interrupted_runs_leave_no_debris_once_complete`,
-`test_wrong_bytes_that_stay_are_corrupt_and_never_get_a_name`), so it is used only for URLs, headers, sessions and error
-types, and the bytes go through :mod:`dataprep_assets.stores.ranged`. The result is the layout of ``huggingface_hub``
-itself (:mod:`dataprep_assets.sources.hub_cache`), which its client can load offline.
+`test_wrong_bytes_that_stay_are_corrupt_and_never_get_a_name`). It is therefore used only for URLs, headers, sessions
+and error types; :mod:`dataprep_assets.stores.ranged` transfers the bytes. The result has the layout of
+``huggingface_hub`` (:mod:`dataprep_assets.sources.hub_cache`), so its client can load it offline.
 
-Invariants: a blob has its name only once its bytes have that digest; a known-wrong blob is removed before it is fetched
-again; ``refs/`` is written last, so a ref never names an incomplete mirror.
+Invariants: a blob gets its name only after its bytes were verified against that digest. A known-wrong blob is removed
+before it is fetched again. ``refs/`` is written last, so a ref never names an incomplete mirror.
 
 Entry point: :class:`HubRepo` (list, measure, mirror). ``huggingface_hub`` is imported inside functions because it is
 slow to import and reads its environment at that moment.
@@ -52,22 +52,23 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoFile
 
 
-# Reads one file of the Hugging Face Hub by ranges, and translates the hub's errors.
+# Ranged reads of one file on the Hugging Face Hub, and translation of the Hub's errors.
 #
 # Entry points: :class:`RemoteFile` and :func:`translated`.
 
-# The hub's own way to say how long a spent quota lasts: RateLimit: "api";r=0;t=55 (an IETF draft, httpapi-ratelimit)
+# The Hub's header with the remaining time of an exhausted quota: RateLimit: "api";r=0;t=55 (an IETF draft,
+# httpapi-ratelimit)
 _RATE_LIMIT = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
 
-# A signed storage URL that has expired answers one of these; a new HEAD gives a new URL.
+# Status codes of an expired signed storage URL; a new HEAD request returns a new URL.
 _EXPIRED_STATUS = {400, 401, 403, 410}
 
 
 @dataclass(kw_only=True)
 class RemoteFile:
-    """One file on the hub: where its bytes are at the moment, and ranged reads of them.
+    """One file on the Hub: the current location of its bytes, and ranged reads of them.
 
-    ``endpoint`` is the hub's URL, ``label`` what messages call the file. ``timeout_seconds`` limits each connect and
+    ``endpoint`` is the Hub's URL, ``label`` the file's name in messages. ``timeout_seconds`` limits each connect and
     each wait for bytes, never a whole transfer.
     """
 
@@ -78,14 +79,14 @@ class RemoteFile:
     endpoint: str
     token: str | None = field(repr=False)
     timeout_seconds: float
-    # The storage URL of the last HEAD; signed, so it expires and never appears in a message.
-    # Workers of one file share it: whoever finds it expired replaces it for all.
+    # The storage URL of the last HEAD request. It is signed, so it expires and never appears in a message. Workers of
+    # one file share it: a worker that finds it expired replaces it for all.
     location: str = field(default="", repr=False)
 
     def locate(self) -> None:
-        """Ask the hub (HEAD) where the bytes are.
+        """Request the location of the bytes from the Hub (HEAD).
 
-        Raises SourceError if the file is gone or is not the one that was listed.
+        Raises SourceError if the file no longer exists or differs from the file list.
         """
         from huggingface_hub import get_hf_file_metadata
 
@@ -106,16 +107,16 @@ class RemoteFile:
         self.location = answer.location
 
     def read_range(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes [start, end); raises RetryableError for errors that may be temporary."""
+        """Yield the bytes [start, end). Raises RetryableError for errors that may be temporary."""
         from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
         location = self.location
         url = self._url()
         headers = build_hf_headers(token=self.token)
         if origin_of(location) != origin_of(url):
-            # Storage hosts use signed URLs. The token is only for the hub; the session drops it on redirects too.
+            # Storage hosts use signed URLs. The token is only for the Hub; the session also drops it on redirects.
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
-        # the range has to count the stored bytes, not those of an encoding
+        # The range must count stored bytes, not the bytes of an encoding.
         headers["Accept-Encoding"] = "identity"
         headers["Range"] = f"bytes={start}-{end - 1}"
         with (
@@ -124,7 +125,7 @@ class RemoteFile:
                 "GET", location, headers=headers, timeout=self.timeout_seconds, follow_redirects=True
             ) as response,
         ):
-            # Only of a storage URL: the same status of the hub itself is a refusal.
+            # This applies only to storage URLs; the same status from the Hub itself is a refusal.
             if location != url and response.status_code in _EXPIRED_STATUS:
                 self.locate()
                 raise RetryableError(f"the storage URL was refused (HTTP {response.status_code}); requested a new one")
@@ -141,7 +142,7 @@ class RemoteFile:
             actual = headers.get("Content-Range", "")
             if actual != expected_range:
                 raise RetryableError(f"requested {expected_range!r}, but the answer contains {actual!r}")
-        # The whole file in answer to a range is right if the range is the whole file.
+        # A server may return the whole file if the range is the whole file.
         elif start > 0 or end < self.file.size:
             raise SourceError(
                 f"{self.label}: the server ignored the range {start}-{end - 1} (HTTP {status}). A proxy in between "
@@ -165,10 +166,10 @@ keep_secrets_from_logs()
 
 @contextmanager
 def translated(label: str) -> Iterator[None]:
-    """Turn the hub client's errors into this project's: RetryableError if temporary, SourceError if definite."""
+    """Convert the Hub client's errors to this package's: RetryableError if temporary, SourceError if permanent."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    # The hub's errors derive from the root error of its HTTP library, and which one that is depends on its version.
+    # The Hub's errors derive from its HTTP library's root error, which depends on the version.
     transport_error = cast("type[Exception]", HfHubHTTPError.__bases__[0])
     try:
         yield
@@ -177,7 +178,7 @@ def translated(label: str) -> Iterator[None]:
             f"{label}: HF_HUB_OFFLINE is set, so nothing can be downloaded. Unset it, or mirror the repository first"
         ) from error
     except HfHubHTTPError as error:
-        # Not chained: the original messages and their requests contain the signed URL.
+        # The error is not chained, because the original messages and their requests contain the signed URL.
         raise_alone(_from_status(error, label))
     except transport_error as error:
         raise_alone(RetryableError(f"{type(error).__name__}: {without_queries(str(error))}"))
@@ -205,26 +206,26 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def origin_of(url: str) -> tuple[str, str, int | None]:
-    """Scheme, host and port of a URL: a token goes to one origin only."""
+    """Return scheme, host and port of a URL; a token is sent to only one origin."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 logger = logging.getLogger(__name__)
 
-# `format_version` of the lists that huggingface_hub keeps; its client reads what is written here.
+# `format_version` of huggingface_hub's cached lists. Its client reads the lists that this module writes.
 _TREE_VERSION = 1
 _FIRST_ATTEMPTS = 5
 _MOST_PAGES = 10_000
-"""Pages of a file list: the hub gives a thousand files a page, and a repository has fewer than a million."""
+"""Maximum number of pages of a file list. A page has a thousand files, and a repository has fewer than a million."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HubRepo:
-    """One repository of a dataset on the hub, at one revision (branch, tag or commit), and where its mirror lives.
+    """One dataset repository on the Hub at one revision (branch, tag or commit), and the location of its mirror.
 
-    ``endpoint`` and ``cache_dir`` default to what ``huggingface_hub`` takes from its environment (``HF_ENDPOINT``;
-    ``HF_HUB_CACHE``, else ``HF_HOME/hub``, else the user's cache), ``token`` to the one it has stored.
+    ``endpoint`` and ``cache_dir`` default to the environment of ``huggingface_hub`` (``HF_ENDPOINT``; ``HF_HUB_CACHE``,
+    else ``HF_HOME/hub``, else the user's cache). ``token`` defaults to the token that it has stored.
     ``timeout_seconds`` limits each connect and each wait for bytes, never a whole transfer.
     """
 
@@ -247,9 +248,9 @@ class HubRepo:
 
     @property
     def hub_url(self) -> str:
-        """The hub's URL, without a slash at its end.
+        """The Hub's URL, without a slash at its end.
 
-        Raises ConfigError for a URL that `allow_http` would have to allow.
+        Raises ConfigError for a plain HTTP URL unless `allow_http` is set.
         """
         from huggingface_hub import constants
 
@@ -263,13 +264,13 @@ class HubRepo:
         return cache / repo_folder(self.repo_id)
 
     def snapshot_dir(self, commit: str) -> Path:
-        """Return where the files of ``commit`` appear under their own names."""
+        """Return the folder in which the files of ``commit`` have their own names."""
         return self.repo_dir / "snapshots" / commit_of(commit, self.repo_id)
 
     def resolve_commit(self) -> str:
-        """The commit (40 hex digits) that ``revision`` names now.
+        """Return the commit (40 hex digits) that ``revision`` currently names.
 
-        Raises SourceError if none, TransferError if unreachable.
+        Raises SourceError if it does not exist, and TransferError if the Hub is unreachable.
         """
         from huggingface_hub import HfApi
 
@@ -283,7 +284,7 @@ class HubRepo:
                 )
             return commit_of(info.sha or "", label)
 
-        # the first thing that is asked of a hub: whoever has no network knows it after some seconds
+        # This is the first request to the Hub, so it fails after a few seconds without a network.
         soon = replace(self.retry, attempts=min(self.retry.attempts, _FIRST_ATTEMPTS))
         try:
             return soon.run(ask, label=label)
@@ -294,13 +295,14 @@ class HubRepo:
             ) from error
 
     def list_files(self, commit: str) -> list[HubFile]:
-        """Every file of ``commit``, sorted by path.
+        """Return every file of ``commit``, sorted by path.
 
-        The pages are asked for one by one rather than through ``HfApi.list_repo_tree``, which sends the token to any
-        host that a page names (`test_a_file_list_that_continues_on_another_host_is_refused`), waits for each page
-        without a time limit and knows only the delay-seconds form of Retry-After.
+        The pages are requested one by one instead of through ``HfApi.list_repo_tree``, for three reasons. That function
+        sends the token to any host that a page names (`test_a_file_list_that_continues_on_another_host_is_refused`). It
+        waits for each page without a time limit. It supports only the delay-seconds form of Retry-After.
 
-        Raises SourceError if the hub refuses, or continues the listing on another host; TransferError if unreachable.
+        Raises SourceError if the Hub refuses, or continues the list on a different host. Raises TransferError if the
+        Hub is unreachable.
         """
         from huggingface_hub.hf_api import RepoFile
         from huggingface_hub.utils import build_hf_headers
@@ -316,7 +318,7 @@ class HubRepo:
             if (pages := pages + 1) > _MOST_PAGES:
                 raise SourceError(f"{label}: more than {_MOST_PAGES:,} pages, which no repository has")
             entries, url = self.retry.run(partial(self._tree_page, url, headers, label), label=label)
-            # The token goes along with each page, so a page elsewhere is refused.
+            # The token is sent with each page, so a page on a different host is refused.
             if url is not None and origin_of(url) != origin_of(first_url):
                 raise SourceError(f"{label}: the hub continues the list on a different host, {urlsplit(url).netloc}")
             for entry in entries:
@@ -328,14 +330,15 @@ class HubRepo:
                 file = HubFile(relpath=repo_file.path, size=size, sha256=sha256, etag=sha256 or repo_file.blob_id)
                 files[file.relpath] = checked(file, label)
                 tree[file.relpath] = _tree_entry(repo_file)
-        # Only once all pages are there: whoever reads it takes it for all files of the commit.
+        # The tree is written only after all pages are read, because readers assume that it has all files of the commit.
         self._write_tree(commit, tree)
         return [files[relpath] for relpath in sorted(files)]
 
     def disk_needed(self, files: Sequence[HubFile]) -> int:
-        """Bytes that mirroring ``files`` will add to the disk: blobs that are absent or of the wrong size, each once.
+        """Return the bytes that mirroring ``files`` will add to the disk, counting each missing or wrong-sized blob
+        once.
 
-        Blocks that a killed download already holds are not counted again.
+        Blocks that an interrupted download already allocated are not counted.
         """
         blobs = self.repo_dir / "blobs"
         needed = 0
@@ -354,14 +357,15 @@ class HubRepo:
         progress: Callable[[int], None] | None = None,
         part_bytes: int = ranged.PART_BYTES,
     ) -> list[Path]:
-        """Fetch ``files`` of ``commit`` into the cache; returns their snapshot paths in the given order.
+        """Fetch ``files`` of ``commit`` into the cache, and return their snapshot paths in the same order.
 
-        ``workers`` limits the parallel requests over all files, ``part_bytes`` the length of a range. An existing blob
-        is reused if its digest is right; a wrong one is removed and fetched again. ``progress`` gets byte counts (see
-        :func:`dataprep_assets.stores.ranged.download`), reused blobs included.
+        ``workers`` limits the parallel requests over all files, and ``part_bytes`` the length of a range. An existing
+        blob is reused if its digest is right; a wrong one is removed and fetched again. ``progress`` gets byte counts
+        (see :func:`dataprep_assets.stores.ranged.download`), reused blobs included.
 
         Raises SourceError (no room, no such file, no access), TransferError and CorruptSourceError, each naming the
-        file. Finished files stay, and the next call fetches the others. Raises ConfigError for less than one worker.
+        file. Finished files are kept, and the next call fetches the others. Raises ConfigError for less than one
+        worker.
         """
         if workers < 1:
             raise ConfigError(f"mirror of {self.repo_id}: workers must be at least 1, not {workers}")
@@ -381,7 +385,8 @@ class HubRepo:
                 with lock:
                     progress(count)
 
-        # Many files get one worker each; with fewer files than workers, each gets several ranges at a time.
+        # Each of many files gets one worker. If there are fewer files than workers, each file gets several parallel
+        # ranges.
         at_once = max(1, min(workers, len(unique_files)))
         fetch = _BlobFetcher(
             repo=self,
@@ -392,7 +397,8 @@ class HubRepo:
             report=report,
         )
         run_all(fetch, unique_files, at_once, fetch.stop)
-        # Links once all blobs are there, the ref last: a kill in between leaves no ref that names half a mirror.
+        # Links are created after all blobs exist, and the ref last, so that an interruption never leaves a ref to half
+        # a mirror.
         paths = [link(snapshot, file) for file in files]
         self._write_ref(commit)
         return paths
@@ -411,7 +417,7 @@ class HubRepo:
         return entries, urljoin(url, following) if following else None
 
     def _write_tree(self, commit: str, tree: Mapping[str, Mapping[str, Any]]) -> None:
-        """Keep the listing where the hub's client keeps it: a commit's files never change."""
+        """Store the listing where the Hub's client stores it, because a commit's files never change."""
         files = {relpath: tree[relpath] for relpath in sorted(tree)}
         listing = json.dumps({"format_version": _TREE_VERSION, "files": files}, indent=1)
         self._write(self.repo_dir / "trees" / f"{commit}.json", listing, draft_name=f".tree-{commit}.new")
@@ -419,16 +425,16 @@ class HubRepo:
     def _write_ref(self, commit: str) -> None:
         if COMMIT.fullmatch(self.revision):
             return
-        # Not in refs/, where every file counts as a ref.
+        # The draft is not in refs/, because every file there counts as a ref.
         draft_name = f".ref-{quote(self.revision, safe='')}.new"
         self._write(self.repo_dir / "refs" / self.revision, commit, draft_name=draft_name)
 
     def _write(self, path: Path, text: str, *, draft_name: str) -> None:
-        """Write a file below ``repo_dir`` by one rename of a synced draft."""
+        """Write a file below ``repo_dir`` by renaming a synced draft."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A fixed name, so that the next writer of the file overwrites what a kill left.
+        # The draft's name is fixed, so that the next writer overwrites the remains of an interruption.
         draft = self.repo_dir / draft_name
-        # Two processes that mirror at once have the same draft.
+        # Two processes that mirror concurrently share the draft.
         with locked_directory(self.repo_dir):
             with open(draft, "w", encoding="utf-8", opener=own_file) as stream:
                 stream.write(text)
@@ -438,7 +444,8 @@ class HubRepo:
 
 
 def _tree_entry(found: "RepoFile") -> dict[str, Any]:
-    """A file in `trees/<commit>.json`, as huggingface_hub's `_tree_cache` module describes it (format 1)."""
+    """Return a file's entry in `trees/<commit>.json`, as defined by huggingface_hub's `_tree_cache` module (format
+    1)."""
     entry: dict[str, Any] = {"size": found.size, "blob_id": found.blob_id}
     if found.lfs is not None:
         entry |= {"lfs_sha256": found.lfs.sha256, "lfs_size": found.lfs.size}
@@ -449,7 +456,7 @@ def _tree_entry(found: "RepoFile") -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class _BlobFetcher:
-    """Verifies one blob if it exists, and fetches it if it does not."""
+    """Verification of one existing blob, or download of a missing one."""
 
     repo: HubRepo
     commit: str
@@ -457,7 +464,7 @@ class _BlobFetcher:
     workers: int
     part_bytes: int
     report: Callable[[int], None]
-    # Set by `run_all` when the group ends; digests and downloads under way then end early.
+    # `run_all` sets this when the group ends, so that running digests and downloads stop early.
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, file: HubFile) -> None:
@@ -502,12 +509,12 @@ class _BlobFetcher:
                 "%s: the cached blob %s has %d bytes, not %d; downloading it again", label, blob, size, file.size
             )
         if size is not None or blob.is_symlink():
-            # Wrong bytes must not be readable meanwhile, and a dangling link into a shared store is of no use. An
-            # absent name is left alone: another process may be putting the right blob there at this moment.
+            # Wrong bytes must not stay readable, and a dangling link into a shared store is useless. An absent name is
+            # not touched, because another process may be creating the right blob.
             blob.unlink(missing_ok=True)
         return False
 
 
 def _unique(files: Sequence[HubFile]) -> list[HubFile]:
-    """One file per blob, in order: repositories hold the same content under several names."""
+    """Return one file per blob, in order, because repositories may have the same content under several names."""
     return list({file.etag: file for file in reversed(files)}.values())[::-1]

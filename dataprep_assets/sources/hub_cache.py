@@ -1,12 +1,12 @@
-"""The layout of the Hugging Face cache: its names, links and locks, and reading a mirror's files from it.
+"""The layout of the Hugging Face cache: names, links and locks, and reading of a mirror's files.
 
-It is the layout of ``huggingface_hub`` itself (``file_download.py``)::
+It is the layout of ``huggingface_hub`` (``file_download.py``)::
 
     <cache>/datasets--<org>--<name>/
-      blobs/<etag>                 content; the name is the SHA-256 (LFS, Xet) or the git blob SHA-1 (small files)
-      snapshots/<commit>/<path>    relative symlinks into blobs/
-      refs/<revision>              the commit, 40 hex digits, no newline
-      trees/<commit>.json          the list of the commit's files, as the hub's client caches it
+        blobs/<etag>                content; the name is the SHA-256 (LFS, Xet) or the git blob SHA-1 (small files)
+        snapshots/<commit>/<path>   relative symlinks into blobs/
+        refs/<revision>             the commit, 40 hex digits, no newline
+        trees/<commit>.json         the list of the commit's files, as the Hub's client caches it
 
 Entry points: :class:`HubFile`, :func:`cached_snapshot` and :func:`list_cached_files`. ``huggingface_hub`` is imported
 inside functions because it is slow to import and reads its environment at that moment.
@@ -32,9 +32,9 @@ _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 class HubFile:
     """One file of a repository at one commit.
 
-    ``etag`` is the name of its blob in the cache: the SHA-256 of an LFS or Xet file, the git blob id (SHA-1) of a small
-    one, and empty for a cached file that is not a link (a file system without symlinks). ``sha256`` is None when the
-    hub does not know it.
+    ``etag`` is the name of its blob in the cache: the SHA-256 of an LFS or Xet file, or the git blob id (SHA-1) of a
+    small file. It is empty for a cached file that is not a link (a file system without symlinks). ``sha256`` is None if
+    the Hub does not know it.
     """
 
     relpath: str
@@ -44,7 +44,7 @@ class HubFile:
 
 
 def checked(file: HubFile, label: str) -> HubFile:
-    """The file, if its path stays inside the snapshot and its blob's name is a digest; else SourceError."""
+    """Return the file. Raises SourceError if its path leaves the snapshot, or its blob's name is not a digest."""
     if not is_inside(file.relpath):
         raise SourceError(f"{label}: the path {file.relpath!r} is not a valid file name in a repository")
     if not _BLOB.fullmatch(file.etag) or file.sha256 not in (None, file.etag):
@@ -55,34 +55,35 @@ def checked(file: HubFile, label: str) -> HubFile:
 
 
 def is_inside(relpath: str) -> bool:
-    """Return whether a path, or a name with slashes, stays below the folder that it is relative to."""
+    """Return whether a path, or a name with slashes, stays below its base folder."""
     return not why_not_a_name(relpath) and "\\" not in relpath
 
 
 def commit_of(value: str, label: str) -> str:
-    """The commit itself; raises SourceError for anything but 40 hex digits."""
+    """Return the commit. Raises SourceError for anything except 40 hex digits."""
     if not COMMIT.fullmatch(value):
         raise SourceError(f"{label}: {value!r} is not a commit of 40 hex digits")
     return value
 
 
 def default_cache_dir() -> Path:
-    """``HF_HUB_CACHE``, else ``HF_HOME/hub``, else the user's cache; as ``huggingface_hub`` resolved it at import."""
+    """Return ``HF_HUB_CACHE``, else ``HF_HOME/hub``, else the user's cache, as ``huggingface_hub`` resolved it at
+    import."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
 
 
 def repo_folder(repo_id: str) -> str:
-    """The folder name of a dataset's repository in the cache, e.g. ``datasets--org--name``."""
+    """Return the folder name of a dataset's repository in the cache, e.g., ``datasets--org--name``."""
     return "--".join(["datasets", *repo_id.split("/")])
 
 
 def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
-    """The commit and snapshot folder that ``revision`` names in an existing cache (``.../datasets--org--name``).
+    """Return the commit and the snapshot folder of ``revision`` in an existing cache (``.../datasets--org--name``).
 
-    The commit comes from ``refs/``: there can be several snapshots side by side, and the order of hashes means nothing.
-    Raises SourceError, saying what there is, for a revision without a ref or a snapshot.
+    The commit comes from ``refs/``, because a cache may have several snapshots, and the order of hashes has no meaning.
+    Raises SourceError, listing available revisions, for a revision without a ref or a snapshot.
     """
     snapshots = repo_dir / "snapshots"
     if not is_inside(revision):
@@ -111,7 +112,7 @@ def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
 
 
 def link_out(link: Path, source: str, relpath: str | None = None) -> SourceError:
-    """The error for a link that leads out of a source, or out of its cache."""
+    """Return the error for a link that leads out of a source or its cache."""
     return SourceError(
         f"{link}: a link to a file outside {source}. Put the file itself there. If you trust the links, declare "
         "`follow_links: true` (in `source`, of a blend in `sources`)",
@@ -120,22 +121,22 @@ def link_out(link: Path, source: str, relpath: str | None = None) -> SourceError
 
 
 def unlisted(error: OSError) -> None:
-    """The `onerror` of `os.walk` for a source: it would leave out the files of a folder that cannot be read."""
+    """Raise SourceError for `os.walk`, which would otherwise omit the files of an unreadable folder."""
     raise SourceError(f"{error.filename}: the folder cannot be read: {error.strerror}") from error
 
 
 def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: bool = False) -> list[HubFile]:
-    """Every file of a cached revision, sorted by path; sizes are read, digests come from the blobs' names.
+    """Return every file of a cached revision, sorted by path. Sizes are read from disk, digests from the blobs' names.
 
     Blobs may be links within the cache, or, with ``follow_links``, out of it. Raises SourceError for other links, for
-    folders that cannot be read, and if blobs are missing, naming the links.
+    folders that cannot be read, and, naming the links, for missing blobs.
     """
     _, snapshot = cached_snapshot(repo_dir, revision)
     files: list[HubFile] = []
     cache = repo_dir.resolve().parent
     dangling: list[str] = []
     for directory, folders, names in os.walk(snapshot, onerror=unlisted):
-        # os.walk lists a dangling link as a file, and a link to a folder as a folder; the layout has only the former.
+        # os.walk lists a dangling link as a file, and a link to a folder as a folder. The layout only has the former.
         folders.sort()
         for name in names:
             path = Path(directory, name)
@@ -146,7 +147,7 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
                 continue
             if not follow_links and path.is_symlink() and not path.resolve().is_relative_to(cache):
                 raise link_out(path, f"the cache {cache}")
-            # Only the first link is followed: the blob may itself be a link into a store that several repositories
+            # Only the first link is followed, because the blob may be a link into a store that several repositories
             # share.
             blob = Path(os.readlink(path)).name if path.is_symlink() else ""
             etag = blob if _BLOB.fullmatch(blob) else ""
@@ -162,16 +163,16 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
 
 
 def link(snapshot: Path, file: HubFile) -> Path:
-    """Make or correct the snapshot's relative link to the file's blob; returns the link's path.
+    """Create or correct the snapshot's relative link to the file's blob, and return the link's path.
 
     Raises SourceError if another process keeps replacing the link.
     """
     path = snapshot / file.relpath
-    # up from snapshots/<commit>, and from each folder of the path below it
+    # The target goes up from snapshots/<commit>, and from each folder of the path below it.
     up = "../" * (2 + file.relpath.count("/"))
     target = f"{up}blobs/{file.etag}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The second attempt replaces a link to another blob, or a copy that a client without symlinks put there.
+    # The second attempt replaces a link to a different blob, or a copy from a client without symlinks.
     for _ in range(2):
         try:
             path.symlink_to(target)
@@ -186,7 +187,7 @@ def link(snapshot: Path, file: HubFile) -> Path:
 
 @contextmanager
 def locked_directory(directory: Path) -> Iterator[None]:
-    """Lock a directory for the moment of a small write; has no effect if directories cannot be locked."""
+    """Lock a directory during a small write; has no effect if directories cannot be locked."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with suppress(OSError):
@@ -197,7 +198,7 @@ def locked_directory(directory: Path) -> Iterator[None]:
 
 
 def size_of(path: Path) -> int | None:
-    """Size in bytes; None when there is no such file, or its link leads nowhere."""
+    """Return the size in bytes; None if the file does not exist or its link is dangling."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

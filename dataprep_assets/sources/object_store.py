@@ -1,22 +1,22 @@
-"""Reads a prefix of a bucket (AWS S3, Cloudflare R2, MinIO; Google Cloud Storage) as the source of a corpus.
+"""A prefix of an object storage bucket as the source of a corpus (AWS S3, Cloudflare R2, MinIO, Google Cloud Storage).
 
-Requests, their retries and errors are those of `stores`. The manifest pins each object by its version (an S3 ETag, a
-GCS generation), and every request for bytes carries it, so an object that was replaced since is refused, never mixed.
-The mirror uses the keys as paths, with a record beside each file::
+`stores` provides requests, retries and errors. The manifest pins each object by its version (an S3 ETag, a GCS
+generation). Every request for bytes includes the version, so an object that was replaced is refused, never mixed.
+The mirror uses the keys as paths, with a record next to each file::
 
-    <cache_dir>/<bucket>/<prefix>/<relpath>          the object's bytes (of GCS below <cache_dir>/gs/)
-    <cache_dir>/<bucket>/<prefix>/<relpath>.etag     {"etag", "size", "sha256"}: what was verified
+    <cache_dir>/<bucket>/<prefix>/<relpath>        the object's bytes (of GCS below <cache_dir>/gs/)
+    <cache_dir>/<bucket>/<prefix>/<relpath>.etag   {"etag", "size", "sha256"}: the verified values
 
-What arrives is verified by the best digest that the store has of the object: the SHA-256 that an upload of ours
-recorded, an MD5 (a plain ETag is one), a CRC32C (GCS). For a multipart object that others uploaded, S3 has none: it is
-verified by its length and by its version on every range. In any case the record holds our own SHA-256, and a mirrored
-file is reused only while its bytes still have that digest.
+Downloads are verified by the best digest that the store has for the object: the SHA-256 recorded by this package's
+uploads, an MD5 (a plain ETag is one), or a CRC32C (GCS). S3 has no digest for a multipart object from another uploader,
+so it is verified by its length, and by its version on every range. The record always has a SHA-256 computed here, and a
+mirrored file is reused only while its bytes have that digest.
 
-The record is also the lock of its file: it is written in place and never replaced or removed, so that two processes
-that want the same object (a snapshot, and the certificate's sample) fetch it only once. It is emptied before its file
-is touched, and an incomplete record does not count.
+The record is also the lock of its file. It is written in place and never replaced or removed, so that two processes
+that need the same object (a snapshot, and the certificate's sample) fetch it only once. It is emptied before its file
+is changed, and an incomplete record does not count.
 
-Credentials come only from the environment (`stores.connect.place_of`).
+Credentials are only read from the environment (`stores.connect.place_of`).
 
 Entry point: :class:`ObjectStorePrefix`.
 """
@@ -51,14 +51,14 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store, check
 logger = logging.getLogger(__name__)
 
 WORKERS = 8
-"""Parallel requests over all files of one `fetch`."""
+"""Number of parallel requests over all files of one `fetch`."""
 
 _OPTIONS = {"endpoint_url": None, "region": "auto", "access": "keys"}
-"""Options that only some kinds of buckets take → their defaults."""
+"""Options that only some kinds of buckets support → their defaults."""
 _BLOCK = 4 * 1024 * 1024
 _POLL_SECONDS = 0.05
 
-# Suffixes of the bookkeeping files beside a mirrored file.
+# Suffixes of the bookkeeping files next to a mirrored file.
 _COMPANIONS = (".etag", ".part")
 _IN_THE_WAY = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
@@ -67,9 +67,9 @@ _IN_THE_WAY = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 class ObjectStorePrefix:
     """The objects below `url` (`s3://bucket/prefix`, `gs://…`), mirrored on demand below `cache_dir`; a `SourceAccess`.
 
-    `endpoint_url` is that of an S3 store (None: the environment's, or boto3's default). An endpoint other than the
-    environment's is reached with boto3's own credentials, because the environment's are for another store. R2 needs the
-    `region` `auto`; without an endpoint, `auto` leaves the region to boto3.
+    `endpoint_url` is the URL of an S3 store (None: from the environment, or boto3's default). If it differs from the
+    environment's endpoint, boto3's own credentials are used, because the environment's are for a different store. R2
+    needs the `region` `auto`. Without an endpoint, `auto` leaves the region to boto3.
     """
 
     url: str
@@ -83,7 +83,7 @@ class ObjectStorePrefix:
 
     def __post_init__(self) -> None:
         match = re.fullmatch(BUCKET_URL, self.url)
-        if "@" in self.url:  # not repeated: what stands before it may be a secret
+        if "@" in self.url:  # not shown, because the part before the @ may be a secret
             raise ConfigError("source.url: contains credentials. Remove them, and set them in the environment")
         key = (match[2] or "")[1:] if match else ""
         if match is None or not _is_key(key.removesuffix("/") if key else "x"):
@@ -101,24 +101,26 @@ class ObjectStorePrefix:
         return self.cache_dir / BUCKETS[scheme].mirror / bucket_path.removesuffix("/")
 
     def place(self) -> StoreAddress:
-        """The prefix as a place of `stores`, with the environment of this process."""
+        """Return the prefix as an address of `stores`, with the environment of this process."""
         place = place_of(self.url, os.environ)
         assert isinstance(place, BucketPlace)
         options = {name: getattr(self, name) for name in _OPTIONS if hasattr(place, name)}
         return place.with_options(allow_http=place.allow_http or self.allow_http, **options)
 
     def open(self) -> Store:
-        """A new store of the prefix; raises ConfigError if its extra or its credentials are missing."""
+        """Open a new store of the prefix. Raises ConfigError if its extra or its credentials are missing."""
         return self.place()()
 
     def list(self) -> Listing:
-        """All objects below the prefix except folder markers (keys that end in `/`), pinned by their versions."""
+        """Return all objects below the prefix except folder markers (keys that end in `/`), pinned by their
+        versions."""
         store = self.open()
         files = [SourceFile(relpath=info.key, size_bytes=info.bytes, etag=info.version) for info in store.list()]
         return Listing.from_files(files, url_prefix=f"{self.url.removesuffix('/')}/")
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
-        """Bytes of the files that are absent or differ from the entries, less the space that a killed fetch holds."""
+        """Return the bytes of missing or different files, minus the space that an interrupted fetch already
+        allocated."""
         needed = 0
         for entry in _unique(entries):
             path = self.path(entry)
@@ -128,11 +130,11 @@ class ObjectStorePrefix:
         return needed
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
-        """Mirror the entries; a mirrored file is read again, and reused if its bytes are still the verified ones.
+        """Mirror the entries. A mirrored file is read again, and reused if its bytes are still the verified ones.
 
         `progress` gets byte counts, reused ones included (see `stores.ranged.download`). Raises SourceError (no room,
-        an object gone or changed since the manifest), ConfigError (no access), TransferError and CorruptSourceError,
-        each naming the object. What arrived stays, and the next call goes on from there.
+        an object removed or changed since the manifest), ConfigError (no access), TransferError and CorruptSourceError,
+        each naming the object. Completed ranges are kept, and the next call resumes from there.
         """
         unique_entries = _unique(entries)
         if not unique_entries:
@@ -146,13 +148,14 @@ class ObjectStorePrefix:
                 with lock:
                     progress(count)
 
-        # Many files get one worker each; with fewer files than workers, each gets several ranges at a time.
+        # Each of many files gets one worker. If there are fewer files than workers, each file gets several parallel
+        # ranges.
         at_once = min(WORKERS, len(unique_entries))
         fetcher = _Fetcher(source=self, store=self.open(), workers=WORKERS // at_once, report=report)
         run_all(fetcher, unique_entries, at_once, fetcher.stop)
 
     def path(self, entry: ManifestEntry) -> Path:
-        """The path of the mirrored file; raises SourceError if the key is not a path below the mirror."""
+        """Return the path of the mirrored file. Raises SourceError if the key is not a path below the mirror."""
         if not _is_key(entry.relpath):
             raise SourceError(
                 f"{self.object_url(entry)!r}: this key cannot be a file's path (an empty part, '.' or '..', a "
@@ -161,24 +164,24 @@ class ObjectStorePrefix:
         return self.storage / entry.relpath
 
     def copies(self, relpath: str) -> Sequence[Path]:
-        """The mirrored file of this key, if it is there: the mirror keeps one version."""
+        """Return the mirrored file of this key, if it exists; the mirror stores one version."""
         path = self.storage / relpath
         return [path] if _is_key(relpath) and path.is_file() else []
 
     def object_url(self, entry: ManifestEntry) -> str:
-        """`s3://bucket/key` or `gs://bucket/key`, for messages."""
+        """Return `s3://bucket/key` or `gs://bucket/key`, for messages."""
         return f"{self.url.removesuffix('/')}/{entry.relpath}"
 
 
 @dataclass(kw_only=True)
 class _Fetcher:
-    """Provides one file of the mirror: reuses it if its bytes are the verified ones, else fetches it."""
+    """Reuse of one verified file of the mirror, or download of a missing or changed one."""
 
     source: ObjectStorePrefix
     store: Store
     workers: int
     report: Callable[[int], None]
-    # Set by `run_all` when the group ends; digests and downloads under way then end early.
+    # `run_all` sets this when the group ends, so that running digests and downloads stop early.
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, entry: ManifestEntry) -> None:
@@ -206,7 +209,7 @@ class _Fetcher:
         if self._is_usable(entry, path, label):
             self.report(entry.size_bytes)
             return
-        # In this order: once the file changes, no record vouches for it before the new bytes are verified.
+        # The record is emptied before the file changes, so that no record describes unverified bytes.
         os.ftruncate(record, 0)
         path.unlink(missing_ok=True)
         info = self._pinned(entry, label)
@@ -227,9 +230,9 @@ class _Fetcher:
         os.fsync(record)
 
     def _pinned(self, entry: ManifestEntry, label: str) -> ObjectInfo:
-        """The store's information on the object that the manifest pinned.
+        """Return the store's information on the object that the manifest pinned.
 
-        Raises SourceError if the object is no longer there.
+        Raises SourceError if the object no longer exists.
         """
         info = self.store.head(entry.relpath)
         if info is None:
@@ -251,7 +254,7 @@ class _Fetcher:
             raise _is_gone(label) from None
 
     def _complaint(self, info: ObjectInfo, path: Path) -> str:
-        """Return how a fetched file contradicts the store's own digests; "" if it does not."""
+        """Return the difference between a fetched file and the store's own digests; "" if they match."""
         digest: Any
         if info.md5 is not None:
             name, expected_digest, digest = "MD5", info.md5, hashlib.md5(usedforsecurity=False)
@@ -303,10 +306,10 @@ def _is_gone(label: str) -> SourceError:
 
 @contextmanager
 def _locked(record: Path, label: str, stopped: Callable[[], bool]) -> Iterator[int]:
-    """Open and lock a file's record for one process or thread at a time, if the file system has locks."""
+    """Open and lock a file's record for one process or thread at a time, if the file system supports locks."""
     descriptor = own_file(record, os.O_RDWR | os.O_CREAT)
     try:
-        # without locks, two processes at worst fetch the file twice
+        # Without locks, two processes at worst fetch the file twice.
         while not try_lock(descriptor, required=False):
             if stopped():
                 raise StoppedError(f"{label}: stopped while waiting for another process to download it")
@@ -321,7 +324,7 @@ def _record_of(path: Path) -> Path:
 
 
 def _read_record(record: Path) -> dict[str, Any]:
-    """Return what was verified of a file; empty if nothing was, or if the record is incomplete."""
+    """Return the verified values of a file; empty if the record is missing or incomplete."""
     try:
         value = json_of(record.read_bytes())
     except (OSError, ValueError):

@@ -1,9 +1,9 @@
-"""The files of a Dagster asset as a source: where its latest materialization, or a declaration, says that they are.
+"""The files of a Dagster asset as a source, at the location in its latest materialization or in a declaration.
 
-An asset without partitions is a folder, a file or a bucket's prefix. One with partitions is such a place each: the
-files of a partition are below its key (`train/part-0.parquet`), so that globs of splits name partitions. What Dagster
-knows is asked through `answered_by`, because nothing here imports it; files are then found, digested and pinned like
-those of any other source. So an asset that was materialized again and has the same files changes nothing.
+An asset without partitions is a folder, a file or a prefix in object storage. An asset with partitions has one such
+location per partition. The files of a partition are below its key (`train/part-0.parquet`), so that globs of splits
+name partitions. Dagster is queried through `answered_by`, because this module does not import it. Files are then found,
+digested and pinned like the files of any other source, so a new materialization with the same files changes nothing.
 """
 
 import time
@@ -21,33 +21,34 @@ from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.stores.connect import bucket_urls, is_bucket
 
 PLACES = ("path", "dagster/uri", "uri")
-"""Metadata of a materialization that says where its files are, the first that there is. Assets of ours have them."""
+"""Metadata keys with the location of a materialization's files, in order of preference. Assets of this package have
+them."""
 _REMEMBERED_SECONDS = 5
-"""Dagster is not asked again for each shard."""
+"""Time for which materializations are cached, so that Dagster is not queried again for each shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Materialization:
-    """The latest materialization of an asset, or of one of its partitions: its metadata that are texts, by name."""
+    """The latest materialization of an asset or of one of its partitions: its text metadata, by name."""
 
     partition: str | None
     metadata: Mapping[str, str]
 
 
 Lookup = Callable[[Sequence[str]], Sequence[Materialization]]
-"""Returns the latest materializations of the asset with this key: one for each partition that was materialized."""
+"""Returns the latest materializations of the asset with this key, one per materialized partition."""
 
 
 Home = Callable[[], str | None]
-"""Returns DAGSTER_HOME of the instance that is asked; None if that is nowhere in particular."""
+"""Returns DAGSTER_HOME of the queried instance; None if it has no particular home."""
 
 
-# At most one pair, which `answered_by` sets.
+# Contains at most one pair, which `answered_by` sets.
 _answering: list[tuple[Lookup, Home]] = []
 
 
 def answered_by(lookup: Lookup, home: Home, *, by_default: bool = False) -> None:
-    """Ask these functions about assets from now on, in this process; `by_default`: if nobody answers yet."""
+    """Use these functions for asset queries in this process. With `by_default`, existing functions are kept."""
     if not (by_default and _answering):
         _answering[:] = [(lookup, home)]
 
@@ -62,20 +63,21 @@ def _materializations(key: tuple[str, ...], _: int) -> tuple[Materialization, ..
 def open_asset(
     key: Sequence[str], *, place: str | None = None, cache_dir: Path | None = None, follow_links: bool = False
 ) -> SourceAccess:
-    """The access to the files of an asset.
+    """Return the access to the files of an asset.
 
     Args:
         key: The asset's key.
-        place: A folder or URL declared for it, `{partition}` in it for that of a partition; None: its metadata says.
-        cache_dir: The folder of the mirror of files in a bucket.
+        place: The declared folder or URL, in which `{partition}` stands for the partition's key; None to use the
+            metadata.
+        cache_dir: The folder of the mirror for files in object storage.
         follow_links: Whether links may lead out of a folder.
 
-    Raises SourceError, saying what to materialize, if nothing says where the files are.
+    Raises SourceError, naming the asset to materialize, if the location of the files is unknown.
     """
     name = "/".join(key)
     if place is not None and "{partition}" not in place:
         return _open_place(name, place, cache_dir, follow_links)
-    # The number of the time slot is part of the cache's key: the next slot asks again.
+    # The number of the time slot is part of the cache key, so that the next slot queries Dagster again.
     materializations = _materializations(tuple(key), int(time.monotonic()) // _REMEMBERED_SECONDS)
     if not materializations:
         raise SourceError(
@@ -96,13 +98,14 @@ def open_asset(
 
 
 def launch(key: Sequence[str]) -> str:
-    """The command that materializes an asset; without its home, Dagster would forget what it did."""
+    """Return the command that materializes an asset, with DAGSTER_HOME, because Dagster would otherwise not record the
+    run."""
     home = _answering[0][1]() if _answering else None
     return f"{f'DAGSTER_HOME={home} ' if home else ''}dg launch --assets {'/'.join(key)}"
 
 
 def _locate(name: str, made: Materialization, declared: str | None) -> str:
-    """Return where the files of a materialization are."""
+    """Return the location of a materialization's files."""
     if declared is not None:
         if made.partition is None:
             raise SourceError(f"{name} has no partitions: declare `source.path` without {{partition}}")
@@ -136,10 +139,10 @@ def _open_place(name: str, place: str, cache_dir: Path | None, follow_links: boo
 
 
 class UpstreamPartitions:
-    """The places of an asset's partitions as one source: the files of each are below its key."""
+    """The locations of an asset's partitions as one source, with the files of each partition below its key."""
 
     def __init__(self, parts: Mapping[str, SourceAccess]) -> None:
-        """Take partition → its files; at least one, all on this machine or all mirrored."""
+        """Combine partition → its files; at least one, all local or all mirrored."""
         self._parts = parts
         kinds = {part.mirrored for part in parts.values()}
         if len(kinds) > 1:
@@ -155,7 +158,7 @@ class UpstreamPartitions:
                 )
 
     def list(self) -> Listing:
-        """All files of all partitions."""
+        """Return all files of all partitions."""
         parts = {name: part.list() for name, part in self._parts.items()}
         return Listing(
             files=tuple(
@@ -165,34 +168,35 @@ class UpstreamPartitions:
         )
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
-        """Bytes that `fetch` would add to the disk."""
+        """Return the number of bytes that `fetch` would add to the disk."""
         return sum(part.bytes_to_fetch(its) for part, its in self._grouped(entries))
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
-        """Fetch the files unless they are present, and verify them."""
+        """Fetch the missing files, and verify all of them."""
         for part, its in self._grouped(entries):
             part.fetch(its, progress)
 
     def path(self, entry: ManifestEntry | SourceFile) -> Path:
-        """The local path of a file."""
+        """Return the local path of a file."""
         name, inside = self._part(entry.relpath)
         part = self._parts[name]
         inner = entry._replace(relpath=inside)
         return part.path(inner) if isinstance(inner, ManifestEntry) else part.storage / inside
 
     def copies(self, relpath: str) -> Sequence[Path]:
-        """The copies that a mirror keeps of a file."""
+        """Return a mirror's copies of a file."""
         name, inside = self._part(relpath)
         return self._parts[name].copies(inside)
 
     @property
     def storage(self) -> Path:
-        """A path on the disk that holds the files of the first partition."""
+        """A path on the disk of the first partition's files."""
         return next(iter(self._parts.values())).storage
 
     def _part(self, relpath: str) -> tuple[str, str]:
-        """The partition that has a file, whose key may have slashes, and the file's path in it."""
-        # Every leading part of the path is tried; only one can match, as no key lies below another (`__init__`).
+        """Return the partition of a file, whose key may contain slashes, and the file's path in it."""
+        # Every leading part of the path is tried. Only one can match, because no key is a folder of another key
+        # (`__init__`).
         for name in accumulate(relpath.split("/"), "{}/{}".format):
             if name in self._parts:
                 return name, relpath[len(name) + 1 :]

@@ -1,1 +1,1 @@
-"""Rows and documents of files of any format."""
+"""Readers of rows and documents in files of any format."""

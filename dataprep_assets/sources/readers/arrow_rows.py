@@ -1,9 +1,9 @@
-"""Arrow IPC: the stream format, which folders of `datasets` have (`save_to_disk`), and the file format (Feather).
+"""Arrow IPC: the stream format, which folders of `datasets` use (`save_to_disk`), and the file format (Feather).
 
-A stream is read from the beginning to the end, and so is a file that is compressed as a whole: it is digested while it
-is read, and memory is that of its largest batch. A stream has to end with its end-of-stream marker, and a file with its
-magic: pyarrow takes a stream that was cut between two batches for a shorter one. Other files are read by their footer,
-and digested apart: polars puts something of its own before the stream in a file.
+A stream, and a file that is compressed as a whole, are read from beginning to end and digested while they are read.
+Memory is limited to the largest batch. A stream must end with its end-of-stream marker, and a file with its magic,
+because pyarrow accepts a stream that was truncated between two batches as a shorter one. Other files are read by their
+footer and digested separately, because polars writes its own data before the stream in a file.
 """
 
 from collections.abc import Iterator
@@ -20,23 +20,23 @@ from dataprep_assets.sources.readers.row_files import ReadThrough
 from dataprep_assets.sources.readers.rows import check_names, rows_of_batch, small_parts
 
 _MAGIC = b"ARROW1"
-# The end of a stream: a continuation marker, then the length 0 where that of a message would be.
+# The end of a stream is a continuation marker and a message length of 0.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 _OF_POLARS = (
     "If polars wrote it, remove the .zst or .gz compression, or write a stream (`write_ipc_stream`). Otherwise: "
 )
 _BLOCK_BYTES = 16 << 20
-"""About as many bytes of a batch become rows at once."""
+"""Approximate number of bytes of a batch that are converted to rows at once."""
 
 
 class _ArrowStream:
-    """The decompressed bytes of a file as pyarrow reads them."""
+    """The decompressed bytes of a file, in the form in which pyarrow reads them."""
 
-    closed = False  # asked for by pyarrow's PythonFile
+    closed = False  # required by pyarrow's PythonFile
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._held = blocks, b""
-        # The last bytes that pyarrow took: of a whole stream, its end mark.
+        # The last bytes that pyarrow read; for a complete stream, its end marker.
         self.last = b""
 
     def peek(self, size: int) -> bytes:
@@ -45,7 +45,7 @@ class _ArrowStream:
         return self._held[:size]
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes, fewer only at the end."""
+        """Return this many bytes, or fewer at the end."""
         parts, remaining = [self._held[:size]], size - len(self._held)
         self._held = self._held[size:]
         while remaining > 0 and (block := next(self._blocks, None)) is not None:
@@ -57,25 +57,25 @@ class _ArrowStream:
         return data
 
     def drain(self) -> bytes:
-        """Read all that is left; returns the last bytes of the file."""
+        """Read all remaining bytes, and return the last bytes of the file."""
         tail = self.last + self._held
         for block in self._blocks:
             tail = tail[-len(_END) :] + block
         return tail[-len(_END) :]
 
     def close(self) -> None:
-        """Nothing: the blocks are the reader's."""
+        """Do nothing, because the reader owns the blocks."""
 
 
 class ArrowRows(ReadThrough[BlockReader]):
-    """The rows of an Arrow file, or some columns of them."""
+    """The rows of an Arrow file, or some of their columns."""
 
     def __init__(self, file: InputFile) -> None:
         super().__init__(BlockReader(file.path, file.compression, file.label))
         self._file = file
 
     def count(self) -> int:
-        """Rows of all batches."""
+        """Return the number of rows of all batches."""
         return sum(batch.num_rows for batch, _ in self._batches())
 
     def __iter__(self) -> Iterator[RowBlock]:
@@ -94,12 +94,12 @@ class ArrowRows(ReadThrough[BlockReader]):
                     row += part.num_rows
 
     def _batches(self) -> Iterator[tuple[Any, int]]:
-        """Each batch and its first row."""
+        """Yield each batch and its first row."""
         import pyarrow as pa
 
         stream, row = _ArrowStream(iter(self._under)), 1
         of_file = stream.peek(len(_MAGIC)) == _MAGIC
-        # which the first bytes have told by now, whatever the name says
+        # At this point, the compression was detected from the first bytes, independent of the name.
         by_footer = of_file and self._under.compression is None
         try:
             for batch in _by_footer(self._file.path, stream) if by_footer else _one_by_one(stream, 8 if of_file else 0):
@@ -110,9 +110,9 @@ class ArrowRows(ReadThrough[BlockReader]):
         except (MemoryError, pa.ArrowMemoryError):
             raise out_of_memory(f"{self._file.label}, near row {row}") from None
         except (pa.ArrowException, OSError, EOFError) as error:
-            is_of_polars = of_file and not by_footer and row == 1  # or it is damaged
+            is_of_polars = of_file and not by_footer and row == 1  # otherwise the file is damaged
             raise self._unreadable(row, str(error), _OF_POLARS if is_of_polars else "") from error
-        # What pyarrow read last; in a file the footer follows it, at whose end the magic stands once more.
+        # The stream must end with its marker. In a file, the footer and the magic follow.
         has_end = stream.last == _END
         tail = stream.drain()
         if not by_footer and (not has_end or (of_file and not tail.endswith(_MAGIC))):
@@ -129,10 +129,10 @@ class ArrowRows(ReadThrough[BlockReader]):
 
 
 def _check_buffers(array: Any) -> None:
-    """Raise ArrowInvalid where an offset or an index leads out of its buffers.
+    """Raise ArrowInvalid if an offset or an index leads out of its buffers.
 
-    pyarrow reads there all the same: the process dies of it, or memory becomes text. Texts that are not UTF-8, which
-    its own validation refuses as well, are bad records of their rows.
+    pyarrow would still read there, and the process would crash or return arbitrary memory as text. Invalid UTF-8, which
+    pyarrow's validation also refuses, is handled later as bad records.
     """
     import pyarrow as pa
     from pyarrow import types
@@ -150,7 +150,7 @@ def _check_buffers(array: Any) -> None:
         pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(array.dictionary))).validate(full=True)
         _check_buffers(array.dictionary)
     elif types.is_list(kind) or types.is_large_list(kind):
-        # the offsets by themselves, over values that have nothing to refuse
+        # Only the offsets are validated here, over null values that are always valid.
         lists = pa.ListArray if types.is_list(kind) else pa.LargeListArray
         lists.from_arrays(array.offsets, pa.nulls(len(array.values))).validate(full=True)
         _check_buffers(array.values)
@@ -161,7 +161,7 @@ def _check_buffers(array: Any) -> None:
 
 
 def _by_footer(path: Path, stream: _ArrowStream) -> Iterator[Any]:
-    """The batches of a file; its stream is digested in step, so that the bytes read say how much is done."""
+    """Yield the batches of a file. Its stream is digested in step, so that `bytes_read` shows the progress."""
     import pyarrow as pa
 
     options, digested_bytes = pa.ipc.IpcReadOptions(use_threads=False), 0
@@ -174,7 +174,8 @@ def _by_footer(path: Path, stream: _ArrowStream) -> Iterator[Any]:
 
 
 def _one_by_one(stream: _ArrowStream, before: int) -> Iterator[Any]:
-    """The batches of a stream behind so many bytes: the magic of a file and its padding, whose footer follows."""
+    """Yield the batches of a stream after `before` bytes: the magic of a file and its padding. A file's footer
+    follows."""
     import pyarrow as pa
 
     stream.read(before)

@@ -1,9 +1,9 @@
 """Compressed source files as a stream of large decompressed blocks.
 
-The purpose of this module is never to mistake a truncated file for a short one. A zstd file must end exactly at the end
-of a frame (python-zstandard's own readers end silently inside one), every frame and every member is read, a gzip, xz or
-bzip2 file must end at a trailer, and the bytes are digested while they are read, so that the caller can compare them
-with the manifest. How a file is compressed is told by its first bytes, whatever its name says (`contents`).
+This module never accepts a truncated file as a shorter one. A zstd file must end exactly at the end of a frame
+(python-zstandard's own readers end silently inside a frame). Every frame and every member is read. A gzip, xz or bzip2
+file must end at a trailer. The bytes are digested while they are read, so that the caller can compare them with the
+manifest. The first bytes of a file determine its compression, independent of its name (`contents`).
 """
 
 import codecs
@@ -19,22 +19,23 @@ from dataprep_assets.errors import ConfigError, CorruptSourceError, count_of
 from dataprep_assets.sources.readers.contents import EMPTY, HEAD, compression_of, encoding_of, foreign, pointer
 
 _READ = 256 << 10
-"""Most compressed bytes per step."""
+"""Maximum number of compressed bytes per step."""
 _BLOCK = 4 << 20
-# The first step of a member; each next one is four times as long, up to `_READ`.
+# The first step of a member. Each next step is four times as long, up to `_READ`.
 _SMALLEST_STEP = 1024
 _ZSTD_BLOCK = 128 << 10
-"""The most that a block of a zstd frame can make: some of four bytes make that much."""
+"""Maximum output of a block in a zstd frame; even a block of four bytes can have this output."""
 _ZSTD_FRAME, _ZSTD_SKIPPABLE = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"
 WINDOW_BYTES = 128 << 20
-"""Largest window of a frame, as in the zstd command: more needs `--long=31` there, the environment variable here."""
+"""Maximum window of a frame, as in the zstd command. Larger windows need `--long=31` there, and the environment
+variable here."""
 WINDOW = "DATAPREP_ZSTD_WINDOW_BYTES"
 
 
 def window_bytes() -> int:
-    """Most bytes of memory for the window of a zstd frame: 128 MiB, or what the environment variable says.
+    """Return the maximum memory for the window of a zstd frame: 128 MiB, or the value of the environment variable.
 
-    Raises ConfigError for a variable that is not a number of bytes from 1 KiB to 2 GiB.
+    Raises ConfigError if the variable is not a number of bytes from 1 KiB to 2 GiB.
     """
     text = os.environ.get(WINDOW) or str(WINDOW_BYTES)
     if not text.isascii() or not text.isdigit() or not 1024 <= int(text) <= 1 << 31:
@@ -43,11 +44,12 @@ def window_bytes() -> int:
 
 
 class BlockReader:
-    """Iterates over the decompressed blocks of one file; after the last one, `sha256` is that of the file as stored.
+    """Iterator over the decompressed blocks of one file. After the last block, `sha256` is the digest of the stored
+    file.
 
-    `compression` is what the file's name says: `zstd`, `gzip`, `xz`, `bzip2` or None; during iteration, what the file
-    has. Blocks have no particular boundaries. Raises CorruptSourceError, naming the file and the byte, for a truncated
-    or damaged file, and for a pointer to a file.
+    `compression` is the compression according to the file's name: `zstd`, `gzip`, `xz`, `bzip2` or None. During
+    iteration, it is the detected compression. Blocks have arbitrary boundaries. Raises CorruptSourceError, naming the
+    file and the byte, for a truncated or damaged file, and for a pointer to a file.
     """
 
     def __init__(self, path: Path, compression: str | None, label: str | None = None) -> None:
@@ -55,18 +57,18 @@ class BlockReader:
         self.label = label or str(path)
         self.bytes_read = 0
         self._digest = hashlib.sha256()
-        self._step = 0  # compressed bytes at work, for messages
+        self._step = 0  # compressed bytes of the current step, for messages
 
     @property
     def sha256(self) -> str:
-        """SHA-256 (hex) of the bytes read so far; of the whole file once iteration has ended."""
+        """SHA-256 (hex) of the bytes read so far, and of the whole file after iteration."""
         return self._digest.hexdigest()
 
     def __iter__(self) -> Iterator[bytes]:
         return self._join_pieces(_BLOCK)
 
     def pieces(self) -> Iterator[bytes]:
-        """The same in smaller blocks, most of them as they come from the decompressor: joining them is a copy."""
+        """Yield smaller blocks, most of them directly from the decompressor, because joining them would copy them."""
         return self._join_pieces(_READ)
 
     def _join_pieces(self, least: int) -> Iterator[bytes]:
@@ -80,9 +82,9 @@ class BlockReader:
                 pieces, size = [], 0
                 if len(data) < 2 * _BLOCK:
                     yield data
-                else:  # one step of highly compressible input: the output can take many times the memory of a block
+                else:  # the output of one step can be many times larger than a block for highly compressible input
                     yield from (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
-                del data  # not kept while the next block is made
+                del data  # released before the next block is decompressed
         if pieces:
             yield b"".join(pieces)
 
@@ -142,14 +144,14 @@ class BlockReader:
             )
 
     def _frames(self, file: BinaryIO) -> Generator[bytes, None, bool]:
-        """Yield what the file decompresses to; returns whether it ends at the end of a frame."""
+        """Yield the decompressed data of the file; return whether it ends at the end of a frame."""
         if self.compression == "zstd":
             return self._zstd(file)
         make, made_of = _KINDS[self.compression or ""]
         return self._members(file, make, made_of)
 
     def _zstd(self, file: BinaryIO) -> Generator[bytes, None, bool]:
-        """As `_frames`."""
+        """Decompress a zstd file, as `_frames` does."""
         import zstandard
 
         decompressor = zstandard.ZstdDecompressor(max_window_size=window_bytes())
@@ -164,8 +166,11 @@ class BlockReader:
     def _members(
         self, file: BinaryIO, make: Callable[[], Any], made_of: Callable[[Any, bytes], Iterator[bytes]]
     ) -> Generator[bytes, None, bool]:
-        """As `_frames`. Steps are small after the end of a member, because what follows it in a step is copied."""
-        # `has_started`: bytes of a member came since the end of the last one
+        """Decompress the members of a file, as `_frames` does.
+
+        Steps are small after the end of a member, because the rest of a step after a member is copied.
+        """
+        # `has_started` is true after the first bytes of the current member.
         member, has_started, limit = make(), False, _SMALLEST_STEP
         while data := file.read(_READ):
             self._took(data)
@@ -184,16 +189,16 @@ class BlockReader:
         return not has_started
 
     def _unpadded(self, step: bytes) -> bytes:
-        # Zeros may stand behind a stream of xz (The .xz File Format, section 2.2), and behind a member of gzip, because
-        # tapes and tar fill their blocks with them (gzip's manual, "Using gzip on tapes").
+        # Zeros may follow an xz stream (The .xz File Format, section 2.2). They may also follow a gzip member, because
+        # tapes and tar pad their blocks with zeros (gzip's manual, "Using gzip on tapes").
         return step if self.compression == "bzip2" else step.lstrip(b"\0")
 
 
 class TextReader(BlockReader):
-    """A `BlockReader` of text in UTF-8: UTF-16 and UTF-32 with a byte order mark are decoded.
+    """A `BlockReader` of UTF-8 text, which also decodes UTF-16 and UTF-32 with a byte order mark.
 
-    Bytes in positions are then those of the text as UTF-8. Raises CorruptSourceError for a file that is something else,
-    such as an HTML page or an archive, and says what it is.
+    Byte positions then refer to the text as UTF-8. Raises CorruptSourceError for other content, such as an HTML page or
+    an archive, and names it.
     """
 
     def _join_pieces(self, least: int) -> Iterator[bytes]:
@@ -206,7 +211,7 @@ class TextReader(BlockReader):
             raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
         if first_block:
             yield first_block
-        del first_block  # not kept while the others are made
+        del first_block  # released before the next blocks are decompressed
         yield from blocks
 
     def _decoded(self, encoding: str, first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -230,11 +235,12 @@ class TextReader(BlockReader):
 
 
 class _DamageError(Exception):
-    """What a decompressor of the standard library says, which may raise OSError: no fault of the disk."""
+    """An error of a decompressor of the standard library. It may be raised as OSError, but is not an error of the
+    disk."""
 
 
 def _made_of(member: Any, step: bytes) -> Iterator[bytes]:
-    """Yield what a decompressor makes of some bytes, at most a block at a time."""
+    """Yield the output of a decompressor for some bytes, at most a block at a time."""
     import lzma
 
     while True:
@@ -250,25 +256,25 @@ def _made_of(member: Any, step: bytes) -> Iterator[bytes]:
 
 
 def _made_of_gzip(member: Any, step: bytes) -> Iterator[bytes]:
-    """Like `_made_of`, of zlib, which does not keep what it did not take."""
+    """Yield the output of zlib, like `_made_of`; zlib does not keep unconsumed input."""
     out = member.decompress(step, _BLOCK)
     while out:
         yield out
-        # what is not made yet, because it would exceed a block; asked behind its end, a member would take what follows
-        # it once more
+        # The remaining output exceeds a block. After its end, a member is not called again, because it would consume
+        # the following bytes a second time.
         has_more = not member.eof and (len(out) == _BLOCK or member.unconsumed_tail)
         out = member.decompress(member.unconsumed_tail, _BLOCK) if has_more else b""
 
 
 def _gzip_member() -> Any:
-    # 31: a gzip header and trailer are demanded
+    # 31 requires a gzip header and trailer.
     return zlib.decompressobj(wbits=31)
 
 
 def _xz_member() -> Any:
     import lzma
 
-    # the limit counts all that a decompressor takes, some hundred kilobytes beside its window
+    # The limit covers all memory of the decompressor, which uses some hundred kilobytes in addition to its window.
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=window_bytes() + (1 << 20))
 
 
@@ -286,19 +292,18 @@ _KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any, bytes], Iterator[bytes
 
 
 class _ZstdSteps:
-    """Cuts the frames of a zstd file into steps, each of whole blocks that make about `_BLOCK` bytes at most.
+    """Steps of a zstd file, each of whole blocks with an output of at most about `_BLOCK` bytes.
 
-    How much a block makes is bounded by its header (RFC 8878, section 3.1.1), and so known before it is decompressed.
-    Whether the data are valid is left to the decompressor. After iteration `whole` says whether the file ended at the
-    end of a frame.
+    The header of a block limits its output (RFC 8878, section 3.1.1), so the limit is known before decompression. The
+    decompressor validates the data. After iteration, `whole` is true if the file ended at the end of a frame.
     """
 
     def __init__(self, file: BinaryIO) -> None:
-        # The step at work: what was read since the last one that was given away.
+        # The current step: the bytes read since the last yielded step.
         self._file, self._step = file, bytearray()
-        # `_short`: the file ended inside of what was to be read.
+        # `_short` is true if the file ended inside a read.
         self.whole, self._short = False, False
-        # The most bytes that the step at work can make.
+        # Maximum output of the current step in bytes.
         self._made = 0
 
     def __iter__(self) -> Iterator[bytes]:
@@ -309,7 +314,7 @@ class _ZstdSteps:
             elif magic == _ZSTD_FRAME:
                 yield from self._frame()
             else:
-                self._step += self._file.read(_READ)  # whose magic number the decompressor refuses
+                self._step += self._file.read(_READ)  # the decompressor refuses this magic number
                 self._short = len(magic) < 4
                 break
             if self._short:
@@ -325,8 +330,8 @@ class _ZstdSteps:
         return data
 
     def _frame(self) -> Iterator[bytes]:
-        # The descriptor (RFC 8878, 3.1.1.1.1) says how long window, dictionary id and content size behind it are; their
-        # values are the decompressor's affair.
+        # The descriptor (RFC 8878, 3.1.1.1.1) determines the lengths of the window, dictionary id and content size
+        # after it; the decompressor validates their values.
         descriptor = int.from_bytes(self._read_bytes(1), "little")
         single, checksum, content = descriptor >> 5 & 1, descriptor >> 2 & 1, descriptor >> 6
         self._read_bytes(1 - single + (0, 1, 2, 4)[descriptor & 3] + ((single, 2, 4, 8)[content]))
@@ -334,7 +339,8 @@ class _ZstdSteps:
         while not is_last and not self._short:
             header = int.from_bytes(self._read_bytes(3), "little")
             is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-            # Raw blocks (0) and runs (1, a single byte in the file) make what they say, others up to the limit.
+            # Raw blocks (0) and runs (1, a single byte in the file) have the output size of their header; other blocks
+            # have up to the limit.
             self._made += min(size, _ZSTD_BLOCK) if kind < 2 else _ZSTD_BLOCK
             self._read_bytes(1 if kind == 1 else size)
             if self._made >= _BLOCK or len(self._step) >= _READ:

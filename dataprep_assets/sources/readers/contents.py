@@ -1,10 +1,10 @@
-"""What a file is, by its first bytes: the one table of magic numbers and shapes.
+"""Detection of file contents by their first bytes, with the only table of magic numbers and shapes.
 
-Names lie: a download may have saved an error page, a checkout without Git LFS leaves pointers, tools forget an ending.
-A file that can be read correctly all the same is read so (`compression_of`, `encoding_of`, `is_array`). Of any other,
-messages name what it is and the command that converts it (`foreign`, `shape`); FILE in a command is that file.
+Names can be wrong: a download may have saved an error page, a checkout without Git LFS leaves pointers, and tools omit
+suffixes. A file that can still be read correctly is read (`compression_of`, `encoding_of`, `is_array`). For any other
+file, messages name its content and the command that converts it (`foreign`, `shape`); FILE in a command is that file.
 
-No message has any part of the content: patients' data pass through here.
+Messages never contain file content, because files may contain patient data.
 """
 
 import codecs
@@ -17,12 +17,12 @@ import orjson
 
 BOM = b"\xef\xbb\xbf"
 HEAD = 4096
-"""Bytes of a file, as stored, that tell its compression; all shapes are seen in as many of its content."""
+"""Number of stored bytes of a file that determine its compression, and of content bytes that determine its shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a file is, as `a Parquet file`, and in imperative sentences how to get rows of it."""
+    """The content of a file, such as `a Parquet file`, and instructions for getting rows from it."""
 
     name: str
     remedy: str
@@ -47,10 +47,11 @@ _COMPRESSED: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("gzip", re.compile(rb"\x1f\x8b\x08")),
     ("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")),
     ("xz", re.compile(rb"\xfd7zXZ\0")),
-    # with the number that a block, or the end of an empty file, begins with: `BZh` alone may begin a text
+    # The number with which a block, or the end of an empty file, begins is included, because a text may begin with
+    # `BZh`.
     ("bzip2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")),
 )
-# the longer marks first: that of UTF-32 begins with that of UTF-16
+# Longer marks come first, because the mark of UTF-32 begins with the mark of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -87,12 +88,13 @@ _FOREIGN: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
 )
 _MOST_PARSED = 1 << 20
 _LEAST = 16
-"""Bytes from which on a file shows what it is. Shorter ones may be the truncated beginning of a magic number."""
+"""Minimum size of a file for detecting its content. A shorter file may be the truncated beginning of a magic number."""
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def compression_of(head: bytes, named: str | None) -> str | None:
-    """With what a file that begins so is compressed: `gzip`, `zstd`, `xz`, `bzip2` or None; `named`: by its name."""
+    """Return the compression for the first bytes of a file: `gzip`, `zstd`, `xz`, `bzip2` or None. `named` is the
+    compression by its name."""
     for name, magic in _COMPRESSED:
         if magic.match(head):
             return name
@@ -100,15 +102,15 @@ def compression_of(head: bytes, named: str | None) -> str | None:
 
 
 def _is_text(head: bytes) -> bool:
-    """Return whether the first bytes of a file are those of a text, which compressed data never are."""
+    """Return whether the first bytes of a file are text, which compressed data never are."""
     if encoding_of(head) is not None:
         return True
-    # what is no text may still be named: a page, a pointer or an archive
+    # Other contents can also be identified: a page, a pointer or an archive.
     return foreign(head) is not None or (_CONTROLS.search(head) is None and _is_utf8(head))
 
 
 def _is_utf8(head: bytes) -> bool:
-    """Return whether the beginning of a file is UTF-8; its last character may be cut."""
+    """Return whether the beginning of a file is UTF-8. Its last character may be incomplete."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
@@ -117,22 +119,23 @@ def _is_utf8(head: bytes) -> bool:
 
 
 def encoding_of(head: bytes) -> str | None:
-    """`utf-16` or `utf-32` if the file begins with its byte order mark, else None: UTF-8, or not known."""
+    """Return `utf-16` or `utf-32` if the file begins with its byte order mark, else None (UTF-8 or unknown)."""
     return next((name for mark, name in _MARKS if head.startswith(mark)), None)
 
 
 def pointer(head: bytes) -> Kind | None:
-    """The pointer to a file that somebody has to fetch, which no format is; None if it is none."""
+    """Return the kind of a pointer to a file that must be downloaded first; None if the file is not a pointer."""
     return next((kind for kind, magic in _POINTERS if magic.match(head)), None)
 
 
 def foreign(head: bytes) -> Kind | None:
-    """Return what a file is that begins so and has no rows for a reader of text; None: it may have some."""
+    """Return the kind of a file that has no rows for a text reader; None if it may have rows."""
     head = head[:HEAD]
     for kind, magic in (*_POINTERS, *_FOREIGN):
         if magic.match(head):
             return kind
-    if (compression := compression_of(head, None)) is not None:  # within what was decompressed already
+    # compressed data inside data that was already decompressed
+    if (compression := compression_of(head, None)) is not None:
         return Kind(f"{compression} data", "Decompress it")
     return _utf16_without_mark(head)
 
@@ -141,7 +144,7 @@ def _utf16_without_mark(head: bytes) -> Kind | None:
     even, odd = head[: len(head) // 2 * 2 : 2], head[1::2]
     if len(head) < _LEAST:
         return None
-    # Of text in the Latin script one byte of two is 0. Nothing else is: neither holes of zeros, nor numbers.
+    # In text in the Latin script, every other byte is 0. This is not true of holes of zeros, nor of numbers.
     for name, zeros, text_bytes in (("UTF-16BE", even, odd), ("UTF-16LE", odd, even)):
         if zeros.count(0) > 0.9 * len(zeros) and text_bytes.count(0) == 0:
             return Kind(f"text in {name} without a byte order mark", _CONVERT.format(name))
@@ -149,7 +152,7 @@ def _utf16_without_mark(head: bytes) -> Kind | None:
 
 
 def no_text(path: Path) -> Kind | None:
-    """Return what a file is that should be a text in UTF-8, such as JSON, and is not; None if it may be one.
+    """Return the kind of a file that should be UTF-8 text, such as JSON, but is not; None if it may be UTF-8 text.
 
     Raises OSError if it cannot be read.
     """
@@ -161,7 +164,8 @@ def no_text(path: Path) -> Kind | None:
 
 
 def no_table(path: Path, own: str) -> Kind | None:
-    """Return what a file is that ends in `own`, `.parquet` or `.arrow`, and is neither; None if it begins as it should.
+    """Return the kind of a file with the suffix `own`, `.parquet` or `.arrow`, and different content; None if its
+    beginning is right.
 
     Raises OSError if it cannot be read.
     """
@@ -175,7 +179,7 @@ def no_table(path: Path, own: str) -> Kind | None:
 
 
 def is_array(data: bytes) -> bool:
-    """Return whether the first block of a file begins one JSON array, and not lines of which the first is an array."""
+    """Return whether the first block of a file begins one JSON array, instead of lines whose first one is an array."""
     data = data.removeprefix(BOM).lstrip()
     if data[:1] != b"[":
         return False
