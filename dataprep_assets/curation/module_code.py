@@ -217,8 +217,8 @@ def _read_source(path: Path, _time: int, _size: int) -> _ModuleSource:
 
 
 def _writes(node: ast.AST) -> bool:
-    """Return whether a node is a call that writes a file: a log that each call extends would change the version each
-    time."""
+    """Return whether a node is a call that writes a file, because a log that grows with each call would change the
+    version."""
     if not isinstance(node, ast.Call):
         return False
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -234,7 +234,7 @@ def _writes(node: ast.AST) -> bool:
 
 
 def _is_readable(path: Path) -> bool:
-    # not by the methods of `Path`, which raise where a folder may not be entered
+    # `Path` methods are not used, because they raise an error if a folder is not accessible.
     return os.path.isfile(path) and os.access(path, os.R_OK)
 
 

@@ -188,17 +188,17 @@ def is_array(data: bytes) -> bool:
 
 
 def shape(head: bytes) -> Kind | None:
-    """Return what the content of a file is of which no row could be read; None: nothing that is known.
+    """Return the kind of content from which no row could be read; None if it is unknown.
 
     `head` is its beginning, decompressed: a block, or all of a small file.
     """
-    # parsed, a block can take forty times as much
+    # Only part of a block is parsed, because parsed values can take forty times as much memory.
     body = head[:_MOST_PARSED].removeprefix(BOM).strip()
     return foreign(head) or next((kind for kind in (look(body) for look in _SHAPES) if kind is not None), None)
 
 
 def _under_a_key(body: bytes) -> Kind | None:
-    """Rows in a list under a key, as SQuAD has them, or columns, as pandas writes them."""
+    """Return the kind of JSON with rows in a list under a key, as in SQuAD, or with columns, as written by pandas."""
     value = _value(body)
     if isinstance(value, dict):
         if any(isinstance(rows, list) and rows and isinstance(rows[0], dict) for rows in value.values()):
@@ -225,7 +225,7 @@ def _pretty_printed(body: bytes) -> Kind | None:
 
 
 def ends_in_returns(data: bytes) -> Kind | None:
-    """Return what a text is whose lines end with a carriage return only, by its first block; None if they do not."""
+    """Return the kind of a text whose lines end only with a carriage return, by its first block; None otherwise."""
     return _carriage_returns(data) if data.count(b"\r") > 1 else None
 
 
@@ -281,7 +281,7 @@ _SHAPES: tuple[Callable[[bytes], Kind | None], ...] = (
 
 
 def _value(data: bytes) -> object:
-    """The value of a JSON text; None if it is not one."""
+    """Return the value of a JSON text; None if it is not JSON."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -1,12 +1,13 @@
-"""CSV and TSV, as in RFC 4180 and Python's `csv`: the first line has the names of the fields, all values are texts.
+"""CSV and TSV, as in RFC 4180 and Python's `csv`: the first line has the field names, and all values are texts.
 
-A quoted value may have delimiters and line ends in it, `""` is a quote; where the declaration says that nothing is
-quoted, a quote is a character and each line a record. A TSV of which each line of a quoted value looks like a record is
-refused until the declaration says so or otherwise: many tools write TSV without quoting, and a quotation that begins
-one value and ends another would make one record of many. Rows count the records after the header, as
-`pandas` and `pyarrow` do; blank lines are none. A record with another number of fields than the header, or with text
-behind a closing quote, is bad: what others guess there, or fill with nothing, is most often a damaged file. So is the
-header once more, which `cat` leaves where it joins files.
+A quoted value may contain delimiters and line ends, and `""` is a quote. If the declaration disables quoting, a quote
+is a character and each line is a record. A TSV is refused until the declaration sets quoting if each line of a quoted
+value looks like a record. Many tools write TSV without quoting, and a quotation that begins in one value and ends in
+another would merge many records into one.
+
+Rows count the records after the header, as in `pandas` and `pyarrow`, and exclude blank lines. A record is bad if its
+number of fields differs from the header's, or if text follows a closing quote. Other tools guess or fill such records,
+which usually come from a damaged file. A repeated header is also bad; `cat` leaves one where it joins files.
 """
 
 import csv
@@ -25,20 +26,20 @@ _DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 
 class _Lines:
-    """Gives a file's lines to the parser one by one, and knows the record that it is reading."""
+    """Lines of a file for the parser, with the position and size of its current record."""
 
     def __init__(self, file: InputFile, under: BlockReader, delimiter: str) -> None:
         self._file, self._delimiter = file, delimiter.encode()
-        # so many bytes of a record are held, even if the record will be refused: only the parser knows where it ends
+        # A record may have this many bytes in memory even if it will be refused, because only the parser finds its end.
         self._most = max(file.max_record_bytes, MAX_RECORD_BYTES)
         self._lines = self._read_lines(under)
         self.row = self.byte = self.size = 0
-        # how many delimiters each line of the record has, quoted or not
+        # Number of delimiters in each line of the record, quoted or not.
         self.delimiters: list[int] = []
         self.valid, self.ended = True, False
 
     def begin(self, row: int) -> None:
-        """A record begins with the next line."""
+        """Start a record with the next line."""
         self.row, self.size, self.valid, self.delimiters = row, 0, True, []
 
     def __iter__(self) -> Iterator[str]:
@@ -63,10 +64,10 @@ class _Lines:
             )
         self.delimiters.append(line.count(self._delimiter))
         try:
-            # the line end goes along: within quotes it is part of the value
+            # The line end is included, because within quotes it is part of the value.
             return line.decode() + "\n"
         except UnicodeDecodeError:
-            # The parser still has to find the end of the record, which is then refused as a whole.
+            # The parser must still find the end of the record, which is then refused as a whole.
             self.valid = False
             return line.decode(errors="replace") + "\n"
 
@@ -75,7 +76,7 @@ class _Lines:
             if line_group is None:
                 yield byte, None
                 continue
-            for line in line_group.split():  # blank ones may be within quotes
+            for line in line_group.split():  # blank lines are included, because they may be within quotes
                 yield byte, line
                 byte += len(line) + 1
 
@@ -85,11 +86,11 @@ class CsvRows(RowByRow):
 
     under = TextReader
     merged: tuple[int, int] | None = None
-    """Row and byte of the first record each of whose lines looks like one, once it was read."""
+    """Row and byte of the first record that was read whose lines all look like records."""
 
     def _find_rows(self) -> Iterator[Found]:
         file = self._file
-        # a limit of the whole process, which is smaller than a long document
+        # This limit applies to the whole process, and its default is smaller than a long document.
         csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))
         delimiter = file.reading.csv_delimiter or _DELIMITERS[file.format]
         lines = _Lines(file, self._under, delimiter)
@@ -105,7 +106,7 @@ class CsvRows(RowByRow):
             except StopIteration:
                 return
             except csv.Error as error:
-                # After an error the parser begins anew with the next line, so the neighbours of a bad record are read.
+                # After an error, the parser starts with the next line, so the neighbors of a bad record are still read.
                 fields, why = [], _fault(error) + self._advice
                 if lines.ended:
                     complaint = "a quote is not closed before the end of the file. Close it, or download the file again"
@@ -141,7 +142,8 @@ class CsvRows(RowByRow):
         return ". If a quote is an ordinary character in this file, set `csv_quotes: false`" if is_open else ""
 
     def _watch(self, lines: _Lines, columns: int) -> None:
-        """Note a record of several lines that each look like one; raises CorruptSourceError for one of a TSV."""
+        """Record the first multi-line record whose lines all look like records. Raises CorruptSourceError if the file
+        is a TSV."""
         if len(lines.delimiters) < 2 or self._file.reading.csv_quotes is not None:
             return
         if {*lines.delimiters} != {columns - 1}:
@@ -156,7 +158,8 @@ class CsvRows(RowByRow):
                 row=lines.row,
                 byte=lines.byte,
             )
-        # of CSV, where line ends in values are common: a text with as many commas in each line looks like this, too
+        # CSV is not refused, because line ends in values are common, and a text may have the same number of commas in
+        # each line.
         if columns > 1 and self.merged is None:
             self.merged = lines.row, lines.byte
 
@@ -172,8 +175,8 @@ class CsvRows(RowByRow):
 
 
 def merged_rows(reader: RowReader, label: str) -> str:
-    """A sentence on a record of a CSV that may be several, by the first rows of a file; empty if there is none."""
-    with suppress(DataprepError, OSError):  # told where the file is judged
+    """Return a sentence about a CSV record that may be several records, from a file's first rows; empty without one."""
+    with suppress(DataprepError, OSError):  # the error is reported when the file is checked
         first_bad((len(block.rows), block.bad) for block in reader)
     if not isinstance(reader, CsvRows) or reader.merged is None:
         return ""
@@ -185,17 +188,17 @@ def merged_rows(reader: RowReader, label: str) -> str:
 
 
 def _misfit(fields: list[str], header: list[str]) -> str:
-    """Why the values of a record are none under this header; empty if they are."""
+    """Return why the values of a record do not match this header; empty if they match."""
     if len(fields) != len(header):
         return f"{count_of(len(fields), 'field')}, but the header has {len(header)}{other_delimiter(header)}"
-    # of one column the name may be a text, unless a file begins there
+    # In a single column, a value may equal the name, unless it begins a file (with a byte order mark).
     if [fields[0].removeprefix("\ufeff"), *fields[1:]] == header and (len(header) > 1 or fields != header):
         return "the header is repeated, as in concatenated files"
     return ""
 
 
 def _fault(error: csv.Error) -> str:
-    """Return what is wrong with a record that the parser refused, without any of its text."""
+    """Return the defect of a record that the parser refused, without any of its text."""
     return "a carriage return outside quotes" if "new-line" in str(error) else str(error)
 
 

@@ -1,4 +1,4 @@
-"""Finds what a declaration asks of rows and no row has, and rows that a run would refuse, by the first rows of files.
+"""Early checks of a declaration against the first rows of files: missing fields, and rows that a run would refuse.
 
 Entry points: `sample_of`, `first_bad`; `first_rows`, `absent_field`, `not_parquet`.
 """
@@ -17,18 +17,19 @@ from dataprep_assets.sources.readers.rows import read_rows
 
 T = TypeVar("T")
 ROWS = 1000
-"""How many rows are examined."""
+"""Number of rows to examine."""
 FILES = 32
-"""How many files of a dataset are judged: each takes a few milliseconds."""
+"""Maximum number of files of a dataset to examine. Each takes a few milliseconds."""
 _SHOWN = 8
-"""Most fields that a message names."""
+"""Maximum number of fields in a message."""
 _MAGIC = b"PAR1"
 _ABSENT: Any = object()
 
 
 @dataclass(frozen=True, kw_only=True)
 class FirstRows:
-    """What the first rows of a file are: its first bad one, whether any can be read, and whether these are all."""
+    """Summary of a file's first rows: the first bad row, whether any row is readable, and whether the file has no more
+    rows."""
 
     bad: BadRecord | None
     has_good: bool
@@ -36,14 +37,14 @@ class FirstRows:
 
 
 def sample_of(files: Sequence[T]) -> list[T]:
-    """The files to judge: all, or so many spread over them, with the first and the last."""
+    """Return the files to examine: all, or `FILES` evenly spread ones, including the first and the last."""
     if len(files) <= FILES:
         return list(files)
     return [files[number * (len(files) - 1) // (FILES - 1)] for number in range(FILES)]
 
 
 def first_bad(blocks: Iterable[tuple[int, Sequence[BadRecord]]]) -> FirstRows:
-    """The first rows of a file, of which each block is given by its number of good rows and its bad ones."""
+    """Summarize the first rows of a file, given the number of good rows and the bad rows of each block."""
     good = count = 0
     bad: BadRecord | None = None
     for right, wrong in blocks:
@@ -55,7 +56,7 @@ def first_bad(blocks: Iterable[tuple[int, Sequence[BadRecord]]]) -> FirstRows:
 
 
 def first_rows(paths: Iterable[Path], reading: ReadOptions = AS_NAMED) -> Iterator[dict[str, Any]]:
-    """The first rows of files, in order, read as the declaration says; a bad row is one without fields.
+    """Yield the first rows of files, in order, read as declared. A bad row is yielded without fields.
 
     Raises CorruptSourceError or OSError for a file that cannot be read.
     """
@@ -67,11 +68,11 @@ def _rows(paths: Iterable[Path], reading: ReadOptions) -> Iterator[dict[str, Any
         kind, compression = file_format(path.name)
         for block in read_rows(path, format=kind, compression=compression, label=path.name, reading=reading):
             yield from block.rows
-            yield from ({} for _ in block.bad)  # bad rows are rows too
+            yield from ({} for _ in block.bad)  # bad rows also count as rows
 
 
 def other_delimiter(names: Iterable[str]) -> str:
-    """A question, where the only field of rows has a name with a character that often stands between fields."""
+    """Return a hint if the rows' only field has a name that contains a common delimiter; empty otherwise."""
     only = list(names)
     return ". Check `csv_delimiter`" if len(only) == 1 and any(delimiter in only[0] for delimiter in ";\t|,") else ""
 
@@ -79,15 +80,15 @@ def other_delimiter(names: Iterable[str]) -> str:
 def absent_field(
     rows: Iterable[dict[str, Any]], key: str, field: str, whose: str, types: tuple[type, ...] = (), *, hidden: bool
 ) -> str | None:
-    """A sentence if no row has a field, or none has it as one of these types; None if one has, or there is no row.
+    """Return a sentence if no row has a field with one of these types; None if a row has it, or without rows.
 
     Args:
-        rows: The first rows, as many as are to be looked at.
+        rows: The first rows to examine.
         key: The key of the declaration that names the field.
         field: Its name.
-        whose: What the rows are of, for the sentence: `dataset chat`.
-        types: What its values may be; empty for anything.
-        hidden: Whether the names of other fields are left out, which sensitive data may have.
+        whose: Owner of the rows in the sentence: `dataset chat`.
+        types: Allowed types of its values; empty for all types.
+        hidden: Whether to omit the names of other fields, which may be sensitive.
     """
     looked_at, is_present = list[dict[str, Any]](), False
     for row in rows:
@@ -106,12 +107,12 @@ def absent_field(
 
 
 def fields_there(rows: Sequence[dict[str, Any]], field: str, *, hidden: bool) -> str:
-    """Return the end of a sentence about a field that no row has: the fields that are there, at its level.
+    """Return the end of a sentence about a missing field: the existing fields at its level.
 
     Args:
-        rows: The rows that were looked at.
+        rows: The examined rows.
         field: The field.
-        hidden: Whether the names of fields are left out, which sensitive data may have.
+        hidden: Whether to omit the names of fields, which may be sensitive.
     """
     inside, names = names_beside(rows, field)
     examples = ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
@@ -120,16 +121,16 @@ def fields_there(rows: Sequence[dict[str, Any]], field: str, *, hidden: bool) ->
 
 
 def none_of_first(count: int) -> str:
-    """Return the subject of a sentence about `count` rows that were looked at: one means that there is no other."""
+    """Return the subject of a sentence about `count` examined rows; 1 means that no other row exists."""
     return "no row" if count == 1 else f"none of the first {count:,} rows"
 
 
 def not_parquet(path: Path) -> bool:
-    """Return whether a file does not begin and end as Parquet; raises OSError if it cannot be read."""
+    """Return whether a file does not begin and end as Parquet. Raises OSError if it cannot be read."""
     with open(path, "rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             return True
         size = file.seek(0, 2)
         file.seek(max(0, size - len(_MAGIC)))
-        # No Parquet file is shorter than both magics and the four bytes that give the footer's length.
+        # The shortest Parquet file has two magic numbers and four bytes with the footer's length.
         return size < 3 * len(_MAGIC) or file.read() != _MAGIC

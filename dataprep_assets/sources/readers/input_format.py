@@ -1,9 +1,8 @@
-"""What a format of source files is: how the rows of one file are read.
+"""Definition of a format of source files: how the rows of one file are read.
 
-A format gives whole rows, dicts of the fields that a record has, each with its number and byte; everything else (which
-field is the text, which rows become documents, ledger, quarantine, trace) follows from that. `RowByRow` does what
-formats that find one row after another have in common. JSON lines and Parquet have faster ways to the texts alone, too
-(`records.py`).
+A format yields whole rows: dicts of a record's fields, each with its number and byte offset. All further processing
+(text field, selection, ledger, quarantine, trace) is based on these rows. `RowByRow` is the common base of formats that
+find rows sequentially. JSON lines and Parquet also have faster readers for texts only (`records.py`).
 
 Entry points: `InputFormat`, `InputFile`, `ReadOptions`, `input_format`; `RowByRow`, for a format.
 """
@@ -22,17 +21,17 @@ from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, BadRecord, Digested, ReadThrough, RowRange
 
 MOST_ROWS = 1024
-"""Most rows in one block."""
+"""Maximum number of rows in one block."""
 _MOST_BYTES = 4 << 20
-"""A block ends with the row by which it has so many bytes: a row may have as many as a record."""
+"""A block ends with the row that reaches this number of bytes. A single row may be as large as a record."""
 
 
 @dataclass(slots=True)
 class RowBlock:
     """Some consecutive rows: `rows[i]` is the object at 1-based row `numbers[i]`.
 
-    `offsets[i]` is the byte at which it begins in the decompressed file, -1 where there is none: in Parquet and Arrow,
-    and for elements of a JSON array.
+    `offsets[i]` is its byte offset in the decompressed file. It is -1 in Parquet and Arrow, and for elements of a JSON
+    array.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -42,7 +41,7 @@ class RowBlock:
     blank_lines: int = 0
 
     def add(self, value: Any, number: int, byte: int) -> None:
-        """Add a parsed row, as refused if it is no object."""
+        """Add a parsed row; if it is not an object, add it as refused."""
         if not isinstance(value, dict):
             self.bad.append(BadRecord(number, byte, "not_an_object"))
             return
@@ -52,26 +51,26 @@ class RowBlock:
 
 
 class RowReader(Digested, Protocol):
-    """Iterates over the blocks of one file; `sha256` and `bytes_read` are of the whole file once iteration has ended.
+    """Iterator over the blocks of one file; `sha256` and `bytes_read` describe the whole file after iteration.
 
-    Rows outside of the range are read and digested too, but not parsed.
+    Rows outside the range are read and digested, but not parsed.
     """
 
     def __iter__(self) -> Iterator[RowBlock]: ...
     def count(self) -> int:
-        """Physical rows of the file, as a `RowRange` counts them; iterating afterwards is not possible."""
+        """Return the physical rows of the file, as counted by `RowRange`. The reader cannot be iterated afterwards."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """What a declaration says of files that do not say it themselves. Picklable.
+    """Declared options for files whose names do not determine them. Picklable.
 
     Attributes:
-        text_separator: What stands between two documents of a `.txt`; None if a file is a document.
-        csv_delimiter: What stands between two fields of a `.csv` or `.tsv`; None: a comma, or a tab.
-        csv_quotes: Whether quotes enclose values of a `.csv` or `.tsv`, or are characters; None: they do, unless a TSV
-            looks otherwise.
+        text_separator: Separator between two documents of a `.txt`; None if a file is one document.
+        csv_delimiter: Delimiter of a `.csv` or `.tsv`; None for a comma or a tab.
+        csv_quotes: Whether quotes enclose values of a `.csv` or `.tsv`, or are characters. With None, they enclose
+            values, and an ambiguous TSV is refused.
     """
 
     text_separator: str | None = None
@@ -79,12 +78,13 @@ class ReadOptions:
     csv_quotes: bool | None = None
 
     def settings(self, format: str) -> dict[str, str]:
-        """Those that decide the rows of a file of this format and are not the default, for keys: name → value."""
-        # Neither defaults nor settings of other formats enter a key: shards that they do not touch stay as they are.
+        """Return the options that affect the rows of this format and differ from the default, for artifact keys: name →
+        value."""
+        # Defaults and options of other formats are omitted, so that the keys of unaffected shards do not change.
         options = {
             "text_separator": (self.text_separator, ("txt",)),
             "csv_delimiter": (self.csv_delimiter, CSV),
-            # rows are the same whether it is declared that values are quoted, or assumed
+            # Declared quoting and default quoting give the same rows.
             "csv_quotes": ("false" if self.csv_quotes is False else None, CSV),
         }
         return {name: value for name, (value, formats) in options.items() if value is not None and format in formats}
@@ -93,23 +93,23 @@ class ReadOptions:
 CSV = ("csv", "tsv")
 ALL_ROWS = RowRange()
 AS_NAMED = ReadOptions()
-"""Files are read as their names say."""
+"""Options for reading files as their names indicate."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputFile:
-    """A file to read, and which of its rows.
+    """A file to read, and its rows to read.
 
     Attributes:
-        path: Where it is.
+        path: The local path.
         label: Its name in errors.
         format: Its format, a name in `planning.inputs`.
-        compression: That of the whole file, by its name: `zstd`, `gzip`, `xz`, `bzip2` or None.
-        rows: Only rows in this range are read; the rest of the file is still digested.
-        only: Only rows with these numbers; None for all.
-        columns: The fields that are needed, those that there are; None for all. A format may give more.
-        max_record_bytes: A longer row is refused.
-        reading: What the declaration says of it.
+        compression: Compression of the whole file by its name: `zstd`, `gzip`, `xz`, `bzip2` or None.
+        rows: The range of rows to read; the rest of the file is still digested.
+        only: Numbers of the rows to read; None for all.
+        columns: The requested fields, of which missing ones are ignored; None for all. A format may return more.
+        max_record_bytes: Size above which a row is refused.
+        reading: The declared options.
     """
 
     path: Path
@@ -123,20 +123,20 @@ class InputFile:
     reading: ReadOptions = AS_NAMED
 
     def wants(self, number: int) -> bool:
-        """Return whether a row is to be read."""
+        """Return whether to read a row."""
         return self.rows.rows_within(number, 1) == slice(0, 1) and (self.only is None or number in self.only)
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputFormat:
-    """How the files of a format are read.
+    """Definition of how the files of a format are read.
 
     Attributes:
-        rows: Makes the reader of a file's rows. It raises CorruptSourceError, naming file, row and byte, where nobody
-            can tell how the file goes on.
-        needs: A module that it needs; empty if none.
-        extra: The extra of this package that brings the module, or the package that does.
-        starts_threads: Whether reading starts threads, beside which no worker may be forked.
+        rows: Creates the reader of a file's rows. It raises CorruptSourceError, naming file, row and byte, if it cannot
+            find the next row.
+        needs: A required module; empty if none.
+        extra: The extra of this package that installs the module, or the module's package.
+        starts_threads: Whether reading starts threads, after which workers must not be forked.
     """
 
     rows: Callable[[InputFile], RowReader]
@@ -146,9 +146,10 @@ class InputFormat:
 
 
 def input_format(name: str) -> InputFormat:
-    """The format of this name; raises ConfigError if it cannot be used here, and says what to install."""
+    """Return the format with this name. Raises ConfigError, naming the package to install, if it cannot be used
+    here."""
     definition = INPUTS[name].load()
-    # An entry point of another package may name anything.
+    # An entry point of another package may refer to any object.
     if not isinstance(definition, InputFormat):
         raise INPUTS[name].unfit("not an InputFormat")
     if definition.needs and importlib.util.find_spec(definition.needs) is None:
@@ -159,9 +160,10 @@ def input_format(name: str) -> InputFormat:
 
 
 class Found(NamedTuple):
-    """A row that a format found: its 1-based number, where it begins in the decompressed file, its length in bytes.
+    """A row found by a format: its 1-based number, its byte offset in the decompressed file, its length in bytes.
 
-    `row` are its fields, or why it is refused; None for what is no row, a blank line, with the number of the next one.
+    `row` is its fields, or the reason for refusing it. It is None for a blank line, which has the number of the next
+    row.
     """
 
     number: int
@@ -171,10 +173,10 @@ class Found(NamedTuple):
 
 
 class RowByRow(ReadThrough[BlockReader], ABC):
-    """A reader that finds one row after another, in blocks of bounded size."""
+    """A reader that finds rows sequentially, in blocks of bounded size."""
 
     under: ClassVar[type[BlockReader]] = BlockReader
-    """What reads the bytes: a `TextReader` where a file that is no text has no rows."""
+    """The reader of the file's bytes; `TextReader` for formats in which a file that is not text has no rows."""
 
     def __init__(self, file: InputFile) -> None:
         super().__init__(self.under(file.path, file.compression, file.label))
@@ -182,10 +184,10 @@ class RowByRow(ReadThrough[BlockReader], ABC):
 
     @abstractmethod
     def _find_rows(self) -> Iterator[Found]:
-        """All rows of the file, wanted or not."""
+        """Yield all rows of the file, including rows that are not requested."""
 
     def count(self) -> int:
-        """Physical rows of the file."""
+        """Return the physical rows of the file."""
         return sum(entry.row is not None for entry in self._find_rows())
 
     def __iter__(self) -> Iterator[RowBlock]:

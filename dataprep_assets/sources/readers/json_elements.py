@@ -1,7 +1,7 @@
-"""Cuts a stream of bytes into the elements of one JSON array or object, with a scanner that knows strings and escapes.
+"""Cutting of a byte stream into the elements of one JSON array or object, with a scanner for strings and escapes.
 
-Memory is that of one element and one block, whatever the size of the file. Whether an element is valid is left to a
-parser. No message contains any part of a file's content: patients' data pass through here.
+Memory is limited to one element and one block, for files of any size. A parser decides whether an element is valid.
+Messages never contain file content, because files may contain patient data.
 """
 
 import re
@@ -13,33 +13,34 @@ from dataprep_assets.sources.readers.contents import BOM
 _WHITE = b" \t\r\n"
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _OPENING, _CLOSING = b"[{", b"]}"
-# Only the commas between elements matter; deeper ones are left to the parser.
+# Only the commas between elements matter; the parser handles deeper ones.
 _BETWEEN = re.compile(rb'["{}\[\],]')
-# bounded and not possessive: the possessive repeat of a group goes a byte too far in Python 3.11.2
+# The repeat is bounded and not possessive, because the possessive repeat of a group goes a byte too far in Python
+# 3.11.2.
 _INNERMOST = re.compile(rb'(?:[^"{}\[\]]++|\{[^"{}\[\]]*+\}|\[[^"{}\[\]]*+\]){1,4096}')
-"""Pairs of brackets with no string and no bracket inside, up to 4,096 of the millions that may follow each other."""
+"""Pairs of brackets without strings and brackets inside, up to 4,096 of possibly millions in a row."""
 _DEEPER = re.compile(rb'["{}\[\]]')
 
 
 def without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The blocks of a file without its byte order mark."""
+    """Yield the blocks of a file without its byte order mark."""
     for data in blocks:
-        # Replaced by white space, so that bytes are counted from the start of the file.
+        # The mark is replaced by white space, so that bytes are counted from the start of the file.
         yield data.replace(BOM, b"   ", 1) if data.startswith(BOM) else data
         break
     yield from blocks
 
 
 class Elements:
-    """Cuts one JSON array or object into its elements.
+    """Scanner that cuts one JSON array or object into its elements.
 
-    `label` names the file; no element of over `largest` bytes is held.
+    `label` names the file. Elements of more than `largest` bytes are not kept in memory.
 
     Raises CorruptSourceError for a file that ends early, or has data after its end.
     """
 
     def __init__(self, what: str, label: str, largest: int) -> None:
-        """`what` is `array` or `object`."""
+        """Start before the array or object; `what` is `array` or `object`."""
         index = 0 if what == "array" else 1
         self._opening, self._closing, self._what = _OPENING[index], _CLOSING[index], what
         self._label, self._largest = label, largest
@@ -54,7 +55,8 @@ class Elements:
         self._rows = 0
 
     def cut_elements(self, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
-        """Byte and content of each element, white space stripped; None for one of more bytes than may be held."""
+        """Yield the byte offset and the stripped content of each element; None for an element of more than `largest`
+        bytes."""
         for data in without_mark(blocks):
             yield from self._feed(data)
             self._byte += len(data)
@@ -88,7 +90,7 @@ class Elements:
                 self._in_string = True
             elif byte in _OPENING:
                 self._depth += 1
-            # Whether a closing bracket fits the opening one is left to the parser of the element.
+            # The parser of the element checks whether a closing bracket fits the opening one.
             elif byte != _COMMA:
                 self._depth -= 1
             if byte == _COMMA or not self._depth:
@@ -105,7 +107,7 @@ class Elements:
                 self._pieces.clear()
 
     def _enter(self, data: bytes) -> int:
-        """The position after the opening bracket, if the block has one."""
+        """Return the position after the opening bracket, if the block has one."""
         blank = len(data) - len(data.lstrip(_WHITE))
         if blank == len(data):
             return blank
@@ -120,15 +122,15 @@ class Elements:
         return blank + 1
 
     def _leave_string(self, data: bytes, at: int) -> int:
-        """The position after the end of the string, or the end of the block."""
+        """Return the position after the end of the string, or the end of the block."""
         if self._escaped:
             self._escaped = False
             at += 1
         while True:
             quote = data.find(_QUOTE, at)
             stop = len(data) if quote < 0 else quote
-            # A quote behind an odd number of backslashes is part of the string. Counting them copies what is before the
-            # quote, so it is done only if there is one.
+            # A quote after an odd number of backslashes is part of the string. Counting them copies the bytes before
+            # the quote, so it is only done if the previous byte is a backslash.
             escapes = stop - at - len(data[at:stop].rstrip(b"\\")) if data[stop - 1 : stop] == b"\\" else 0
             if quote < 0:
                 self._escaped = escapes % 2 == 1
@@ -152,7 +154,7 @@ class Elements:
         self._pieces.clear()
         content = raw.lstrip(_WHITE)
         self._closed = delimiter != _COMMA
-        # Nothing before the closing bracket is right in an empty container alone, not behind a comma.
+        # An empty element before the closing bracket is only valid in an empty container, not after a comma.
         if self._closed and (delimiter != self._closing or (not content and self._rows)):
             raise self._broken(self._element + len(raw))
         if self._closed and not content:

@@ -1,9 +1,9 @@
-"""Parses JSON as in RFC 8259, including numbers of any size.
+"""JSON parsing as in RFC 8259, including numbers of any size.
 
-orjson is strict and fast, refuses a number whose double would be infinite (`1e400`, an integer of 400 digits), which
-the grammar allows, and makes a double of an integer beyond 64 bits. Text that may hold either, and no other, is parsed
-again with the standard library. What that accepts beyond the grammar is still refused: NaN, Infinity, lone surrogates
-and nesting beyond 1,024 levels.
+orjson is strict and fast. However, it refuses a number whose double would be infinite (`1e400`, an integer of 400
+digits), although the grammar allows it, and it converts an integer beyond 64 bits to a double. Only text that may
+contain such numbers is parsed again with the standard library. Constructs that the standard library accepts beyond the
+grammar are still refused: NaN, Infinity, lone surrogates and nesting beyond 1,024 levels.
 """
 
 import json
@@ -18,41 +18,41 @@ from dataprep_assets.bounds import STRING
 _STRING_OR_NUMBER = re.compile(STRING + rb"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?", re.DOTALL)
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _LONGER = (b"-" + b"0" * 19, b"0" * 20)
-"""How an integer that is none of 64 bits begins when its digits are noughts: -2^63 has 19, 2^64 has 20."""
+"""Begin of an integer beyond 64 bits, after all digits are replaced by zeros: -2^63 has 19 digits, 2^64 has 20."""
 
 
 def parse(data: bytes) -> Any:
-    """The value of a JSON text in UTF-8; a number beyond a double's range is an infinity.
+    """Return the value of a JSON text in UTF-8. A number beyond a double's range becomes an infinity.
 
     Raises orjson.JSONDecodeError if the text is not JSON.
     """
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as refused:
-        # orjson's word for a number whose double would be infinite
+        # orjson's message for a number whose double would be infinite contains this word.
         if "infinity" not in refused.msg:
             raise
-        # Each number that is too large is replaced by another one; orjson then says whether the rest is JSON.
+        # Each number that is too large is replaced by a small one, so that orjson checks the rest of the text.
         orjson.loads(_STRING_OR_NUMBER.sub(_within_range, data))
     else:
         if not has_long_integers(data):
             return value
     try:
         return json.loads(data.decode(), parse_int=_integer)
-    except RecursionError:  # Python 3.11 nests some levels less than orjson
+    except RecursionError:  # Python 3.11 allows slightly fewer levels than orjson
         raise orjson.JSONDecodeError("nested too deeply", "", 0) from None
 
 
 def has_long_integers(data: bytes) -> bool:
-    """Return whether a JSON text may hold an integer beyond 64 bits, of which orjson makes a double."""
-    # Passes at the speed of memory instead of a parse. Digits of a text or a fraction may match, too: then the
-    # value is parsed once more for nothing.
+    """Return whether a JSON text may contain an integer beyond 64 bits, which orjson converts to a double."""
+    # This check runs at memory speed, without parsing. Digits of a text or a fraction may also match; the value is then
+    # parsed a second time unnecessarily.
     noughts = data.translate(_DIGITS)
     return any(long in noughts for long in _LONGER)
 
 
 def fault(error: orjson.JSONDecodeError) -> str:
-    """Return what is wrong with a text that `parse` refused, without any of the text."""
+    """Return the defect of a text that `parse` refused, without any of the text."""
     if error.doc[error.pos : error.pos + 1] == "\0":
         return "a NUL byte, as in holes left by crashed writers"
     if error.doc[error.pos : error.pos + 9].lstrip("-").startswith(("NaN", "Infinity")):
@@ -67,5 +67,5 @@ def _within_range(token: re.Match[bytes]) -> bytes:
 
 
 def _integer(text: str) -> int | float:
-    # a float is made first: Python refuses to make an int of thousands of digits
+    # The float is computed first, because Python refuses to convert thousands of digits to an int.
     return int(text) if math.isfinite(number := float(text)) else number

@@ -1,7 +1,7 @@
-"""Finds the byte range of a row in a file of JSON lines, for a ranged read.
+"""Search for the byte range of a row in a file of JSON lines, for a ranged read.
 
-Only an uncompressed file of lines in UTF-8 has one. It is found by counting line ends from the start of the file, in
-bounded memory.
+Only an uncompressed file of UTF-8 lines has such ranges. Line ends are counted from the start of the file, in bounded
+memory.
 
 Entry points: `line_range`, `without_lines`.
 """
@@ -11,27 +11,28 @@ from pathlib import Path
 from dataprep_assets.sources.readers.contents import BOM, HEAD, compression_of, encoding_of, is_array
 
 MOST_BYTES = 4 << 30
-"""Most bytes of a file to read for one question: a few seconds."""
+"""Maximum number of bytes of a file to read per query, which takes a few seconds."""
 _BLOCK = 1 << 20
 
 
 def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int, int] | None:
-    """The bytes `[start, stop)` of a row of the file `path`, without its line end and without a byte order mark.
+    """Return the bytes `[start, stop)` of a row of the file `path`, without its line end and without a byte order mark.
 
     Args:
         path: The file, uncompressed.
         row: The line, from 1.
-        most_bytes: How far to read.
+        most_bytes: Maximum number of bytes to read.
 
-    Returns None if the row does not end within that many bytes, or if the file has fewer rows. Raises OSError if the
-    file cannot be read.
+    Returns None if the row does not end within this number of bytes, or if the file has fewer rows. Raises OSError if
+    the file cannot be read.
     """
     start = offset = 0
-    remaining = row  # line ends to pass, including that of the row
+    remaining = row  # line ends to skip, including the end of the row
     with open(path, "rb", buffering=0) as file:
         while offset < most_bytes and (data := file.read(min(_BLOCK, most_bytes - offset))):
             line_ends = data.count(b"\n")
-            # The row begins behind the end of the one before it: until a block has that, line ends are only counted.
+            # The row begins after the previous row's end, so line ends are only counted until a block contains that
+            # end.
             if line_ends < remaining - 1:
                 remaining -= line_ends
                 offset += len(data)
@@ -46,24 +47,24 @@ def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int,
                     return _behind_mark(path, start), offset + line_end
                 start = offset + line_end + 1
             offset += len(data)
-        # the last line of a file may have no end
+        # The last line of a file may have no line end.
         is_at_end = not file.read(1)
         start = _behind_mark(path, start)
     return (start, offset) if remaining == 1 and is_at_end and offset > start else None
 
 
 def _behind_mark(path: Path, start: int) -> int:
-    """Return where a line begins that may have a byte order mark: the first, or one of a file that was appended."""
+    """Return the start of a line after its byte order mark, which may be in the first line or where files were
+    joined."""
     with open(path, "rb") as file:
         file.seek(start)
         return start + len(BOM) if file.read(len(BOM)) == BOM else start
 
 
 def without_lines(path: Path, compression: str | None) -> str | None:
-    """Return what a file of JSON is, if it has no lines whose bytes could be named: `compressed (zstd)`; None if it
-    has.
+    """Return the reason why a JSON file has no addressable lines, such as `compressed (zstd)`; None if it has lines.
 
-    `compression` is what its name says. Raises OSError if the file cannot be read.
+    `compression` is the compression by its name. Raises OSError if the file cannot be read.
     """
     with open(path, "rb") as file:
         head = file.read(HEAD)

@@ -1,8 +1,8 @@
-"""Computes how many rows of a Parquet file can be decoded at once within a limit of bytes.
+"""Computation of the number of rows of a Parquet file that can be decoded at once within a limit of bytes.
 
-A file of 390 bytes can hold 300 rows of 4 MiB: one value of a dictionary, or of a page that compresses well, is
-decoded for each row that refers to it. The footer does not show that; the headers of the pages do. So they are read
-before their row group: some thousands of bytes per gigabyte. The format is that of parquet-format's `parquet.thrift`
+A file of 390 bytes can contain 300 rows of 4 MiB: a value of a dictionary, or of a page that compresses well, is
+decoded for each row that refers to it. The footer does not show this, but the page headers do. They are therefore read
+before their row group: some thousands of bytes per gigabyte. The format is defined in parquet-format's `parquet.thrift`
 (`PageHeader`), in Thrift's compact protocol.
 
 Entry point: :func:`rows_at_once`.
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import FormatError, count_of
 
 BATCH_BYTES = 64 << 20
-"""Most bytes of a decoded batch of rows, or of half of one where pages differ much (`_Column.bytes`)."""
+"""Maximum size of a decoded batch of rows, or of half a batch if page sizes vary a lot (`_Column.bytes`)."""
 PAGE_BYTES = 512 << 20
-"""The largest page that is decoded. pyarrow ends a page after 1 MiB, but looks only at every 1,024th value."""
+"""Maximum size of a decoded page. pyarrow ends a page after 1 MiB, but only checks the size every 1,024 values."""
 _VALUE_BYTES = 16
-"""Bytes that a value takes besides its content: levels, an offset or an index. A page of nulls has nothing else."""
+"""Bytes per value in addition to its content: levels, an offset or an index. A page of nulls only has these."""
 _HEADER_BYTES = 4096
 _DICTIONARY_PAGE, _DATA_PAGES = 2, {0: 5, 3: 8}  # type → the header's field that has the number of values
 
@@ -43,15 +43,15 @@ def rows_at_once(
     most: int,
     longest: Callable[[str], int | None],
 ) -> int:
-    """Return how many rows of a row group, at least 1 and at most `most`, may be decoded at once.
+    """Return the number of rows of a row group, from 1 to `most`, that may be decoded at once.
 
     Args:
         file: Descriptor of the open Parquet file.
         metadata: Its `pyarrow.parquet.FileMetaData`.
         group: The number of the row group, from 0.
-        columns: The columns that are read, and fields of structs as `data.text`; None: all.
+        columns: The columns to read, with fields of structs as `data.text`; None for all.
         most: Upper limit of the result, for small rows.
-        longest: Returns the bytes of the longest value in the dictionary of a column, by its path; None if not known.
+        longest: Returns the bytes of the longest value in a column's dictionary, by its path; None if unknown.
 
     Raises FormatError for a page of more than PAGE_BYTES, and for an invalid page header.
     """
@@ -60,7 +60,7 @@ def rows_at_once(
     for index in range(of_group.num_columns):
         chunk = of_group.column(index)
         if columns is None or _is_read(chunk.path_in_schema, columns):
-            # of a type of a fixed length every value takes that much, also a null
+            # Every value of a fixed-length type takes this number of bytes, even a null.
             width = max(_VALUE_BYTES, metadata.schema.column(index).length)
             read_columns.append(_Column.from_chunk(file, chunk, max(1, of_group.num_rows), width))
     if (least := sum(column.bytes(1) for column in read_columns)) > PAGE_BYTES:
@@ -78,22 +78,22 @@ def rows_at_once(
 
 
 def _is_read(path: str, columns: Collection[str]) -> bool:
-    """Return whether a column of values is read for one of some fields: it is the field, or inside of it."""
+    """Return whether a value column is one of the requested fields, or inside one."""
     return path in columns or any(path.startswith(f"{name}.") for name in columns)
 
 
 @dataclass(frozen=True)
 class _Column:
-    """Where the values of a column are. `ends` and `sizes` are cumulative over its data pages, from 0."""
+    """Page layout of a column. `ends` and `sizes` are cumulative over its data pages, from 0."""
 
     path: str
     values_a_row: float
     ends: NDArray[np.float64]
     sizes: NDArray[np.float64]
     width: int
-    """Bytes that each value takes besides."""
+    """Bytes per value in addition to its content."""
     repeated: int
-    """Bytes of a value that every row may repeat, whatever the size of its page."""
+    """Bytes of a value that every row may repeat, independent of the size of its page."""
     is_dictionary: bool
 
     @classmethod
@@ -107,49 +107,51 @@ class _Column:
                 )
         is_flat = chunk.num_values == rows
         data = [page for page in pages if page.kind != _DICTIONARY_PAGE]
-        # The longest value takes at most what the others leave of the page: each is preceded by its length.
+        # The longest value takes at most the page size minus the other values' length prefixes.
         dictionary = [page.bytes - 4 * (page.values - 1) for page in pages if page.kind == _DICTIONARY_PAGE]
-        # In this encoding a value may repeat all of the previous one.
+        # In this encoding, a value may repeat the whole previous value.
         prefixed = [page.bytes for page in data] if "DELTA_BYTE_ARRAY" in chunk.encodings else []
         return cls(
             path=chunk.path_in_schema,
             values_a_row=max(1.0, chunk.num_values / rows),
             ends=np.cumsum([0.0, *(page.values for page in data)]),
-            # how many values a row has is known only of a flat column: of a nested one, a page is decoded as a whole
+            # The number of values per row is only known for a flat column. A page of a nested column is decoded as a
+            # whole.
             sizes=np.cumsum([0.0, *(page.bytes + (0 if is_flat else page.values * width) for page in data)]),
             width=width if is_flat else 0,
             repeated=max([*dictionary, *prefixed, 0]),
-            # beside such pages the dictionary's longest value bounds nothing, so it is not asked for
+            # With such pages, the dictionary's longest value is not an upper limit, so it is not used.
             is_dictionary=bool(dictionary) and not prefixed,
         )
 
     def bytes(self, rows: int) -> float:
-        """The most bytes that any `rows` consecutive rows take, or at least half of them."""
+        """Return the maximum bytes of any `rows` consecutive rows, or at least half of them."""
         values = rows * self.values_a_row
-        # For rows that begin in page i: the pages that so many values fill from its start, and one more. Rows that
-        # begin late in it may reach over many small pages: then they take page i and what is counted for page i + 1.
-        # Twice is harmless, and a strict bound is not: how rows arrive decides where the pages of tables of tags end.
+        # For rows that begin in page i, count the pages that this many values fill from its start, and one more. Rows
+        # that begin late in page i may span many small pages; they take page i and the bytes counted for page i + 1. A
+        # factor of two is harmless, but a strict limit is not, because batch boundaries determine where pages of tag
+        # tables end.
         until = np.minimum(np.searchsorted(self.ends, self.ends[:-1] + values) + 1, len(self.ends) - 1)
         dense = (self.sizes[until] - self.sizes[:-1]).max(initial=0.0)
         return float(dense) + values * (self.width + self.repeated)
 
     def looked_at(self, longest: Callable[[str], int | None]) -> "_Column":
-        """A copy with the length of the longest value in the dictionary."""
+        """Return a copy with the length of the longest value in the dictionary."""
         length = longest(self.path) if self.is_dictionary and self.repeated > _VALUE_BYTES else None
         return self if length is None else replace(self, repeated=length)
 
 
 def _pages(file: int, chunk: Any) -> Iterator[_Page]:
-    # pyarrow has None, or 0, if there is no dictionary
+    # pyarrow returns None or 0 if the chunk has no dictionary.
     offset = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)))
     end = offset + chunk.total_compressed_size
     while offset < end:
         header, size = _header(file, offset, end)
-        # Fields of PageHeader: the page's type, its uncompressed and its compressed size.
+        # Read these fields of PageHeader: the page's type, its uncompressed and its compressed size.
         kind, decoded_bytes, stored_bytes = (header.get(field, 0) for field in (1, 2, 3))
         if not all(isinstance(value, int) and value >= 0 for value in (kind, decoded_bytes, stored_bytes)):
             raise FormatError(f"the page header at byte {offset} is damaged")
-        # 7 is the header of a dictionary page. In each of these headers the first field is the number of values.
+        # Field 7 is the header of a dictionary page. The first field of each of these headers is the number of values.
         counts = header.get(_DATA_PAGES.get(kind, 7), {})
         values = counts.get(1, 0) if isinstance(counts, dict) else 0
         if kind in _DATA_PAGES or kind == _DICTIONARY_PAGE:
@@ -158,7 +160,7 @@ def _pages(file: int, chunk: Any) -> Iterator[_Page]:
 
 
 def _header(file: int, at: int, end: int) -> tuple[dict[int, Any], int]:
-    """A page's header and its length."""
+    """Return a page's header and its length."""
     length = _HEADER_BYTES
     while True:
         data = os.pread(file, min(length, end - at), at)
@@ -167,7 +169,7 @@ def _header(file: int, at: int, end: int) -> tuple[dict[int, Any], int]:
         except IndexError:
             if len(data) < length:
                 raise FormatError(f"the page header at byte {at} is damaged") from None
-            length *= 16  # statistics contain whole values
+            length *= 16  # a larger read may be needed, because statistics contain whole values
 
 
 class _Struct:
@@ -179,7 +181,7 @@ class _Struct:
         self._data, self._at = data, 0
 
     def read(self) -> tuple[dict[int, Any], int]:
-        """The struct that begins the data, and its length; raises IndexError when it does not end in them."""
+        """Return the struct at the beginning of the data, and its length. Raises IndexError if the data end early."""
         return self._struct(self._DEPTH), self._at
 
     def _byte(self) -> int:
@@ -188,7 +190,7 @@ class _Struct:
 
     def _varint(self) -> int:
         value = 0
-        # ten bytes of seven bits each hold 64 bits
+        # Ten bytes of seven bits each contain 64 bits.
         for shift in range(0, 70, 7):
             byte = self._byte()
             value |= (byte & 0x7F) << shift
@@ -206,7 +208,7 @@ class _Struct:
         fields: dict[int, Any] = {}
         field = 0
         while byte := self._byte():
-            # The upper half is the distance from the last field's id; 0: the id itself follows.
+            # The upper half is the difference to the previous field's id; if it is 0, the id itself follows.
             field = field + (byte >> 4) if byte >> 4 else self._number()
             fields[field] = self._value(byte & 0x0F, depth)
         return fields

@@ -1,7 +1,7 @@
-"""Plain text: a file is a document, or several with a declared separator between them.
+"""Plain text: a file is one document, or several documents with a declared separator.
 
-A document is exactly what lies between two separators, in UTF-8, white space included; one of white space alone is
-blank. Rows count the documents. Its fields: `text`, and `path`, the file's path in its source.
+A document is exactly the UTF-8 text between two separators, including white space. A document of only white space is
+blank. Rows count the documents. Fields are `text` and `path`, the file's path in its source.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from dataprep_assets.sources.readers.row_files import TOO_LARGE, BadRecord
 
 
 class TextRows(RowByRow):
-    """The documents of a file of text."""
+    """The documents of a text file."""
 
     under = TextReader
 
@@ -35,7 +35,8 @@ class TextRows(RowByRow):
             row += 1
 
     def _blocks(self, separator: bytes) -> Iterator[bytes]:
-        """The file's blocks; raises CorruptSourceError where a separator with line ends would find none of them."""
+        """Yield the file's blocks. Raises CorruptSourceError if a separator with line feeds cannot match the file's
+        line ends."""
         for number, block in enumerate(self._under):
             if not number and b"\n" in separator and (kind := ends_in_returns(block)) is not None:
                 raise CorruptSourceError(f"{self._file.label}: {kind}")
@@ -43,13 +44,14 @@ class TextRows(RowByRow):
 
 
 def pieces(blocks: Iterable[bytes], separator: bytes, most: int) -> Iterator[tuple[int, int, bytes | None]]:
-    """Byte, length and content of what is between separators; as content None if it is longer than `most`.
+    """Yield byte offset, length and content of each piece between separators; the content is None if it is longer than
+    `most`.
 
-    An empty separator separates nothing. A byte order mark at the start of the file is left out.
+    With an empty separator, the whole file is one piece. A byte order mark at the start of the file is left out.
     """
     parts: list[
         bytes
-    ] = []  # of the piece at `byte`, as far as it cannot be part of a separator; none if it is too long
+    ] = []  # parts of the piece at `byte` that cannot belong to a separator; empty if the piece is too long
     byte = part_bytes = 0
     tail = b""
     for block in blocks:
@@ -61,14 +63,14 @@ def pieces(blocks: Iterable[bytes], separator: bytes, most: int) -> Iterator[tup
             size = part_bytes + len(piece)
             yield byte, size, b"".join([*parts, piece]) if size <= most else None
             byte, part_bytes, parts = byte + size + len(separator), 0, []
-        # a separator may begin in the last bytes of a block
+        # A separator may begin in the last bytes of a block.
         end = max(0, len(last_piece) - max(len(separator) - 1, 0))
         body, tail = last_piece[:end], last_piece[end:]
-        # Of a document beyond the limit only the length is kept.
+        # For a document beyond the limit, only the length is kept.
         part_bytes += len(body)
         parts = [*parts, body] if part_bytes <= most else []
     size = part_bytes + len(tail)
-    if size:  # behind the last separator there may be nothing, which is no document
+    if size:  # an empty piece after the last separator is not a document
         yield byte, size, b"".join([*parts, tail]) if size <= most else None
 
 

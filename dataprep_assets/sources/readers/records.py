@@ -1,10 +1,11 @@
-"""Records of source files: blocks of texts and the positions of bad records. JSON lines and Parquet have a fast way.
+"""Records of source files: blocks of texts and the positions of bad records, with fast readers for JSON lines and
+Parquet.
 
-What is a valid record is decided here, not by whichever parser is installed: JSON as in RFC 8259, in UTF-8. Lone
-surrogates, NaN and Infinity, invalid UTF-8, control characters, trailing garbage and nesting beyond 1,024 levels are
-bad records; of duplicate keys the last counts, as in Python's `json`; numbers may have any size. A byte order mark is
-accepted before an object, because files that begin with one are concatenated; CRLF line ends are accepted; blank lines
-are counted and are not records.
+This module defines valid records, independent of the parser: JSON as in RFC 8259, in UTF-8. Lone surrogates, NaN and
+Infinity, invalid UTF-8, control characters, trailing garbage and nesting beyond 1,024 levels are bad records. The last
+of duplicate keys counts, as in Python's `json`. Numbers may have any size. A byte order mark is accepted before an
+object, because files that begin with one may be concatenated. CRLF line ends are accepted. Blank lines are counted, but
+are not records.
 """
 
 from collections.abc import Iterator
@@ -42,15 +43,18 @@ from dataprep_assets.sources.readers.rows import JsonRows, check_names, own_valu
 __all__ = ["ID_REASONS", "REASONS", "BadRecord", "Block", "RecordFields", "RecordReader", "read_records"]
 
 REASONS = ("bad_json", "invalid_utf8", "not_an_object", "missing_text", "null_text", "text_not_a_string", TOO_LARGE)
-"""Why a record can be refused, as counted in the ledger."""
+"""Reasons for refusing a record, as counted in the ledger."""
 ID_REASONS = ("missing_id", "id_not_a_string")
-"""The same, where a field holds ids."""
+"""Further reasons for refusing a record if a field contains ids."""
 
 
 @dataclass(slots=True)
 class Block:
-    """Some consecutive records. `rows[i]` is the 1-based row of `texts[i]`; None when no row was refused or blank,
-    and then the rows are `first_row, first_row + 1, …`. `ids[i]` is its declared id; None if no field holds ids."""
+    """Some consecutive records.
+
+    `rows[i]` is the 1-based row of `texts[i]`. It is None if no row was refused or blank; the rows are then `first_row,
+    first_row + 1, …`. `ids[i]` is its declared id; None if no field contains ids.
+    """
 
     texts: list[str]
     first_row: int
@@ -60,12 +64,12 @@ class Block:
     blank_lines: int = 0
 
     def row(self, index: int) -> int:
-        """The 1-based row in the file of `texts[index]`."""
+        """Return the 1-based row in the file of `texts[index]`."""
         return self.first_row + index if self.rows is None else self.rows[index]
 
 
 class RecordReader(Digested, Protocol):
-    """Iterates over the blocks of one file; `sha256` and `bytes_read` are final once iteration has ended."""
+    """Iterator over the blocks of one file; `sha256` and `bytes_read` are final after iteration."""
 
     def __iter__(self) -> Iterator[Block]: ...
 
@@ -82,13 +86,13 @@ def read_records(
     max_record_bytes: int = MAX_RECORD_BYTES,
     reading: ReadOptions = AS_NAMED,
 ) -> RecordReader:
-    """The reader of the file `path` for its `format` (`planning.inputs`), read as the declaration says (`reading`).
+    """Return the reader of the file `path` for its `format` (`planning.inputs`), with the declared options (`reading`).
 
-    `compression` is that of the whole file, `text_field` the field or column with the text; `label` names the file in
-    errors. With `rows`, only these rows become records; the rest of the file is still read and digested. JSON is lines
-    or one array of objects. With `id_field`, that field or column holds the documents' ids,
-    strings or integers, and a record without one is refused. So is one of more than `max_record_bytes` in UTF-8: of the
-    line in JSON lines, of the text elsewhere.
+    `compression` is the compression of the whole file, `text_field` the field or column with the text, and `label` the
+    file's name in errors. With `rows`, only these rows become records; the rest of the file is still read and digested.
+    JSON is lines or one array of objects. With `id_field`, this field or column contains the documents' ids, strings or
+    integers, and a record without an id is refused. A record of more than `max_record_bytes` in UTF-8 is also refused;
+    the limit applies to the line in JSON lines, and to the text in other formats.
     """
     fields = RecordFields(text_field, id_field, max_record_bytes)
     if format == "parquet":
@@ -118,20 +122,21 @@ def read_records(
 
 @dataclass(frozen=True, slots=True)
 class RecordFields:
-    """Where a record holds its text and, unless None, its id."""
+    """The fields with a record's text and, unless None, its id."""
 
     text: str
     id: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
 
     def key_hint(self, reason: str) -> str:
-        """In brackets the key that names the field that a record lacks, by the reason for which it is refused."""
+        """Return the key that names a missing field, in parentheses, for the reason of a refused record; else an empty
+        text."""
         if reason == "missing_text":
             return f" (`text_field: {self.text}`)"
         return f" (`document.id_field: {self.id}`)" if reason == "missing_id" else ""
 
     def block(self, first_row: int) -> Block:
-        """An empty block to `add` records to one by one."""
+        """Return an empty block for adding records one by one with `add`."""
         return Block([], first_row, rows=[], ids=self.no_ids)
 
     @property
@@ -141,7 +146,7 @@ class RecordFields:
 
     @property
     def names(self) -> list[str]:
-        """The fields that are read."""
+        """The fields to read."""
         return [self.text] if self.id is None else [self.text, self.id]
 
     @property
@@ -150,16 +155,16 @@ class RecordFields:
         return not any("." in name for name in self.names)
 
     def of_rows(self, found: RowBlock) -> Block:
-        """The records of whole rows, with what is bad among these."""
+        """Return the records of whole rows, including bad ones."""
         texts: list[Any] = values_at(found.rows, self.text) if self.id is None else []
-        # All are texts, and none can be beyond the limit: a character has at most four bytes in UTF-8.
+        # All values are texts within the limit, because a character has at most four bytes in UTF-8.
         if {*map(type, texts)} == {str} and max(map(len, texts)) * 4 <= self.max_record_bytes:
             block = Block(texts, found.numbers[0], rows=found.numbers)
         else:
             block = self.block(found.numbers[0] if found.numbers else 1)
             for value, number, byte in zip(found.rows, found.numbers, found.offsets, strict=True):
                 self.add(block, value, number, byte)
-        # In the order of rows: what the format refuses and what the fields refuse was found apart.
+        # Bad rows of the format and of the fields were collected separately, so they are sorted by row.
         block.bad = sorted([*found.bad, *block.bad], key=lambda bad: bad.row)
         block.blank_lines = found.blank_lines
         return block
@@ -188,7 +193,7 @@ class RecordFields:
 class JsonLinesReader(ReadThrough[JsonRows]):
     """JSON lines, one object per line. Rows are physical lines: `sed -n ROWp` shows the record that a message names.
 
-    A file that is one array is read as that, element by element.
+    A file that is one array is read element by element.
     """
 
     def __init__(self, file: InputFile, fields: RecordFields, rows: RowRange | None = None) -> None:
@@ -203,7 +208,7 @@ class JsonLinesReader(ReadThrough[JsonRows]):
         return self._of_lines(chain([first_block], pieces))
 
     def _of_lines(self, pieces: Iterator[bytes]) -> Iterator[Block]:
-        # To cut a range, rows have to be counted before they are parsed; for a whole file that would be one more pass.
+        # For a range, rows must be counted before they are parsed. For a whole file, this would be an additional pass.
         if self._range is not None or is_close():
             rows = self._range or RowRange()
             for lines, row, byte in wanted_lines(pieces, rows, self._fields.max_record_bytes):
@@ -213,13 +218,13 @@ class JsonLinesReader(ReadThrough[JsonRows]):
         for line_group, byte in whole_lines(pieces, self._fields.max_record_bytes):
             if line_group is not None and line_group.are_blank:
                 block = self._blank(row, count := len(line_group))
-            else:  # parsing has to split the lines, so they are counted here
+            else:  # parsing must split the lines, so they are counted here
                 block, count = self._parse(None if line_group is None else line_group.split(), row, byte)
             yield block
             row += count
 
     def _blank(self, row: int, count: int) -> Block:
-        """The block of blank lines, which are no getting on."""
+        """Return the block of blank lines, for which no progress is reported."""
         return Block([], row, rows=[], ids=self._fields.no_ids, blank_lines=count)
 
     def _parse(self, lines: list[bytes] | None, row: int, byte: int) -> tuple[Block, int]:
@@ -233,7 +238,7 @@ class JsonLinesReader(ReadThrough[JsonRows]):
         return block if block is not None else self._parse_each(lines, row, byte), len(lines)
 
     def _parse_all(self, lines: list[bytes], row: int) -> Block | None:
-        """The block of lines that are all valid records; None when one is not."""
+        """Return the block of lines that are all valid records; None if a line is not."""
         name, id_name = self._fields.text, self._fields.id
         loads = orjson.loads
         ids: list[Any] | None = None
@@ -247,13 +252,13 @@ class JsonLinesReader(ReadThrough[JsonRows]):
             else:
                 pairs = [(record[name], record[id_name]) for record in map(loads, lines)]
                 texts, ids = [text for text, _ in pairs], [record_id for _, record_id in pairs]
-        # Whatever is wrong, and with which line, `_parse_each` finds out.
+        # `_parse_each` finds the bad line and its defect.
         except (orjson.JSONDecodeError, KeyError, TypeError, IndexError, AttributeError):
             return None
         if not set(map(type, texts)) <= {str}:
             return None
         if ids is not None:
-            # an integer beyond 64 bits is a float here; `_parse_each` keeps its digits
+            # An integer beyond 64 bits is a float here, but `_parse_each` keeps its digits.
             if not (kinds := set(map(type, ids))) <= {str, int}:
                 return None
             ids = list(map(str, ids)) if int in kinds else ids
@@ -277,12 +282,13 @@ class JsonLinesReader(ReadThrough[JsonRows]):
 
 _ABSENT: Any = object()
 _SHOWN = 8
-"""Most columns that a message names."""
+"""Maximum number of columns in a message."""
 
 
 def is_longer(text: str, limit: int) -> bool:
-    """Return whether a text has more bytes in UTF-8 than the limit. Only a text that might is encoded."""
-    # A character has one to four bytes, so that their number alone decides about most texts.
+    """Return whether a text has more bytes in UTF-8 than the limit. It is encoded only if its length does not
+    decide."""
+    # A character has one to four bytes, so the number of characters decides for most texts.
     return len(text) * 4 > limit and (len(text) > limit or len(text.encode()) > limit)
 
 
@@ -293,7 +299,7 @@ def _text_refused(value: Any) -> str | None:
 
 
 def _id_refused(value: Any) -> str | None:
-    if type(value) in (str, int):  # not isinstance: True is not an id
+    if type(value) in (str, int):  # not isinstance, because True is not an id
         return None
     return "missing_id" if value is None else "id_not_a_string"
 
@@ -306,10 +312,10 @@ def _outer(kind: Any) -> str:
 class AbsentColumnError(SourceError):
     """A Parquet file without a declared column.
 
-    `hidden` is the message without the names of other columns, which can be of sensitive data.
+    `hidden` is the message without the names of other columns, which may be sensitive.
     """
 
-    # a worker process hands it on by its message and attributes alone
+    # The defaults are needed because a worker process passes the error on by its message and attributes.
     def __init__(self, message: str = "", *, hidden: str = "", **at: Unpack[Position]) -> None:
         super().__init__(message, **at)
         self.hidden = hidden
@@ -325,9 +331,9 @@ def _absent_column_error(label: str, kind: str, name: str, setting: str, schema:
 
 
 class ParquetReader(ParquetBlocks[Block]):
-    """One text column of a Parquet file, and one of ids if it is declared."""
+    """The text column of a Parquet file and, if declared, its id column."""
 
-    # the most: fewer where rows are large (`parquet_pages`)
+    # This is a maximum; batches are smaller if rows are large (`parquet_pages`).
     batch_rows = 2048
 
     def __init__(self, path: Path, fields: RecordFields, label: str, rows: RowRange | None = None) -> None:
@@ -342,7 +348,7 @@ class ParquetReader(ParquetBlocks[Block]):
             if its_type is None:
                 raise _absent_column_error(self._label, kind, name, setting, schema)
             if not any(allows(its_type) for allows in allowed):
-                # of a struct not the names of its fields
+                # A struct is named without its fields.
                 its = f"its type is {_outer(its_type)}"
                 if types.is_null(its_type):
                     its = "its type is null, so no row has a value"
@@ -368,9 +374,9 @@ class ParquetReader(ParquetBlocks[Block]):
         lengths, limit = pc.binary_length(own_values(column)), self._fields.max_record_bytes
         fits = (pc.max(lengths).as_py() or 0) <= limit
         if fits and not column.null_count and (ids is None or not ids.null_count):
-            with suppress(UnicodeDecodeError):  # of a row that is found below
+            with suppress(UnicodeDecodeError):  # the loop below finds the row
                 return Block(column.to_pylist(), row, ids=None if ids is None else list(map(str, ids.to_pylist())))
-        # Row by row, because one text that is not UTF-8 fails to_pylist for the whole batch.
+        # Records are added row by row, because one invalid UTF-8 text makes to_pylist fail for the whole batch.
         block = self._fields.block(row)
         for offset in range(batch.num_rows):
             if not fits and (lengths[offset].as_py() or 0) > limit:
@@ -384,7 +390,7 @@ class ParquetReader(ParquetBlocks[Block]):
 
 
 class ObjectReader(ReadThrough[RowReader]):
-    """The records of a file through its whole rows: every format without a faster way."""
+    """The records of a file from its whole rows, for every format without a faster reader."""
 
     def __init__(self, under: RowReader, fields: RecordFields) -> None:
         super().__init__(under)

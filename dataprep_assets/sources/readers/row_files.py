@@ -1,7 +1,7 @@
-"""Reads files of rows: JSON lines as whole lines, Parquet as batches, both within a range of rows.
+"""Readers of row files: JSON lines as whole lines, Parquet as batches, both within a range of rows.
 
-`records.py` turns these rows into texts, and `rows.py` into objects. Rows are physical: lines of JSON lines (blank ones
-included), elements of an array, rows of a Parquet file.
+`records.py` turns these rows into texts, and `rows.py` into objects. Rows are physical: lines of JSON lines (including
+blank ones), elements of an array, rows of a Parquet file.
 
 Entry points: `RowRange`, `BadRecord`; `whole_lines`, `wanted_lines`, `Blank`; `Digested`, `ParquetBlocks`,
 `ReadThrough`.
@@ -26,18 +26,19 @@ from dataprep_assets.sources.readers.parquet_pages import rows_at_once
 from dataprep_assets.stores.files import sha256_file
 
 MAX_RECORD_BYTES = 64 << 20
-"""Default limit of a record: no text is that long, and a worker holds several records."""
+"""Default limit of a record. Texts are shorter than this, and a worker keeps several records in memory."""
 TOO_LARGE = "too_large"
 """The reason, in the ledger, for refusing a record beyond the limit."""
 _TOGETHER = 4 << 20
-"""Bytes of lines that are yielded at once: each step that follows finds its own tables in the CPU's cache."""
+"""Bytes of lines that are yielded together, so that each later step finds its own tables in the CPU's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
     """A refused record: 1-based row, byte offset of its line in the decompressed file (-1 for Parquet), reason.
 
-    `fault` says more of the reason `bad_json`. It is in no artifact: there is one count a reason in ledgers and keys.
+    `fault` is a detail of the reason `bad_json`. It is not stored in artifacts, because ledgers and keys have one count
+    per reason.
     """
 
     row: int
@@ -46,54 +47,55 @@ class BadRecord:
     fault: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        """The reason in words: `bad_json (a lone surrogate)`."""
+        """Return the reason in words: `bad_json (a lone surrogate)`."""
         return f"{self.reason} ({self.fault})" if self.fault else self.reason
 
     @property
     def position(self) -> RowPosition:
-        """Where it is in its file."""
+        """Its position in its file."""
         return RowPosition(row=self.row, byte=self.byte) if self.byte >= 0 else RowPosition(row=self.row)
 
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Rows `first` (1-based) up to, not including, `stop`; None means to the end of the file."""
+    """Rows `first` (1-based) to `stop` (exclusive); None means to the end of the file."""
 
     first: int = 1
     stop: int | None = None
 
     def rows_within(self, first: int, count: int) -> slice:
-        """Return which of `count` rows that begin at row `first` are in the range."""
+        """Return which of the `count` rows from row `first` on are in the range."""
         start = min(max(self.first - first, 0), count)
         stop = count if self.stop is None else min(max(self.stop - first, 0), count)
         return slice(start, max(start, stop))
 
 
 class Lines:
-    """Some whole lines of a file, as they lie in its blocks: nothing is copied until they are split."""
+    """Some whole lines of a file, as slices of its blocks; nothing is copied until they are split."""
 
     __slots__ = ("_begun", "_blocks")
 
     def __init__(self, begun: list[bytes], blocks: list[bytes]) -> None:
-        """Take lines.
+        """Store lines without splitting them.
 
         Args:
             begun: The pieces of a line that began in earlier blocks.
-            blocks: The block in which that line ends and those that follow, each with a line end; what is behind the
-                last line end does not count. None at all: the file ended before the line did.
+            blocks: The blocks with the end of that line and the following lines. Each block contains a line end, and
+                bytes after its last line end do not count. Empty if the file ended before the line did.
         """
         self._begun, self._blocks = begun, blocks
 
     def __len__(self) -> int:
-        return sum(block.count(b"\n") for block in self._blocks) or 1  # 1: the last line, without an end
+        return sum(block.count(b"\n") for block in self._blocks) or 1  # 1 is for the last line, without an end
 
     @property
     def are_blank(self) -> bool:
-        """Whether they are white space alone. May be False of some that are."""
+        """Whether they are only white space. May be False for some blank lines."""
         return bool(self._blocks) and all(map(bytes.isspace, self._blocks)) and not b"".join(self._begun).strip()
 
     def split(self) -> list[bytes]:
-        """The lines without their line ends. To be called once: what it takes is given up, lines may be large."""
+        """Return the lines without their line ends. Call this only once, because it releases the blocks to save
+        memory."""
         line_parts, blocks = self._begun, self._blocks
         self._begun = self._blocks = []
         lines: list[bytes] = []
@@ -110,25 +112,25 @@ class Lines:
 def whole_lines(
     blocks: Iterable[bytes], max_record_bytes: int = MAX_RECORD_BYTES
 ) -> Iterator[tuple[Lines | None, int]]:
-    """Whole lines, many at a time, and the byte at which they begin. Only the file's last line may have no line end.
+    """Yield groups of whole lines, and their byte offset. Only the file's last line may have no line end.
 
-    A line of more than `max_record_bytes` that extends over several blocks is skipped, never held: it is yielded alone,
-    as None. One within a block is yielded with the others, and is left to the parser. A byte order mark at the start of
-    the file is removed, but counted in the bytes.
+    A line of more than `max_record_bytes` that extends over several blocks is skipped without keeping it in memory, and
+    yielded separately as None. A long line within a block is yielded with the others, and the parser refuses it. A byte
+    order mark at the start of the file is removed, but counted in the bytes.
     """
     byte = 0
-    opening: list[bytes] = []  # of the line that ends in the first block of the group
+    opening: list[bytes] = []  # parts of the line that ends in the first block of the group
     group: list[bytes] = []  # blocks whose lines will be yielded together
     group_bytes = 0  # bytes of these lines
     line_parts: list[bytes] = []
-    line_bytes = 0  # bytes of the line behind them; `line_parts` is empty if it was too long to keep
+    line_bytes = 0  # bytes of the line after them; `line_parts` is empty if it was too long to keep
     for data in blocks:
         if not byte and not line_bytes and not group and data.startswith(BOM):
             data, byte = data[len(BOM) :], len(BOM)
         first_end, last_end = data.find(b"\n") + 1, data.rfind(b"\n") + 1
         length = line_bytes + (first_end or len(data))
         too_long = line_bytes > 0 and length > max_record_bytes
-        # What is complete goes out first: the line behind it is skipped, or goes on into the next blocks.
+        # Complete lines are yielded first, because the next line is skipped or continues in the next blocks.
         if group and (too_long or not first_end):
             yield Lines(opening, group), byte
             byte, group_bytes, group = byte + group_bytes, 0, []
@@ -139,7 +141,7 @@ def whole_lines(
             yield None, byte
             byte, data, last_end, line_bytes = byte + length, data[first_end:], last_end - first_end, 0
         if not last_end:
-            # a line longer than a block is joined when it ends
+            # A line longer than a block is joined when it ends.
             line_parts, line_bytes = [*line_parts, data], line_bytes + len(data)
             continue
         if not group:
@@ -157,13 +159,13 @@ def whole_lines(
 
 
 class Blank(int):
-    """So many blank lines, uncut: a file of a few kilobytes can have a billion."""
+    """A number of blank lines, unsplit, because a file of a few kilobytes can decompress to a billion of them."""
 
 
 def wanted_lines(
     blocks: Iterable[bytes], rows: RowRange, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> Iterator[tuple[list[bytes] | Blank | None, int, int]]:
-    """`whole_lines` of the rows in the range, split: the lines, the row and the byte at which they begin."""
+    """Yield the `whole_lines` of the rows in the range, split: the lines, and their first row and byte."""
     row = 1
     for line_group, byte in whole_lines(blocks, max_record_bytes):
         count = 1 if line_group is None else len(line_group)
@@ -184,23 +186,23 @@ def wanted_lines(
                         first_row, begins = first_row + 1, begins + len(line) + 1
                 else:
                     yield lines, first_row, begins
-                del lines  # up to a whole record, before the next one is joined
+                del lines  # released before the next record is joined, because they may be as large as a record
         row += count
 
 
 def is_too_large(line: bytes, max_record_bytes: int) -> bool:
-    """Return whether a line is longer than that, or would take many times its length once it is parsed."""
+    """Return whether a line is longer than the limit, or would take many times its length after parsing."""
     return len(line) > max_record_bytes or has_too_many_values(line)
 
 
 def may_be_too_large(lines: list[bytes], max_record_bytes: int) -> bool:
-    """Return whether any of these lines can be too large: only then they have to be checked one by one."""
-    # A value takes two bytes, with its comma: a shorter line cannot have too many.
+    """Return whether any of these lines may be too large, so that they must be checked one by one."""
+    # A value takes two bytes with its comma, so a shorter line cannot have too many values.
     return max(map(len, lines), default=0) > min(max_record_bytes, 2 * MOST_VALUES - 1)
 
 
 def not_json(row: int, byte: int, line: bytes, error: orjson.JSONDecodeError) -> BadRecord:
-    """The refused record of a line that the parser refuses with this error."""
+    """Return the refused record for a line that the parser refuses with this error."""
     try:
         line.decode("utf-8")
     except UnicodeDecodeError:
@@ -209,7 +211,7 @@ def not_json(row: int, byte: int, line: bytes, error: orjson.JSONDecodeError) ->
 
 
 class Digested(Protocol):
-    """What a reader knows about the whole file once iteration has ended: SHA-256 (hex) and size as stored."""
+    """Facts about the whole file that a reader knows after iteration: SHA-256 (hex) and size as stored."""
 
     @property
     def sha256(self) -> str: ...
@@ -222,7 +224,7 @@ B = TypeVar("B")
 
 
 class ReadThrough(Generic[D]):
-    """A reader on top of another one, which provides the digest and the number of bytes read."""
+    """A reader on top of another reader, which provides the digest and the number of bytes read."""
 
     def __init__(self, under: D) -> None:
         self._under = under
@@ -237,9 +239,9 @@ class ReadThrough(Generic[D]):
 
 
 class ParquetBlocks(ABC, Generic[B]):
-    """Iterates over the rows of a Parquet file that are in a range, one block for each batch.
+    """Iterator over the rows of a Parquet file in a range, one block per batch.
 
-    Row groups without such rows are not read; the digest of the whole file costs one more read of it.
+    Row groups without such rows are not read. The digest of the whole file requires an additional read.
     """
 
     batch_rows: ClassVar[int]
@@ -251,19 +253,19 @@ class ParquetBlocks(ABC, Generic[B]):
 
     @abstractmethod
     def _columns(self, schema: Any) -> list[str] | None:
-        """Return which columns of a `pyarrow.Schema` are read; None for all."""
+        """Return the columns of a `pyarrow.Schema` to read; None for all."""
 
     @abstractmethod
     def _block(self, batch: Any, row: int) -> B:
-        """The block of a `pyarrow.RecordBatch` that begins at a 1-based row."""
+        """Return the block of a `pyarrow.RecordBatch` that begins at a 1-based row."""
 
     def _parts(self, batch: Any) -> Iterator[Any]:
-        """The parts of a batch that become a block each."""
+        """Return the parts of a batch that become one block each."""
         step = 1 if is_close() else batch.num_rows
         return (batch.slice(start, step) for start in range(0, batch.num_rows, step))
 
     def count(self) -> int:
-        """Rows by the file's footer."""
+        """Return the number of rows in the file's footer."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -278,7 +280,7 @@ class ParquetBlocks(ABC, Generic[B]):
 
         row = 1
         try:
-            # checksums are compared where the writer left some: a damaged page may decode to other text
+            # Checksums are verified if the writer stored them, because a damaged page may decode to different text.
             with pq.ParquetFile(self._path, memory_map=True, page_checksum_verification=True) as file:
                 columns = self._columns(file.schema_arrow)
                 groups, row = self._groups(file.metadata)
@@ -305,7 +307,7 @@ class ParquetBlocks(ABC, Generic[B]):
         self.bytes_read = self._path.stat().st_size
 
     def _batches(self, file: Any, groups: list[int], columns: list[str] | None) -> Iterator[Any]:
-        """The record batches of these row groups, each of a bounded size."""
+        """Yield the record batches of these row groups, each of a bounded size."""
         with open(self._path, "rb") as raw, ExitStack() as stack:
             longest = _Longest(self._path, stack)
 
@@ -320,7 +322,7 @@ class ParquetBlocks(ABC, Generic[B]):
                 )
 
     def _groups(self, metadata: Any) -> tuple[list[int], int]:
-        """The row groups with rows of the range, and the row at which the first of them begins."""
+        """Return the row groups with rows of the range, and the first row of the first group."""
         groups: list[int] = []
         first_row, row = 1, 1
         for group in range(metadata.num_row_groups):
@@ -333,7 +335,7 @@ class ParquetBlocks(ABC, Generic[B]):
         return groups, first_row
 
     def _unreadable(self, row: int, error: Exception) -> CorruptSourceError:
-        with suppress(OSError):  # of a file that is gone, which is said below
+        with suppress(OSError):  # the error below reports a missing file
             if (kind := no_table(self._path, ".parquet")) is not None:
                 return CorruptSourceError(f"{self._label}: {kind}")
         why = str(error).rstrip(".")  # Arrow ends some of its messages with a period
@@ -345,9 +347,9 @@ class ParquetBlocks(ABC, Generic[B]):
 
 
 class _Longest:
-    """The bytes of the longest value in the dictionary of a column, by its path.
+    """Lookup of the bytes of the longest value in a column's dictionary, by the column's path.
 
-    None if it is nested or does not hold texts. The file is opened a second time, once it is asked.
+    Returns None if the column is nested or does not contain texts. The file is opened a second time on the first call.
     """
 
     def __init__(self, path: Path, opened: ExitStack) -> None:
@@ -361,10 +363,10 @@ class _Longest:
 
         if self._file is None:
             schema = pq.read_schema(self._path, memory_map=True)
-            # The reader does not know a nested column by its name alone.
+            # The reader does not find a nested column by its name.
             names = [field.name for field in schema if not pa.types.is_nested(field.type)]
             self._file = self._opened.enter_context(pq.ParquetFile(self._path, memory_map=True, read_dictionary=names))
-        # One row is enough: the whole dictionary comes with it.
+        # One row is enough, because it includes the whole dictionary.
         batches = self._file.iter_batches(batch_size=1, row_groups=[group], columns=[column], use_threads=False)
         batch = next(batches, None)
         if batch is None or not batch.num_columns or not isinstance(values := batch.column(0), pa.DictionaryArray):

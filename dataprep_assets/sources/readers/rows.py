@@ -1,9 +1,9 @@
 """Whole rows of source files, as blocks of objects with their positions; and the formats JSON and Parquet.
 
-`records.py` reads one text per record, fast; this module gives whole objects to pipelines that need several fields
-(conversations, prompts with answers). Valid JSON, blank lines, and damaged or truncated files are treated as there. A
-reader may be given a range of rows, so that several shards share one big file: every row of a file is in exactly one of
-the ranges that `split_rows` makes.
+`records.py` reads one text per record, fast. This module yields whole objects for pipelines that need several fields
+(conversations, prompts with answers). Both treat valid JSON, blank lines, and damaged or truncated files in the same
+way. A reader accepts a range of rows, so that several shards can share one big file: every row of a file is in exactly
+one of the ranges from `split_rows`.
 
 Entry points: `read_rows`, `count_rows`, `split_rows`.
 """
@@ -50,11 +50,11 @@ from dataprep_assets.sources.readers.row_files import (
 __all__ = ["REASONS", "RowBlock", "RowRange", "RowReader", "count_rows", "read_rows", "split_rows"]
 
 REASONS = ("bad_json", "invalid_utf8", "not_an_object", TOO_LARGE)
-"""Why a row can be refused here, as counted in the ledger."""
+"""Reasons for refusing a row, as counted in the ledger."""
 _TOGETHER = 4 << 20
-"""Bytes of elements after which a block ends: parsed, they can take forty times as much."""
+"""Bytes of elements after which a block ends, because parsed elements can take forty times as much memory."""
 _MADE_TOGETHER = 64 << 20
-"""The same of the objects that are made of a Parquet file's rows."""
+"""Maximum memory of the objects from a part of a Parquet batch."""
 
 
 def read_rows(
@@ -69,14 +69,14 @@ def read_rows(
     only: Collection[int] | None = None,
     reading: ReadOptions = AS_NAMED,
 ) -> RowReader:
-    """The reader of the file `path` for its `format` (`planning.inputs`), read as the declaration says (`reading`).
+    """Return the reader of the file `path` for its `format` (`planning.inputs`), with the declared options (`reading`).
 
-    `compression` is that of the whole file, `label` names it in errors; with `rows` only these rows are read, with
-    `only` only those of them with these numbers.
+    `compression` is the compression of the whole file, and `label` its name in errors. With `rows`, only these rows are
+    read, and with `only`, only the rows with these numbers.
 
     A `jsonl` or `json` file that starts with `[` is one array of rows; any other is JSON lines. `columns` limits the
-    columns read from a Parquet file; columns that it does not have are ignored. A line, an element or a Parquet row of
-    more than `max_record_bytes` is a bad row, and is not held in memory.
+    columns read from a Parquet file, and columns that it does not have are ignored. A line, an element or a Parquet row
+    of more than `max_record_bytes` is a bad row, and is not kept in memory.
     """
     file = InputFile(
         path=path,
@@ -93,17 +93,18 @@ def read_rows(
 
 
 def count_rows(path: Path, *, format: str, compression: str | None, label: str, reading: ReadOptions = AS_NAMED) -> int:
-    """Physical rows of the file `path`, as a `RowRange` counts them.
+    """Return the physical rows of the file `path`, as counted by `RowRange`.
 
-    `format`, `compression`, `label` and `reading` are those of `read_rows`. Raises CorruptSourceError for a file that
-    cannot be read.
+    For `format`, `compression`, `label` and `reading` see `read_rows`. Raises CorruptSourceError for a file that cannot
+    be read.
     """
     file = InputFile(path=path, label=label, format=format, compression=compression, reading=reading)
     return input_format(format).rows(file).count()
 
 
 def split_rows(count: int, parts: int) -> list[RowRange]:
-    """`parts` consecutive ranges that cover `count` rows once, even to one row; the last has no end."""
+    """Return `parts` consecutive ranges that cover `count` rows once, with sizes that differ by at most one; the last
+    has no end."""
     edges = [1 + count * part // parts for part in range(parts)]
     return [RowRange(start, stop) for start, stop in zip(edges, [*edges[1:], None], strict=True)]
 
@@ -116,12 +117,13 @@ class JsonRows(ReadThrough[TextReader]):
         self._label, self._range, self._largest, self._only = file.label, file.rows, file.max_record_bytes, file.only
 
     def pieces(self) -> Iterator[bytes]:
-        """The file's text in blocks, for a reader of lines that asks for `of_array` if the first begins an array."""
+        """Yield the file's text in blocks. A reader of lines calls `of_array` if the first block begins an array."""
         return self._under.pieces()
 
     def count(self) -> int:
-        """Physical rows: lines, or elements of the array."""
-        # As if a line end came before the file: an empty one has no rows, and only the first block can begin an array.
+        """Return the number of physical rows: lines, or elements of the array."""
+        # The last byte starts as a line end, so that an empty file has no rows, and only the first block can begin an
+        # array.
         lines, last_byte, blocks = 0, b"\n", iter(self._under)
         for data in blocks:
             if not lines and last_byte == b"\n" and is_array(data):
@@ -137,7 +139,7 @@ class JsonRows(ReadThrough[TextReader]):
             yield from self.of_array(first_block, blocks)
             return
         for lines, row, byte in wanted_lines(chain([first_block], blocks), self._range, self._largest):
-            if isinstance(lines, Blank):  # no getting on
+            if isinstance(lines, Blank):  # no progress to report
                 yield RowBlock(blank_lines=lines)
                 continue
             report_position(self._label, row, byte)
@@ -162,20 +164,21 @@ class JsonRows(ReadThrough[TextReader]):
         return self._only is None or number in self._only
 
     def _elements(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
-        """Byte offset and JSON of each element of the array; None for an element beyond the limit."""
+        """Yield the byte offset and JSON of each element of the array; None for an element beyond the limit."""
         return Elements("array", self._label, self._largest).cut_elements(chain([first], blocks))
 
     def of_array(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[RowBlock]:
-        """The rows of a file that is an array, from its first block on."""
+        """Yield the rows of a file that is an array, starting with its first block."""
         block, block_bytes = RowBlock(), 0
         for number, (byte, raw) in enumerate(self._elements(first, blocks), 1):
-            # Elements outside of the range are cut, to number them and to find the array's end, and not parsed.
+            # Elements outside the range are cut, to count them and to find the array's end, but not parsed.
             if self._range.rows_within(number, 1) != slice(0, 1):
                 continue
             too_large = raw is None or is_too_large(raw, self._largest)
             if not block_bytes or is_close():
                 report_position(self._label, number)
-            value = None if raw is None or too_large else self._parse(raw, number, byte)  # all: is it an array?
+            # all elements are parsed, to check that the file is an array
+            value = None if raw is None or too_large else self._parse(raw, number, byte)
             if not self._is_wanted(number):
                 continue
             if too_large:
@@ -203,7 +206,7 @@ class JsonRows(ReadThrough[TextReader]):
 
 
 def _all_objects(lines: list[bytes], largest: int) -> list[dict[str, Any]] | None:
-    """The objects of lines that are all valid rows; None when one is not, or has to be looked at by itself."""
+    """Return the objects of lines that are all valid rows; None if a line is not, or must be parsed separately."""
     if may_be_too_large(lines, largest) or any(map(has_long_integers, lines)):
         return None
     try:
@@ -229,7 +232,7 @@ def _add_line(block: RowBlock, line: bytes, number: int, byte: int, largest: int
 
 
 class _ParquetRows(ParquetBlocks[RowBlock]):
-    """Whole rows of a Parquet file, or some columns of them."""
+    """Whole rows of a Parquet file, or some of their columns."""
 
     batch_rows = MOST_ROWS
 
@@ -249,7 +252,7 @@ class _ParquetRows(ParquetBlocks[RowBlock]):
 
 
 def check_names(names: Sequence[str], wanted: Collection[str] | None, label: str) -> None:
-    """Raise CorruptSourceError, naming the file `label`, if two columns that are wanted (None: all) have one name."""
+    """Raise CorruptSourceError, naming the file `label`, if two requested columns (None: all) have the same name."""
     positions: dict[str, int] = {}
     wanted = None if wanted is None else {top_name(names, path) for path in wanted}
     for position, name in enumerate(names, 1):
@@ -260,9 +263,9 @@ def check_names(names: Sequence[str], wanted: Collection[str] | None, label: str
 
 
 def small_parts(batch: Any) -> Iterator[Any]:
-    """A `pyarrow.RecordBatch` in parts whose objects take a bounded amount of memory together."""
+    """Yield a `pyarrow.RecordBatch` in parts whose objects take a bounded amount of memory."""
     if batch.num_rows > 1 and (is_close() or _object_bytes(batch.columns) > _MADE_TOGETHER):
-        # Halved until it fits, because rows differ: one may be nearly all of the batch.
+        # The batch is halved until it fits, because rows differ, and one row may be most of the batch.
         half = batch.num_rows // 2
         yield from small_parts(batch.slice(0, half))
         yield from small_parts(batch.slice(half))
@@ -271,18 +274,18 @@ def small_parts(batch: Any) -> Iterator[Any]:
 
 
 def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
-    """The rows of a `pyarrow.RecordBatch` that begins at a 1-based row of a file; of these those that it wants.
+    """Return the requested rows of a `pyarrow.RecordBatch` that begins at a 1-based row of a file.
 
-    Raises CorruptSourceError for a row with a value that Python does not have.
+    Raises CorruptSourceError for a row with a value that Python cannot represent.
     """
     numbers = list(range(row, row + batch.num_rows))
     if file.only is not None:
         numbers = [number for number in numbers if number in file.only]
     elif not _may_be_too_large(batch, file):
-        with suppress(ValueError, OverflowError, LookupError):  # of a row that is found below
+        with suppress(ValueError, OverflowError, LookupError):  # the loop below finds the row
             return RowBlock(rows=batch.to_pylist(), numbers=numbers, offsets=[-1] * len(numbers))
     block = RowBlock()
-    for number in numbers:  # not all are wanted, or some may be bad
+    for number in numbers:  # not all rows are requested, or some may be bad
         row_batch = batch.slice(number - row, 1)
         if _may_be_too_large(row_batch, file):
             block.bad.append(BadRecord(number, -1, TOO_LARGE))
@@ -291,7 +294,7 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
             block.add(row_batch.to_pylist()[0], number, -1)
         except UnicodeDecodeError:
             block.bad.append(BadRecord(number, -1, "invalid_utf8"))
-        except (ValueError, OverflowError, LookupError) as error:  # whose message can have the value
+        except (ValueError, OverflowError, LookupError) as error:  # the error's message may contain the value
             raise CorruptSourceError(
                 f"{file.label}: row {number} has a value that Python cannot represent ({type(error).__name__}): a "
                 "date after the year 9999, a time in an unknown zone, or two fields of the same name. Correct it, "
@@ -303,12 +306,13 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
 
 
 def _may_be_too_large(batch: Any, file: InputFile) -> bool:
-    """Return whether any of some rows can be larger than a record may be; of one row, whether it is."""
+    """Return whether any of some rows may exceed the record limit; for a single row, whether it does."""
     return _value_bytes(batch.columns) > file.max_record_bytes or _object_bytes(batch.columns) > MOST_PARSED
 
 
 def own_values(array: Any) -> Any:
-    """A `pyarrow.Array` of the same values that holds no others: a dictionary and views hold those of all rows."""
+    """Return a `pyarrow.Array` with only its own values, because dictionaries and views contain the values of all
+    rows."""
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -320,7 +324,7 @@ def own_values(array: Any) -> Any:
 
 
 def _value_bytes(arrays: Sequence[Any]) -> int:
-    """Bytes of the values of some `pyarrow.Array`s, without what says where they are."""
+    """Return the bytes of the values of some `pyarrow.Array`s, without offsets."""
     import pyarrow.compute as pc
     import pyarrow.types as types
 
@@ -332,7 +336,7 @@ def _value_bytes(arrays: Sequence[Any]) -> int:
         elif (
             types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
         ):
-            # not nbytes: with the offsets, a text of exactly the limit would be beyond it
+            # `nbytes` is not used, because with offsets it would exceed the limit for a text of exactly this size.
             size += pc.sum(pc.binary_length(array)).as_py() or 0
         else:
             size += array.nbytes
@@ -340,13 +344,13 @@ def _value_bytes(arrays: Sequence[Any]) -> int:
 
 
 def _object_bytes(arrays: Sequence[Any]) -> int:
-    """About the bytes that the Python objects of some `pyarrow.Array`s will take, with the lists that hold them."""
+    """Return the approximate bytes of the Python objects for some `pyarrow.Array`s, including their lists."""
     import pyarrow.types as types
 
     size = 0
     for array in map(own_values, arrays):
-        # About the bytes of CPython's objects: 8 for a slot of a list, 184 for a dict and 24 a field, 64 for a list, 56
-        # for anything else beside its content.
+        # Approximate sizes of CPython's objects: 8 for a list slot, 184 for a dict and 24 per field, 64 for a list, 56
+        # for any other object in addition to its content.
         kind, count = array.type, len(array) - array.null_count
         size += 8 * len(array)
         if types.is_struct(kind):
@@ -359,7 +363,7 @@ def _object_bytes(arrays: Sequence[Any]) -> int:
 
 
 def _inner(array: Any) -> list[Any]:
-    """The arrays that a nested `pyarrow.Array` consists of, with the values of its own rows."""
+    """Return the arrays of a nested `pyarrow.Array`, with the values of its own rows."""
     import pyarrow.types as types
 
     if types.is_struct(array.type):

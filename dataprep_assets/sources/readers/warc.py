@@ -1,12 +1,12 @@
 """WARC and WET: the texts of a crawl, read by fastwarc.
 
-Documents are the records of type `conversion` (all of a WET file) and `resource` whose content is plain text in UTF-8;
-their fields: `text`, `url`, `id`, `date`, `language`. A page as it was served (`response`), or another type of content,
-is a bad record `not_text`: taking text out of HTML is a step of its own. Rows count all records of the file, as other
-tools do; those about the crawl (`warcinfo`, `request`, `metadata`, `revisit`) count as blank lines.
+Documents are records of type `conversion` (all of a WET file) and `resource` whose content is UTF-8 plain text. Their
+fields are `text`, `url`, `id`, `date`, `language`. An original page (`response`) or a different type of content is a
+bad record `not_text`, because extracting text from HTML is a separate step. Rows count all records of the file, as in
+other tools. Records about the crawl (`warcinfo`, `request`, `metadata`, `revisit`) count as blank lines.
 
-The file is decompressed here (in crawls each record is compressed by itself), so positions are those of the
-decompressed file, and one that is cut off is found like any other.
+The file is decompressed here (each record of a crawl is compressed separately). Positions therefore refer to the
+decompressed file, and truncated files are detected as in other formats.
 """
 
 import re
@@ -19,7 +19,7 @@ from dataprep_assets.sources.readers.input_format import Found, InputFormat, Row
 from dataprep_assets.sources.readers.row_files import TOO_LARGE, BadRecord
 
 NOT_TEXT = "not_text"
-"""The reason, in the ledger, for refusing a record that holds something else than text."""
+"""The reason, in the ledger, for refusing a record without text."""
 _FIELDS = {
     "url": "WARC-Target-URI",
     "id": "WARC-Record-ID",
@@ -27,22 +27,22 @@ _FIELDS = {
     "language": "WARC-Identified-Content-Language",
 }
 _RECENT = 1 << 18
-"""Bytes of a file that are kept for a second look; fastwarc reads ahead by less, and refuses longer headers."""
+"""Recent bytes of a file that are kept for a second read. fastwarc reads ahead by less, and refuses longer headers."""
 _END_OF_HEADERS = re.compile(rb"\n\r?\n")
 _ENDS = (b"\r\n\r\n", b"\n\n", b"\r\n", b"\n", b"")
-"""What may stand behind the content of a record: two line ends, by the standard; fewer lose nothing."""
+"""Allowed bytes after a record's content. The standard requires two line ends, but fewer lose no data."""
 _TEXTS, _PAGES = ("conversion", "resource"), ("response",)
 
 
 class _WarcStream:
-    """The decompressed bytes of a file, as fastwarc reads them."""
+    """The decompressed bytes of a file, in the form in which fastwarc reads them."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._held, self._at = blocks, b"", 0
         self._recent = bytearray()
 
     def read(self, size: int = -1) -> bytes:
-        """At least a byte, at most so many, or none at the end."""
+        """Return between 1 and `size` bytes, or none at the end."""
         if not self._held:
             self._held = next(self._blocks, b"")
         data, self._held = (self._held, b"") if size < 0 else (self._held[:size], self._held[size:])
@@ -56,15 +56,14 @@ class _WarcStream:
         return self._at
 
     def content_of(self, byte: int) -> int:
-        """Return where a record's content begins, which begins itself at `byte`, just after its headers have been
-        read."""
+        """Return the start of the content of the record at `byte`, whose headers have just been read."""
         before = self._at - len(self._recent)
         match = _END_OF_HEADERS.search(self._recent, byte - before)
-        # headers without an end are those of a file that was cut
+        # Headers without an end belong to a truncated file.
         return self._at if match is None else before + match.end()
 
     def between(self, start: int, end: int) -> bytes:
-        """The bytes from `start` to `end`, of which the last have just been read."""
+        """Return the bytes from `start` to `end`, the last of which have just been read."""
         before = self._at - len(self._recent)
         return bytes(self._recent[max(start - before, 0) : end - before])
 
@@ -72,7 +71,7 @@ class _WarcStream:
 class WarcRows(RowByRow):
     """The records of a WARC or WET file."""
 
-    # which refuses what is no archive of a crawl; inside of one, bytes may be anything
+    # `TextReader` refuses files that are not archives of a crawl. Inside an archive, any bytes are allowed.
     under = TextReader
 
     def _find_rows(self) -> Iterator[Found]:
@@ -81,7 +80,7 @@ class WarcRows(RowByRow):
         stream: Any = _WarcStream(iter(self._under))
         number, entry, end = 0, None, 0
         try:
-            # The file is decompressed already, and pages are not read: so neither a compression nor HTTP is looked for.
+            # The file is already decompressed, and HTTP pages are not parsed, so fastwarc must not detect either.
             records = ArchiveIterator(
                 stream, parse_http=False, verify_digests=False, stream_detect=False, fsspec_args=False
             )
@@ -95,9 +94,9 @@ class WarcRows(RowByRow):
         self._require_end(entry, stream.between(end, stream.tell()))
 
     def _require_end(self, found: Found | None, rest: bytes) -> None:
-        """Raise CorruptSourceError for `rest`, what follows a record's content, if it is more than the record's end.
+        """Raise CorruptSourceError if `rest`, the bytes after a record's content, are more than the record's end.
 
-        fastwarc skips any white space there, which may be the end of a text whose length is declared too small.
+        fastwarc skips any white space there, which may belong to a text whose declared length is too small.
         """
         if found is not None and rest not in _ENDS:
             raise self._corrupt(
@@ -108,17 +107,17 @@ class WarcRows(RowByRow):
     def _row(self, number: int, record: Any) -> Found:
         byte, headers, limit = record.stream_pos, record.headers, self._file.max_record_bytes
         length_text = headers.get("Content-Length") or ""
-        # without one, or with a wrong one, the next record would begin somewhere else
+        # Without a valid length, the next record would begin at a wrong position.
         if not (length_text.isascii() and length_text.isdigit()):
             raise self._corrupt(f"row {number}, byte {byte}: no valid Content-Length")
         size, kind = int(length_text), headers.get("WARC-Type")
-        if record.content_length != size:  # fastwarc looks for this one name as the standard spells it
+        if record.content_length != size:  # fastwarc only recognizes the standard's spelling of this header
             raise self._corrupt(
                 f"row {number}, byte {byte}: the header Content-Length is spelled differently",
                 "Spell it that way",
             )
         data = b"" if size > limit else record.reader.read()
-        # consume() skips what was not read, and says how much there was: less than declared if the file was cut.
+        # consume() skips unread bytes and returns their number, which is too small if the file is truncated.
         if record.consume() + len(data) != size:
             raise self._corrupt(f"row {number}, byte {byte}: the file ends inside the record")
         row: dict[str, Any] | BadRecord | None
@@ -137,7 +136,7 @@ class WarcRows(RowByRow):
         return Found(number, byte, len(data), row)
 
     def count(self) -> int:
-        """All records of the file."""
+        """Return the number of all records of the file."""
         return sum(1 for _ in self._find_rows())
 
     def _corrupt(self, why: str, remedy: str = "Download the file again") -> CorruptSourceError:
