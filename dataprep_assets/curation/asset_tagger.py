@@ -141,8 +141,10 @@ def _digests_of(
 
 
 def _bytes_of(column: Any) -> bytes:
-    """Serialize the values of a column. A marker before each value distinguishes nulls, and texts are preceded by their
-    length."""
+    """Serialize the values of a column.
+
+    A marker before each value distinguishes nulls, and texts are preceded by their length.
+    """
     column_bytes = bytearray()
     for value in column.to_pylist():
         if value is None:

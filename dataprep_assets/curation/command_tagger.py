@@ -1,5 +1,4 @@
-"""A tagger that is a command: it reads a Parquet file of a shard's documents and writes a Parquet file with the
-columns.
+"""A tagger that is a command, which reads a Parquet file of a shard's documents and writes a file with the columns.
 
 The command and all its child processes end with the run or at its time limit (`execution.guarded_command`).
 """
@@ -80,8 +79,7 @@ class CommandTagger(ExternalTagger):
 
 
 def _reason(errors: str) -> str:
-    """Return why a program stopped: the error and the innermost line of the user's code in a traceback, or the end of
-    the output."""
+    """Return why a program stopped: the error and the user's innermost line in a traceback, or the last output."""
     own = [frame for frame in _FRAME.findall(errors) if is_of_project(Path(frame[0]))]
     if not own:
         return " ".join(errors.split())[-_SHOWN:]

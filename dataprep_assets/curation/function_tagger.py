@@ -39,7 +39,7 @@ def digest_of_files(where: str, patterns: Sequence[str]) -> list[tuple[str, str]
 
 
 def files_of(where: str, patterns: Sequence[str]) -> list[Path]:
-    """The files that patterns name, in their order; raises ConfigError for a pattern that names none."""
+    """Return the files that match the patterns, in order. Raises ConfigError if a pattern matches no file."""
     files: list[Path] = []
     for pattern in patterns:
         matches = [path for name in sorted(glob.glob(pattern, recursive=True)) if (path := Path(name)).is_file()]
@@ -176,8 +176,10 @@ def _read_below(root: Path) -> Iterator[set[Path]]:
 
 
 def _is_data(path: Path, root: Path) -> bool:
-    """Return whether a file is the project's own data: not code, not hidden, and not part of an environment in the
-    project's folder."""
+    """Return whether a file is the project's own data.
+
+    Code, hidden files, and files of an environment in the project's folder are not.
+    """
     hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
     return not hidden and path.suffix not in _CODE and path.is_file() and is_of_project(path)
 

@@ -177,8 +177,10 @@ def _file_of(spec: ModuleSpec | None) -> Path | None:
 
 
 def _imported_names(name: str, path: Path) -> Iterator[str]:
-    """Yield the full names of possible modules that a module imports. Other names, such as functions, are not found
-    later."""
+    """Yield the full names of possible modules that a module imports.
+
+    Names of other objects, such as functions, are also yielded, but no module is found for them.
+    """
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for statement in _source(path).imports:
         above = package.split(".")[: len(package.split(".")) - statement.level + 1] if statement.level else []
@@ -217,8 +219,10 @@ def _read_source(path: Path, _time: int, _size: int) -> _ModuleSource:
 
 
 def _writes(node: ast.AST) -> bool:
-    """Return whether a node is a call that writes a file, because a log that grows with each call would change the
-    version."""
+    """Return whether a node is a call that writes a file.
+
+    A log that grows with each call would otherwise change the version.
+    """
     if not isinstance(node, ast.Call):
         return False
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -2,8 +2,8 @@
 
 The list is a file of JSON lines next to the YAML, which `dataprep retract` writes and people may read and commit::
 
-    {"hash": "9e3779b97f4a7c15", "of": "text"} {"hash": "bf58476d1ce4e5b9", "of": "field url", "id":
-    "https://example.org/42"}
+    {"hash": "9e3779b97f4a7c15", "of": "text"}
+    {"hash": "bf58476d1ce4e5b9", "of": "field url", "id": "https://example.org/42"}
 
 `hash` is the id under which the index of the shards finds a document (docs/formats/document-index.md). `of` is the
 hashed value: the text, or the field that `document.id_field` names. If the hash is keyed, `key` is the digest of the

@@ -98,8 +98,7 @@ class _Translated:
         self._starts: list[tuple[int, int]] = []
 
     def python(self) -> str:
-        """Return the text with `=` as `==`, and with Python's words for SQL's and YAML's. Raises the errors of
-        `tokenize`."""
+        """Return the text in Python's syntax, with `==` for `=`. Raises the errors of `tokenize`."""
         translation = ""
         # Parentheses allow a rule to span several lines; they are not part of the translation.
         for token in tokenize.generate_tokens(io.StringIO(f"({self._text})").readline):
@@ -135,8 +134,7 @@ class _Translated:
         return f" at character {column}"
 
     def _offset(self, row: int, column: int) -> int:
-        """Return the position in the text of a position in the tokenized text, whose first line begins with a
-        parenthesis."""
+        """Return the position in the text of a position in the tokenized text, which begins with a parenthesis."""
         return sum(map(len, self._lines[: row - 1])) + column - (row == 1)
 
 
@@ -322,8 +320,10 @@ def _alike(one: _Part, other: _Part) -> tuple[Any, Any]:
 
 
 def _floating(part: _Part) -> Any:
-    """Cast a number to the nearest 64-bit float. Without the cast, Arrow uses the literal's shortest type and raises on
-    overflow."""
+    """Cast a number to the nearest 64-bit float.
+
+    Without the cast, Arrow uses the literal's shortest type and raises on overflow.
+    """
     return part.build().cast("double", safe=False)
 
 

@@ -136,8 +136,9 @@ def in_words(reason: str) -> str:
 
 
 def with_tokens(documents: FileDocuments, lengths: NDArray[np.unsignedinteger]) -> SelectedDocuments:
-    """Return the documents that have tokens, given the number of tokens of each, because trainers refuse empty
-    sequences.
+    """Return the documents that have tokens, because trainers refuse empty sequences.
+
+    `lengths` is the number of tokens of each document.
 
     This only has an effect if neither a BOS nor a separator is added around documents.
     """

@@ -219,8 +219,10 @@ def _batch(
     *,
     all_texts: bool = False,
 ) -> DocumentBatch:
-    """Return the batch of some records. `values` are the whole rows, by number, if other fields than texts are
-    carried."""
+    """Return the batch of some records.
+
+    `values` are the whole rows, by number, if other fields than texts are carried.
+    """
     texts, refusals = records.texts, {bad.row: bad.reason for bad in records.bad}
     numbers = records.rows
     if numbers is None:
@@ -280,8 +282,10 @@ def _check_rows(value: Any, kind: ColumnType, path: str, where: str, fields: Car
 
 
 def _read_as(value: Any, kind: ColumnType) -> Any:
-    """Convert a text to a type. An empty text becomes null, and a text that cannot be converted is returned
-    unchanged."""
+    """Convert a text to a type.
+
+    An empty text becomes null, and a text that cannot be converted is returned unchanged.
+    """
     if kind == "string" or not isinstance(value, str):
         return value
     text = value.strip()

@@ -43,13 +43,17 @@ class Tagger(ABC):
 
     @property
     def repeats(self) -> bool:
-        """Whether its version determines its values. A function, a command or a package may also depend on time or
-        chance."""
+        """Whether its version determines its values.
+
+        A function, a command or a package may also depend on time or chance.
+        """
         return False
 
     def absent(self) -> str | None:
-        """Return a sentence if the tagger is not found before it is called. It may still exist on another machine or at
-        import."""
+        """Return a sentence if the tagger is not found before it is called.
+
+        It may still exist on another machine or at import.
+        """
         return None
 
     def located(self) -> "Tagger":
@@ -121,8 +125,10 @@ def named_tagger(name: str) -> TextTagger:
 
 
 def _column(table: Any, name: str, where: str) -> list[Any]:
-    """Return the values of a column. Raises TaggingError for a value that Python cannot represent, without showing
-    it."""
+    """Return the values of a column.
+
+    Raises TaggingError, without showing the value, for a value that Python cannot represent.
+    """
     try:
         values: list[Any] = table[name].to_pylist()
     except (ValueError, OverflowError):  # text that is not UTF-8, a date beyond the year 9999

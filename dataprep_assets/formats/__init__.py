@@ -1,1 +1,1 @@
-"""The on-disk formats: one module for each, with writer, reader and validator; no other code knows a byte layout."""
+"""The on-disk formats, one module each with writer, reader and validator. No other code depends on byte layouts."""

@@ -85,8 +85,10 @@ def source_node(name: str, *, license: str | None, url: str | None, citation: st
 
 
 def file_node(id: str, url: str, *, size: int, sha256: str, made_by: str) -> Node:
-    """Return the node of one file. `id` is unique, `url` is relative to the Croissant file, and `made_by` names the
-    step that wrote the file."""
+    """Return the node of one file.
+
+    `id` is unique, `url` is relative to the Croissant file, and `made_by` names the step that wrote the file.
+    """
     return {
         "@type": "cr:FileObject",
         "@id": id,
@@ -102,8 +104,9 @@ def file_node(id: str, url: str, *, size: int, sha256: str, made_by: str) -> Nod
 def file_set_node(
     id: str, includes: str, about: str, *, encoding: str = _BYTES, contained_in: Sequence[str] = ()
 ) -> Node:
-    """Return the node of files that share a description: all files that match the glob `includes`, relative to the
-    Croissant file.
+    """Return the node of files that share a description.
+
+    The files are all files that match the glob `includes`, relative to the Croissant file.
 
     `contained_in` are ids of single files whose union is this set, if these files have their own nodes.
     """

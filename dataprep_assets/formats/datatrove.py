@@ -99,13 +99,13 @@ def validate(tokens_path: Path, *, dtype: str) -> None:
 
 
 def human_count(tokens: int) -> str:
-    """A token count in three digits with an SI prefix and the unit ``T``: ``12.0 T``, ``64.1 kT``, ``1.00 MT``.
+    """Return a token count in three digits with an SI prefix and the unit ``T``: ``12.0 T``, ``64.1 kT``, ``1.00 MT``.
 
-    The same text as ``humanize.metric(tokens, unit="T")`` of humanize 4.17, for counts that fit in 64 bits.
+    The text equals ``humanize.metric(tokens, unit="T")`` of humanize 4.17 for counts that fit in 64 bits.
     """
     exponent = len(str(tokens)) - 1
     text = _three_digits(tokens, exponent)
-    # 999,500 rounds to 1,000 k, which has four digits: it takes the next prefix.
+    # 999,500 rounds to 1,000 k, which has four digits, so it gets the next prefix.
     if len(text.replace(".", "")) > 3:
         exponent += 1
         text = _three_digits(tokens, exponent)

@@ -99,8 +99,10 @@ class RunWriter:
 
 
 def concatenate_ids(parts: Sequence[Path], target: Path, documents: int) -> None:
-    """Join the ids of source files into the new file ``target``. Raises FormatError if their number is not
-    ``documents``."""
+    """Join the ids of source files into the new file ``target``.
+
+    Raises FormatError if their number is not ``documents``.
+    """
     count = concatenate(parts, target) // _DTYPE.itemsize
     if count != documents:
         raise FormatError(
@@ -162,8 +164,7 @@ class DocumentRows:
         return file, int(self.rows(file, document, document + 1)[0])
 
     def rows(self, file: int, first: int, stop: int) -> NDArray[np.uint64]:
-        """Return the rows of documents `first` to `stop` (exclusive) of the stream, all of one file: shape ``(stop -
-        first,)``."""
+        """Return the rows of documents `first` to `stop` (exclusive), all of one file: shape ``(stop - first,)``."""
         documents = np.arange(first, stop, dtype=np.uint64)
         begin, row = self._starts[file], np.uint64(self._files[file].first_row)
         run_stops = np.searchsorted(self._runs[:, 0], documents, side="right")

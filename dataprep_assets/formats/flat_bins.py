@@ -164,8 +164,10 @@ def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
 
 
 def read_meta(directory: Path) -> dict[str, Any]:
-    """Return the values of ``meta.json``. Raises FormatError if it is not a JSON object, or its ``dtype`` is
-    impossible."""
+    """Return the values of ``meta.json``.
+
+    Raises FormatError if it is not a JSON object, or its ``dtype`` is impossible.
+    """
     path = directory / "meta.json"
     try:
         meta = json_of(path.read_bytes())
@@ -178,8 +180,7 @@ def read_meta(directory: Path) -> dict[str, Any]:
 
 
 def validate_meta(directory: Path) -> None:
-    """Raise FormatError unless both files exist and equal the bytes that `write_meta` writes for the values of
-    ``meta.json``."""
+    """Raise FormatError unless both files exist and equal `write_meta`'s output for the values of ``meta.json``."""
     text = _json_text(read_meta(directory))
     for path, content in (
         (directory / "meta.json", text.encode("utf-8")),

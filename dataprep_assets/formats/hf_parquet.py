@@ -112,8 +112,10 @@ def write_split(
 def _cut_spans(
     ends: npt.NDArray[np.uint64], first: int, last: int, rows: int, tokens: int
 ) -> Iterator[tuple[int, int]]:
-    """Cut documents `first` to `last` into spans of at most `rows` and `tokens`. A document longer than `tokens` is a
-    span by itself."""
+    """Cut documents `first` to `last` into spans of at most `rows` and `tokens`.
+
+    A document longer than `tokens` is a span by itself.
+    """
     while first < last:
         candidate_ends = ends[first : min(first + rows, last)]
         # The key has the dtype of `ends`, because otherwise numpy would convert the whole array.

@@ -136,8 +136,10 @@ def parse_header(data: bytes, where: str) -> NpyHeader:
 
 
 def read_header(path: Path) -> NpyHeader:
-    """Return the header of a file. Raises FormatError as `parse_header` does, and if the file size does not match the
-    header."""
+    """Return the header of a file.
+
+    Raises FormatError as `parse_header` does, and if the file size does not match the header.
+    """
     with open(path, "rb") as file:
         head = parse_header(file.read(HEADER_BYTES), str(path))
     size, total = path.stat().st_size, token_bytes(head.tokens, head.dtype)

@@ -88,8 +88,7 @@ def write_index(path: Path, index: Mapping[str, Any]) -> None:
 
 
 def validate(path: Path, root: Path, *, sequence_length: int | None = None) -> None:
-    """Raise FormatError unless the index in the file ``path`` equals `build_index`, and its files have the listed
-    sizes.
+    """Raise FormatError unless the index in ``path`` equals `build_index` and its files have the listed sizes.
 
     Paths of the index are relative to ``root`` unless they are absolute. ``sequence_length``, if not None, is the
     trainer's sequence length.

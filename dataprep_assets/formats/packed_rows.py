@@ -102,8 +102,10 @@ class PackedRowBlock:
         return self.mask
 
     def bounds(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the begin and the exclusive end of every segment, as int64 positions in `tokens`; only for rows
-        without defects."""
+        """Return begin and exclusive end of every segment, as int64 positions in `tokens`.
+
+        The rows must not have defects.
+        """
         begins = self.starts.astype(np.int64) + np.repeat(self.rows[:-1], np.diff(self.heads))
         return begins, np.append(begins[1:], len(self.tokens))[: len(begins)]
 
@@ -173,8 +175,10 @@ class PackedFile:
             first_row += size
 
     def block(self, start: int, stop: int) -> PackedRowBlock:
-        """Return rows ``start`` to ``stop``, exclusive, or fewer at the end of the file. Raises FormatError if they
-        cannot be read."""
+        """Return rows ``start`` to ``stop``, exclusive, or fewer at the end of the file.
+
+        Raises FormatError if they cannot be read.
+        """
         import pyarrow as pa
 
         firsts = np.cumsum([0, *self.group_sizes])
@@ -253,8 +257,7 @@ def _rows(table: "pa.Table", first: int) -> PackedRowBlock:
 
 
 def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool = False) -> list[str]:
-    """Return the defects of rows, one sentence per kind with the first row that has it; empty if the rows have no
-    defects.
+    """Return the defects of rows, one sentence per kind with the first row that has it; empty without defects.
 
     `pack_size` is the largest number of tokens per row. With `untrained_allowed`, a sequence may have no trained token.
     Starts are checked before the mask, because sequences are only known if the starts are valid.

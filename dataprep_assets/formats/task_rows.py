@@ -79,8 +79,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
 
 
 def _object(raw: bytes, byte: int) -> Mapping[str, Any]:
-    """Return the object of a line that begins at `byte`. Raises ValueError, whose message does not contain the row's
-    text."""
+    """Return the object of a line that begins at `byte`. Raises ValueError without the row's text in the message."""
     if byte == 0 and raw.startswith(codecs.BOM_UTF8):
         raise ValueError("the file starts with a byte order mark")
     try:

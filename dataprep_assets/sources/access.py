@@ -154,8 +154,10 @@ def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
 
 
 def size_of(path: Path | str) -> int:
-    """Return the size of a source file. Raises SourceError if it is not a regular file, because reading a FIFO would
-    block."""
+    """Return the size of a source file.
+
+    Raises SourceError if it is not a regular file, because reading a FIFO would block.
+    """
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         what = "a folder" if stat.S_ISDIR(status.st_mode) else "a FIFO, socket or device"
@@ -234,8 +236,10 @@ class LocalTree:
             unlisted(PermissionError(EACCES, os.strerror(EACCES), path))
 
     def _size(self, path: str, root: Path) -> int:
-        """Return the size of a file. Raises SourceError if it is not a file, cannot be read, or is a link out of the
-        folder."""
+        """Return the size of a file.
+
+        Raises SourceError if it is not a file, cannot be read, or is a link out of the folder.
+        """
         if os.path.islink(path):
             self._check_link(Path(path), root)
         try:

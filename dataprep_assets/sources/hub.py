@@ -335,8 +335,7 @@ class HubRepo:
         return [files[relpath] for relpath in sorted(files)]
 
     def disk_needed(self, files: Sequence[HubFile]) -> int:
-        """Return the bytes that mirroring ``files`` will add to the disk, counting each missing or wrong-sized blob
-        once.
+        """Return the bytes that mirroring ``files`` will add to the disk, counting each missing or wrong blob once.
 
         Blocks that an interrupted download already allocated are not counted.
         """
@@ -444,8 +443,7 @@ class HubRepo:
 
 
 def _tree_entry(found: "RepoFile") -> dict[str, Any]:
-    """Return a file's entry in `trees/<commit>.json`, as defined by huggingface_hub's `_tree_cache` module (format
-    1)."""
+    """Return a file's entry in `trees/<commit>.json`, in format 1 of huggingface_hub's `_tree_cache` module."""
     entry: dict[str, Any] = {"size": found.size, "blob_id": found.blob_id}
     if found.lfs is not None:
         entry |= {"lfs_sha256": found.lfs.sha256, "lfs_size": found.lfs.size}

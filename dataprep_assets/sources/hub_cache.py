@@ -67,8 +67,10 @@ def commit_of(value: str, label: str) -> str:
 
 
 def default_cache_dir() -> Path:
-    """Return ``HF_HUB_CACHE``, else ``HF_HOME/hub``, else the user's cache, as ``huggingface_hub`` resolved it at
-    import."""
+    """Return ``HF_HUB_CACHE``, else ``HF_HOME/hub``, else the user's cache.
+
+    ``huggingface_hub`` resolved it at import.
+    """
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
@@ -168,7 +170,7 @@ def link(snapshot: Path, file: HubFile) -> Path:
     Raises SourceError if another process keeps replacing the link.
     """
     path = snapshot / file.relpath
-    # The target goes up from snapshots/<commit>, and from each folder of the path below it.
+    # The target leads up from snapshots/<commit>, and from each folder of the path below it.
     up = "../" * (2 + file.relpath.count("/"))
     target = f"{up}blobs/{file.etag}"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -112,15 +112,16 @@ class ObjectStorePrefix:
         return self.place()()
 
     def list(self) -> Listing:
-        """Return all objects below the prefix except folder markers (keys that end in `/`), pinned by their
-        versions."""
+        """Return all objects below the prefix, pinned by their versions.
+
+        Folder markers (keys that end in `/`) are excluded.
+        """
         store = self.open()
         files = [SourceFile(relpath=info.key, size_bytes=info.bytes, etag=info.version) for info in store.list()]
         return Listing.from_files(files, url_prefix=f"{self.url.removesuffix('/')}/")
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
-        """Return the bytes of missing or different files, minus the space that an interrupted fetch already
-        allocated."""
+        """Return the bytes of missing or different files, minus the space that an interrupted fetch allocated."""
         needed = 0
         for entry in _unique(entries):
             path = self.path(entry)

@@ -21,8 +21,10 @@ from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.stores.connect import bucket_urls, is_bucket
 
 PLACES = ("path", "dagster/uri", "uri")
-"""Metadata keys with the location of a materialization's files, in order of preference. Assets of this package have
-them."""
+"""Metadata keys with the location of a materialization's files, in order of preference.
+
+Assets of this package have them.
+"""
 _REMEMBERED_SECONDS = 5
 """Time for which materializations are cached, so that Dagster is not queried again for each shard."""
 
@@ -98,8 +100,10 @@ def open_asset(
 
 
 def launch(key: Sequence[str]) -> str:
-    """Return the command that materializes an asset, with DAGSTER_HOME, because Dagster would otherwise not record the
-    run."""
+    """Return the command that materializes an asset.
+
+    It sets DAGSTER_HOME, because Dagster would otherwise not record the run.
+    """
     home = _answering[0][1]() if _answering else None
     return f"{f'DAGSTER_HOME={home} ' if home else ''}dg launch --assets {'/'.join(key)}"
 

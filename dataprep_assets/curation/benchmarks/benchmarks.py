@@ -258,8 +258,10 @@ def _is_unspaced(weights: Sequence[int]) -> bool:
 
 
 def _fewest(weights: Sequence[int], ngram: int, least: int) -> int:
-    """Return the minimum number of n-grams of a text to find. In scripts without spaces, a name may be most of a
-    question."""
+    """Return the minimum number of a text's n-grams to find.
+
+    In scripts without spaces, a name may be most of a question.
+    """
     if not _is_unspaced(weights):
         return 1
     return (least - ngram) * WORD * len(weights) // sum(weights)

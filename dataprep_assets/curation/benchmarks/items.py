@@ -22,11 +22,9 @@ from dataprep_assets.sources.readers.rows import read_rows
 MOST_BYTES = 16 << 20
 """Maximum size of an item. The longest items, questions about whole books, have a tenth of this size."""
 MOST_CHARACTERS = 64 << 20
-"""Maximum number of characters of all items of a set. A worker process keeps their hashes in memory, ten times this
-size."""
+"""Maximum number of characters of all items of a set. A worker keeps their hashes in memory, ten times this size."""
 _TOKENS = 10
-"""A list of more texts than this, each without white space, is one tokenized text, because items do not have so many
-choices."""
+"""Maximum number of choices in a list. A longer list of texts without white space is one tokenized text."""
 _IDENTIFIER = re.compile(r"[!-~]*")
 
 
@@ -165,8 +163,7 @@ def _texts(value: Any, place: str, *, alternative: bool = False) -> Iterator[tup
 
 
 def _without_identifiers(items: Sequence[BenchmarkItem]) -> list[BenchmarkItem]:
-    """Remove identifiers, and mark fields whose name differs only in the last character (A, B, C, D) as
-    alternatives."""
+    """Remove identifiers, and mark fields whose names differ only in the last character (A, B, C) as alternatives."""
     texts = {part.place for item in items for part in item.parts if not _IDENTIFIER.fullmatch(part.text)}
     cleaned_items = []
     for item in items:

@@ -26,8 +26,10 @@ AT_ONCE = 1 << 22
 FULL = 64
 """Maximum number of documents in a band that are all compared with each other."""
 FIRST = 8
-"""In a larger band, each document is compared with this many first documents, and with documents that share two bands
-with it."""
+"""In a larger band, each document is compared with this many first documents.
+
+It is also compared with documents that share two bands with it.
+"""
 
 
 class CandidateSet:
@@ -72,8 +74,7 @@ class CandidateSet:
         return sizes
 
     def _at_home(self, nodes: Nodes) -> Iterator[tuple[SignedShard, Nodes, Nodes]]:
-        """Yield each shard that has some of these documents, with their positions in `nodes` and their rows in the
-        shard."""
+        """Yield each shard that has some of these documents, with their positions in `nodes` and rows in the shard."""
         homes = self.shard_of(nodes)
         order = np.argsort(homes, kind="stable")
         bounds = np.searchsorted(homes[order], np.arange(len(self.shards) + 1)).tolist()
@@ -212,8 +213,9 @@ class CandidateOrder:
 
 
 def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: CandidateOrder) -> NDArray[np.int64]:
-    """Return the candidate pairs, that is, documents that share a band: ``(pairs, 2)``, each once, the smaller number
-    first.
+    """Return the candidate pairs, that is, documents that share a band.
+
+    The shape is ``(pairs, 2)``. Each pair occurs once, with the smaller number first.
 
     For a band that more than `FULL` documents share, not all pairs are built. Each of its documents is compared with
     the `FIRST` documents. Documents that also share the next band are compared in the same way. The pairs therefore

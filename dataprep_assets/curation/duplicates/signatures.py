@@ -2,8 +2,8 @@
 
 A folder of little-endian arrays (docs/formats/signatures.md). Rows are the rows of the document table:
 
-- `digests.bin`, uint64 `(rows, 3)`: 128 bits of the normalized text, and 64 bits of the text; zeros for a row that is
-  not compared (a refused row, an empty text)
+- `digests.bin`, uint64 `(rows, 3)`: 128 bits of the compared form (shingles or words), and 64 bits of the text; zeros
+  for a row that is not compared (a refused row, an empty text)
 - `shingle_ends.bin` and `shingles.bin`, uint64: end of each row's shingles; the shingle hashes, sorted, each once
 - `key_hashes.bin`, uint64 `(1 + bands, documents)` and `key_rows.bin`, uint32: for the first half of the digest and for
   each band, the hashes in increasing order, and the row of each
@@ -128,7 +128,7 @@ class Signer:
         return bands
 
     def digests(self, texts: Sequence[str], hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return 128 bits of the normalized text and 64 bits of the text itself: ``(texts, 3)``, uint64.
+        """Return 128 bits of the compared form and 64 bits of the text itself: ``(texts, 3)``, uint64.
 
         Texts that are compared by shingles are equal if their shingles are equal.
         """
@@ -243,7 +243,7 @@ class SignedShard:
 
     @cached_property
     def digests(self) -> NDArray[np.uint64]:
-        """128 bits of the normalized text and 64 bits of the text of each row: ``(rows, 3)``, uint64."""
+        """128 bits of each row's compared form, and 64 bits of its text: ``(rows, 3)``, uint64."""
         return self._map(DIGESTS, _DTYPE, 3 * self.rows).reshape(self.rows, 3)
 
     @cached_property

@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 from dataprep_assets.tokenization.document_ids import hash_id
 
 Normalization = Literal["words", "space", "none"]
-"""Normalization before comparison: `words` keeps words and signs, `space` removes white space, `none` only normalizes
-line ends. Unicode's form (NFC) never counts."""
+"""Normalization before texts are compared.
+
+`words` keeps words and signs, `space` removes white space, `none` only normalizes line ends. All of them normalize the
+Unicode form.
+"""
 
 WORDS = 2
 """Version of the definition of a word."""

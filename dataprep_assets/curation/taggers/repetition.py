@@ -66,8 +66,7 @@ def _of_words(words: Sequence[str]) -> list[int]:
 
 
 def _longer(grams: Grams, following: Grams, words: int) -> tuple[Grams, Grams, Grams]:
-    """Return the n-grams that are one word longer, as numbers per position, with each n-gram's first position and
-    count."""
+    """Return the n-grams that are one word longer, as numbers per position, with their first positions and counts."""
     # Two numbers are combined into one. Both are below the number of words, so the product is far below 2**63.
     pairs = grams[: len(following)] * words + following
     _, firsts, numbers, counts = np.unique(pairs, return_index=True, return_inverse=True, return_counts=True)

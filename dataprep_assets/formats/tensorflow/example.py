@@ -146,8 +146,10 @@ def _varint(value: int) -> bytes:
 
 
 def _pack(values: npt.NDArray[Any], lengths: npt.NDArray[np.integer[Any]] | None) -> tuple[memoryview, list[int]]:
-    """Return the concatenated varints of a block of rows, and the byte offsets of each row's begin and the last row's
-    end."""
+    """Return the concatenated varints of a block of rows, and the byte bounds of the rows.
+
+    The bounds are each row's begin and the last row's end.
+    """
     rows, length = values.shape
     if lengths is None:
         flat, bounds = values.reshape(-1), np.arange(rows + 1) * length
@@ -185,8 +187,10 @@ def _spread_in_words(values: npt.NDArray[Any], width: int) -> tuple[npt.NDArray[
 
 
 def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    """Spread values that do not fit in a word, as `_spread_in_words` does: ten bytes each, all used by a negative
-    value."""
+    """Spread values that do not fit in a word, as `_spread_in_words` does.
+
+    Each value has ten bytes, and a negative value uses all of them.
+    """
     # The values are unsigned, because a shifted negative value stays negative, and `has_next` would be false.
     bits = values.astype(np.int64).view(np.uint64)
     varints = np.empty((values.size, 10), np.uint8)
@@ -335,8 +339,10 @@ def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
 
 
 def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: bool = False) -> tuple[int, int]:
-    """Return start and end of the content of the field at ``at``. It must have this tag and end within, or at,
-    ``limit``."""
+    """Return start and end of the content of the field at ``at``.
+
+    The field must have this tag and end within, or at, ``limit``.
+    """
     start = at + 1
     length = shift = 0
     if start >= limit or payload[at] != tag:
@@ -393,8 +399,10 @@ def _unpacked(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
 
 
 def _unpacked_rows(packed: npt.NDArray[np.uint8], sizes: list[int], length: int) -> npt.NDArray[Any] | None:
-    """Decode rows of ``sizes`` bytes as `_unpacked` does. Returns None unless each has ``length`` complete, short
-    varints."""
+    """Decode rows of ``sizes`` bytes as `_unpacked` does.
+
+    Returns None unless each row has ``length`` complete, short varints.
+    """
     goes_on = packed >= 0x80
     longest = _longest(goes_on)
     if longest == 1:
@@ -406,8 +414,10 @@ def _unpacked_rows(packed: npt.NDArray[np.uint8], sizes: list[int], length: int)
 
 
 def _longest(goes_on: npt.NDArray[np.bool_]) -> int:
-    """Return the length in bytes of the longest varint, or `_SHORT` + 1 for any longer one; ``goes_on`` marks bytes
-    that another byte follows."""
+    """Return the length in bytes of the longest varint, or `_SHORT` + 1 for any longer one.
+
+    ``goes_on`` marks the bytes that another byte follows.
+    """
     longest, run = 1, goes_on
     while longest <= _SHORT and run.any():
         # `run[i]` is true if byte i and the next `longest` - 1 bytes all have a following byte, so that varint is

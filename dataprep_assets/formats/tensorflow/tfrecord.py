@@ -133,8 +133,10 @@ def count(path: Path) -> ShardCount:
 
 
 def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
-    """Yield number, byte offset and payload length of each record. Between two records, the caller moves past payload
-    and checksum."""
+    """Yield number, byte offset and payload length of each record.
+
+    Between two records, the caller moves past payload and checksum.
+    """
     size = os.fstat(handle.fileno()).st_size
     number = offset = 0
     while offset < size:

@@ -174,8 +174,7 @@ def _by_footer(path: Path, stream: _ArrowStream) -> Iterator[Any]:
 
 
 def _one_by_one(stream: _ArrowStream, before: int) -> Iterator[Any]:
-    """Yield the batches of a stream after `before` bytes: the magic of a file and its padding. A file's footer
-    follows."""
+    """Yield the batches of a stream after `before` bytes: the magic of a file and its padding."""
     import pyarrow as pa
 
     stream.read(before)

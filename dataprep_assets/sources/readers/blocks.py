@@ -27,8 +27,10 @@ _ZSTD_BLOCK = 128 << 10
 """Maximum output of a block in a zstd frame; even a block of four bytes can have this output."""
 _ZSTD_FRAME, _ZSTD_SKIPPABLE = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"
 WINDOW_BYTES = 128 << 20
-"""Maximum window of a frame, as in the zstd command. Larger windows need `--long=31` there, and the environment
-variable here."""
+"""Maximum window of a frame, as in the zstd command.
+
+Larger windows need `--long=31` there, and the environment variable here.
+"""
 WINDOW = "DATAPREP_ZSTD_WINDOW_BYTES"
 
 
@@ -44,8 +46,7 @@ def window_bytes() -> int:
 
 
 class BlockReader:
-    """Iterator over the decompressed blocks of one file. After the last block, `sha256` is the digest of the stored
-    file.
+    """Iterator over the decompressed blocks of one file, followed by the digest of the stored file in `sha256`.
 
     `compression` is the compression according to the file's name: `zstd`, `gzip`, `xz`, `bzip2` or None. During
     iteration, it is the detected compression. Blocks have arbitrary boundaries. Raises CorruptSourceError, naming the
@@ -235,8 +236,10 @@ class TextReader(BlockReader):
 
 
 class _DamageError(Exception):
-    """An error of a decompressor of the standard library. It may be raised as OSError, but is not an error of the
-    disk."""
+    """An error of a decompressor of the standard library.
+
+    It may be raised as OSError, but does not mean an error of the disk.
+    """
 
 
 def _made_of(member: Any, step: bytes) -> Iterator[bytes]:

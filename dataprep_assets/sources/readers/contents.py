@@ -93,8 +93,10 @@ _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def compression_of(head: bytes, named: str | None) -> str | None:
-    """Return the compression for the first bytes of a file: `gzip`, `zstd`, `xz`, `bzip2` or None. `named` is the
-    compression by its name."""
+    """Return the compression for the first bytes of a file: `gzip`, `zstd`, `xz`, `bzip2` or None.
+
+    `named` is the compression by its name.
+    """
     for name, magic in _COMPRESSED:
         if magic.match(head):
             return name
@@ -164,8 +166,7 @@ def no_text(path: Path) -> Kind | None:
 
 
 def no_table(path: Path, own: str) -> Kind | None:
-    """Return the kind of a file with the suffix `own`, `.parquet` or `.arrow`, and different content; None if its
-    beginning is right.
+    """Return the kind of a file with the suffix `own`, `.parquet` or `.arrow`, but different content; else None.
 
     Raises OSError if it cannot be read.
     """

@@ -142,8 +142,10 @@ class CsvRows(RowByRow):
         return ". If a quote is an ordinary character in this file, set `csv_quotes: false`" if is_open else ""
 
     def _watch(self, lines: _Lines, columns: int) -> None:
-        """Record the first multi-line record whose lines all look like records. Raises CorruptSourceError if the file
-        is a TSV."""
+        """Record the first multi-line record whose lines all look like records.
+
+        Raises CorruptSourceError if the file is a TSV.
+        """
         if len(lines.delimiters) < 2 or self._file.reading.csv_quotes is not None:
             return
         if {*lines.delimiters} != {columns - 1}:

@@ -28,8 +28,10 @@ _ABSENT: Any = object()
 
 @dataclass(frozen=True, kw_only=True)
 class FirstRows:
-    """Summary of a file's first rows: the first bad row, whether any row is readable, and whether the file has no more
-    rows."""
+    """Summary of a file's first rows.
+
+    It has the first bad row, whether any row is readable, and whether these are all rows of the file.
+    """
 
     bad: BadRecord | None
     has_good: bool

@@ -78,8 +78,7 @@ class ReadOptions:
     csv_quotes: bool | None = None
 
     def settings(self, format: str) -> dict[str, str]:
-        """Return the options that affect the rows of this format and differ from the default, for artifact keys: name →
-        value."""
+        """Return the options that change the rows of this format, for artifact keys: name → value, without defaults."""
         # Defaults and options of other formats are omitted, so that the keys of unaffected shards do not change.
         options = {
             "text_separator": (self.text_separator, ("txt",)),
@@ -146,8 +145,10 @@ class InputFormat:
 
 
 def input_format(name: str) -> InputFormat:
-    """Return the format with this name. Raises ConfigError, naming the package to install, if it cannot be used
-    here."""
+    """Return the format with this name.
+
+    Raises ConfigError, naming the package to install, if it cannot be used here.
+    """
     definition = INPUTS[name].load()
     # An entry point of another package may refer to any object.
     if not isinstance(definition, InputFormat):

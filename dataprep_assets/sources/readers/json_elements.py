@@ -15,7 +15,7 @@ _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _OPENING, _CLOSING = b"[{", b"]}"
 # Only the commas between elements matter; the parser handles deeper ones.
 _BETWEEN = re.compile(rb'["{}\[\],]')
-# The repeat is bounded and not possessive, because the possessive repeat of a group goes a byte too far in Python
+# The repeat is bounded and not possessive, because the possessive repeat of a group matches a byte too many in Python
 # 3.11.2.
 _INNERMOST = re.compile(rb'(?:[^"{}\[\]]++|\{[^"{}\[\]]*+\}|\[[^"{}\[\]]*+\]){1,4096}')
 """Pairs of brackets without strings and brackets inside, up to 4,096 of possibly millions in a row."""
@@ -55,8 +55,7 @@ class Elements:
         self._rows = 0
 
     def cut_elements(self, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
-        """Yield the byte offset and the stripped content of each element; None for an element of more than `largest`
-        bytes."""
+        """Yield byte offset and stripped content of each element; None for an element of more than `largest` bytes."""
         for data in without_mark(blocks):
             yield from self._feed(data)
             self._byte += len(data)

@@ -54,8 +54,10 @@ def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int,
 
 
 def _behind_mark(path: Path, start: int) -> int:
-    """Return the start of a line after its byte order mark, which may be in the first line or where files were
-    joined."""
+    """Return the start of a line after its byte order mark.
+
+    The mark may be in the first line, or where files were joined.
+    """
     with open(path, "rb") as file:
         file.seek(start)
         return start + len(BOM) if file.read(len(BOM)) == BOM else start

@@ -70,7 +70,7 @@ def rows_at_once(
         )
     if sum(column.bytes(most) for column in read_columns) <= BATCH_BYTES:
         return most
-    # The values of a dictionary are examined only if its size alone does not show that it is harmless.
+    # The values of a dictionary are examined only if its size does not already show that it is harmless.
     read_columns = [column.looked_at(longest) for column in read_columns]
     while most > 1 and sum(column.bytes(most) for column in read_columns) > BATCH_BYTES:
         most //= 2

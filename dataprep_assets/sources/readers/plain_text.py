@@ -35,8 +35,10 @@ class TextRows(RowByRow):
             row += 1
 
     def _blocks(self, separator: bytes) -> Iterator[bytes]:
-        """Yield the file's blocks. Raises CorruptSourceError if a separator with line feeds cannot match the file's
-        line ends."""
+        """Yield the file's blocks.
+
+        Raises CorruptSourceError if a separator with line feeds cannot match the file's line ends.
+        """
         for number, block in enumerate(self._under):
             if not number and b"\n" in separator and (kind := ends_in_returns(block)) is not None:
                 raise CorruptSourceError(f"{self._file.label}: {kind}")
@@ -44,8 +46,9 @@ class TextRows(RowByRow):
 
 
 def pieces(blocks: Iterable[bytes], separator: bytes, most: int) -> Iterator[tuple[int, int, bytes | None]]:
-    """Yield byte offset, length and content of each piece between separators; the content is None if it is longer than
-    `most`.
+    """Yield byte offset, length and content of each piece between separators.
+
+    The content is None if it is longer than `most`.
 
     With an empty separator, the whole file is one piece. A byte order mark at the start of the file is left out.
     """

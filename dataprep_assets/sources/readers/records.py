@@ -1,5 +1,4 @@
-"""Records of source files: blocks of texts and the positions of bad records, with fast readers for JSON lines and
-Parquet.
+"""Records of source files: blocks of texts and positions of bad records, with fast JSON lines and Parquet readers.
 
 This module defines valid records, independent of the parser: JSON as in RFC 8259, in UTF-8. Lone surrogates, NaN and
 Infinity, invalid UTF-8, control characters, trailing garbage and nesting beyond 1,024 levels are bad records. The last
@@ -129,8 +128,7 @@ class RecordFields:
     max_record_bytes: int = MAX_RECORD_BYTES
 
     def key_hint(self, reason: str) -> str:
-        """Return the key that names a missing field, in parentheses, for the reason of a refused record; else an empty
-        text."""
+        """Return the key that names a missing field, in parentheses; empty for other reasons of a refused record."""
         if reason == "missing_text":
             return f" (`text_field: {self.text}`)"
         return f" (`document.id_field: {self.id}`)" if reason == "missing_id" else ""
@@ -286,8 +284,7 @@ _SHOWN = 8
 
 
 def is_longer(text: str, limit: int) -> bool:
-    """Return whether a text has more bytes in UTF-8 than the limit. It is encoded only if its length does not
-    decide."""
+    """Return whether a text has more bytes in UTF-8 than the limit, encoding it only if its length does not decide."""
     # A character has one to four bytes, so the number of characters decides for most texts.
     return len(text) * 4 > limit and (len(text) > limit or len(text.encode()) > limit)
 

@@ -94,8 +94,7 @@ class Lines:
         return bool(self._blocks) and all(map(bytes.isspace, self._blocks)) and not b"".join(self._begun).strip()
 
     def split(self) -> list[bytes]:
-        """Return the lines without their line ends. Call this only once, because it releases the blocks to save
-        memory."""
+        """Return the lines without their line ends. Call this only once, because it releases the blocks."""
         line_parts, blocks = self._begun, self._blocks
         self._begun = self._blocks = []
         lines: list[bytes] = []

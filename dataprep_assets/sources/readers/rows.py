@@ -103,8 +103,10 @@ def count_rows(path: Path, *, format: str, compression: str | None, label: str, 
 
 
 def split_rows(count: int, parts: int) -> list[RowRange]:
-    """Return `parts` consecutive ranges that cover `count` rows once, with sizes that differ by at most one; the last
-    has no end."""
+    """Return `parts` consecutive ranges that cover `count` rows once, with sizes that differ by at most one.
+
+    The last range has no end.
+    """
     edges = [1 + count * part // parts for part in range(parts)]
     return [RowRange(start, stop) for start, stop in zip(edges, [*edges[1:], None], strict=True)]
 
@@ -311,8 +313,7 @@ def _may_be_too_large(batch: Any, file: InputFile) -> bool:
 
 
 def own_values(array: Any) -> Any:
-    """Return a `pyarrow.Array` with only its own values, because dictionaries and views contain the values of all
-    rows."""
+    """Return a `pyarrow.Array` with only its own values; dictionaries and views contain the values of all rows."""
     import pyarrow as pa
     import pyarrow.types as types
 

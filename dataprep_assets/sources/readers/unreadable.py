@@ -1,5 +1,6 @@
-"""The error for a file without readable rows, which no policy may drop as bad rows, because its content differs from
-its name.
+"""The error for a file without readable rows.
+
+The file's content differs from its name, so no policy may drop its rows as bad rows.
 
 Entry points: `unreadable`, `place_of`, `shape_of`.
 """
