@@ -101,9 +101,9 @@ class LockedBuild:
     def report_line(self, sentence: str) -> None:
         """Nothing: what is warned of, or in no plan, is in no lock."""
 
-    def _refuse(self, found: "Iterable[Drift]", told: str) -> None:
+    def _refuse(self, drifts: "Iterable[Drift]", told: str) -> None:
         try:
-            refuse(self._lock, found, told)
+            refuse(self._lock, drifts, told)
         except DriftError as error:
             # kept for `run` to raise: of the one that is raised here Dagster's step makes another error
             self.drift = self.drift or error

@@ -195,7 +195,7 @@ def test_an_appended_file_arrives_while_the_sensor_is_on(
         assert site.wait_for_run(launched["runId"]) == "SUCCESS"
         browser.open(f"{site.url}/assets/mine/token_bins_train?view=partitions", "train-00003")
         browser.rest()
-        wait_until(lambda: said()[0] == "nothing changed since the last look", 120)
+        wait_until(lambda: said()[0] == "nothing changed since the last poll", 120)
         assert site.all_materialized(corpus)
         assert f"{corpus}/nanogpt_bins: {FRESH}" in site.checks(corpus)
         wait_until(lambda: green(site, corpus), 240)  # its sensor looks once a minute

@@ -177,7 +177,9 @@ def test_a_shard_of_other_documents_under_its_old_name_is_told(
     revise(project, monkeypatch, edit)
     passed, summary = findings(project)["revisions_consistent"]
     assert not passed
-    assert "ranges of tokens: 0 removed, 0 added, but its documents show ranges of tokens: 1 removed, 1 added" in summary
+    assert (
+        "ranges of tokens: 0 removed, 0 added, but its documents show ranges of tokens: 1 removed, 1 added" in summary
+    )
 
 
 @pytest.mark.parametrize("check", [check.name for check in SCHEDULE_CHECKS])
