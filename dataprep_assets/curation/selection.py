@@ -1,7 +1,7 @@
 """Selection of the records of a source that become documents, with the reasons for dropped records.
 
-This module defines the selection once for all users: the encoder while it writes a stream, the round trip when it reads
-the source again, checks that look for retracted documents, and `trace` for a row that is not a document.
+This module defines the selection once for all users. They are the encoder, the round trip that reads the source again,
+checks that look for retracted documents, and `trace`.
 """
 
 from collections import Counter

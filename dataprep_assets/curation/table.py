@@ -38,8 +38,8 @@ Columns = Mapping[str, ColumnType]
 DECIDED: Columns = {"kept": "boolean", "reason": "string", "representative": "string", "tokens": "integer"}
 """Columns that are known after rules and tokenization.
 
-They are whether the row is kept, the reason if it is not, the kept document that a duplicate is represented by, and the
-number of tokens, including the tokens added around a document.
+They are whether the row is kept, the reason if it is not, the kept document that represents a duplicate, and the number
+of tokens. Tokens include those added around a document.
 """
 OTHERS = ("id", "bad")
 """Further columns that tables may have."""

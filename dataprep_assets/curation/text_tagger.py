@@ -48,8 +48,8 @@ class TextTagger:
     Attributes:
         columns: Name → type of its columns.
         tag: Column → a value for each text; None for a missing value.
-        version: Returns the version of its output: a number that increases with every change of a value, and the
-            version of the library that it uses, if any.
+        version: Returns the version of its output: a number that increases with every change of a value, and a
+            library's version if it uses one.
         planted: Returns planted cases with known results; None without such cases.
     """
 

@@ -1,8 +1,8 @@
 """Hashes of runs of words: from each word, the shortest run of a given weight, in all texts at once.
 
-A word weighs 1. A letter of a script without spaces weighs less, because several letters form a word: two thirds in
-Chinese and Japanese, one third in Thai, Lao, Burmese and Khmer. Runs of a weight thus have similar content in all
-scripts.
+A word weighs 1. A letter of a script without spaces weighs less, because several letters form a word. It weighs two
+thirds in Chinese and Japanese, and one third in Thai, Lao, Burmese and Khmer. Runs of a weight thus have similar
+content in all scripts.
 
 The hash of a run is a sum of its words' hashes times powers of an odd number, modulo 2^64. All sums of a text are
 differences of one running sum, so the cost does not depend on the length of runs.

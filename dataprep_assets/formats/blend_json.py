@@ -2,9 +2,9 @@
 
 An object with the keys `train`, `valid` and `test`. Each value is a flat list of texts `["<weight>", "<prefix>", …]`,
 where `<prefix>.bin` and `<prefix>.idx` are an indexed dataset, or null for an absent split. Megatron rejects an empty
-list or a list of pairs, and reads two prefixes that look like numbers as a weight and a prefix (Megatron-LM,
-`megatron/training/utils.py`, `get_blend_and_blend_per_split`; `megatron/core/datasets/utils.py`,
-`get_blend_from_list`). A file for `--data-args-path` contains the list of one split on one line.
+list or a list of pairs, and reads two prefixes that look like numbers as a weight and a prefix. Source: Megatron-LM,
+`megatron/training/utils.py`, `get_blend_and_blend_per_split`; `megatron/core/datasets/utils.py`, `get_blend_from_list`.
+A file for `--data-args-path` contains the list of one split on one line.
 
 Entry points: `write_blend`, `read_blend`, `data_args`, `defects`.
 """

@@ -33,8 +33,8 @@ _DTYPE = np.dtype("<u8")
 def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
     """Yield document ends as non-empty uint64 arrays of shape ``(<= BLOCK,)`` after checking them.
 
-    Raises FormatError, naming the document, if an end is smaller than the previous end or than zero, and if an array is
-    not one-dimensional or has no integers.
+    Raises FormatError, naming the document, if an end is smaller than the previous end or than zero. Also raises it if
+    an array is not one-dimensional or does not have an integer dtype.
     """
     documents = 0
     previous = np.uint64(0)

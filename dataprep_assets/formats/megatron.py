@@ -120,7 +120,7 @@ def read_idx(path: Path) -> MegatronIndex:
     """Map an ``.idx`` file; only the header is read.
 
     Raises FormatError for a wrong magic or version, for a dtype code other than 4 and 8, and for a size that does not
-    match the header's counts (such as an index with the optional multimodal section).
+    match the header's counts. An index with the optional multimodal section has such a size.
     """
     size = path.stat().st_size
     if size < _HEADER.size:

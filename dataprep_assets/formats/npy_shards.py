@@ -1,8 +1,8 @@
 """Shards of token ids as `.npy` files with a header, and the names by which a shard cache finds them.
 
 templar's `SharedShardedDataset` reads this layout (tplr-ai/templar, `src/tplr/sharded_dataset.py`).
-`<prefix>_<iiiiii>.npy` is a NumPy version 1.0 file with a 128-byte header and a one-dimensional array of ids, in C
-order, whose length is a multiple of the sequence length. `sample_ids_<iiiiii>.bin` is headerless (see `sample_ids`).
+`<prefix>_<iiiiii>.npy` is a NumPy version 1.0 file with a 128-byte header and a one-dimensional array of ids in C
+order. Its length is a multiple of the sequence length. `sample_ids_<iiiiii>.bin` is headerless (see `sample_ids`).
 
 Sample `k` is tokens `[k * sequence_length, (k + 1) * sequence_length)`. Documents continue across samples and shards.
 The name of the ids file has no prefix, so shards of any prefix except `train` are stored in a folder `<prefix>/`. This

@@ -1,8 +1,8 @@
 """Check that every byte of a Parquet file is used, which readers of its rows do not verify.
 
-A file that pyarrow writes consists of a magic number, the column chunks of each row group without gaps, the footer, the
-footer's length, and the magic number (https://parquet.apache.org/docs/file-format/). Files of this package have no page
-index and no Bloom filters, which would also precede the footer.
+A file that pyarrow writes consists of a magic number, the contiguous column chunks of each row group, the footer, the
+footer's length, and the magic number. Source: https://parquet.apache.org/docs/file-format/. Files of this package have
+no page index and no Bloom filters, which would also precede the footer.
 
 Entry point: `require_no_gaps`.
 """

@@ -32,9 +32,9 @@ _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 class HubFile:
     """One file of a repository at one commit.
 
-    ``etag`` is the name of its blob in the cache: the SHA-256 of an LFS or Xet file, or the git blob id (SHA-1) of a
-    small file. It is empty for a cached file that is not a link (a file system without symlinks). ``sha256`` is None if
-    the Hub does not know it.
+    ``etag`` is the name of its blob in the cache. It is the SHA-256 of an LFS or Xet file, or the git blob id (SHA-1)
+    of a small file. It is empty for a cached file that is not a link (a file system without symlinks). ``sha256`` is
+    None if the Hub does not know it.
     """
 
     relpath: str

@@ -1,19 +1,19 @@
 """A prefix of an object storage bucket as the source of a corpus (AWS S3, Cloudflare R2, MinIO, Google Cloud Storage).
 
 `stores` provides requests, retries and errors. The manifest pins each object by its version (an S3 ETag, a GCS
-generation). Every request for bytes includes the version, so an object that was replaced is refused, never mixed.
-The mirror uses the keys as paths, with a record next to each file::
+generation). Every request for bytes includes the version, so an object that was replaced is refused, never mixed. The
+mirror uses the keys as paths, with a record next to each file::
 
     <cache_dir>/<bucket>/<prefix>/<relpath>        the object's bytes (of GCS below <cache_dir>/gs/)
     <cache_dir>/<bucket>/<prefix>/<relpath>.etag   {"etag", "size", "sha256"}: the verified values
 
-Downloads are verified by the best digest that the store has for the object: the SHA-256 recorded by this package's
-uploads, an MD5 (a plain ETag is one), or a CRC32C (GCS). S3 has no digest for a multipart object from another uploader,
-so it is verified by its length, and by its version on every range. The record always has a SHA-256 computed here, and a
-mirrored file is reused only while its bytes have that digest.
+Downloads are verified by the best digest that the store has for the object. It is the SHA-256 recorded by this
+package's uploads, an MD5 (a plain ETag is one), or a CRC32C (GCS). S3 has no digest for a multipart object from another
+uploader, so it is verified by its length, and by its version on every range. The record always has a SHA-256 computed
+here, and a mirrored file is reused only while its bytes have that digest.
 
-The record is also the lock of its file. It is written in place and never replaced or removed, so that two processes
-that need the same object (a snapshot, and the certificate's sample) fetch it only once. It is emptied before its file
+The record is also the lock of its file. It is written in place and never replaced or removed. Two processes that need
+the same object (a snapshot, and the certificate's sample) therefore fetch it only once. It is emptied before its file
 is changed, and an incomplete record does not count.
 
 Credentials are only read from the environment (`stores.connect.place_of`).

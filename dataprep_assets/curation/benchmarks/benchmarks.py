@@ -2,8 +2,8 @@
 
 A text of an item (a question, an answer, a passage) with enough words is searched for by itself. Its share is the share
 of its n-grams that are in the document at any position. The search therefore ignores case, punctuation, line breaks and
-the length of the page. Shorter texts of an item occur in many documents, so they are searched for together, as a whole:
-close to each other, in any order and with any letters or bullets between them.
+the length of the page. Shorter texts of an item occur in many documents, so they are searched for together, as a whole.
+They must be close to each other, in any order and with any letters or bullets between them.
 
 N-grams that several items share (instructions, headings) and n-grams of only stop words or numbers do not count. A long
 text that several items share is searched for, such as a passage for many questions, unless most items of a set have it.

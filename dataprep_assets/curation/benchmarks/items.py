@@ -1,7 +1,7 @@
 """The items of benchmarks: sets of items in files, and the texts of each item.
 
-A text is a field of an item, or one of the texts in its lists and objects (choices). Identifiers are not texts: a field
-is an identifier if its value is ASCII without white space in every item, such as a label, a subject or a URL.
+A text is a field of an item, or one of the texts in its lists and objects (choices). Identifiers, such as a label, a
+subject or a URL, are not texts. A field is an identifier if its value is ASCII without white space in every item.
 
 Entry points: `BenchmarkSet`, `BenchmarkItem`, `ItemText`.
 """

@@ -6,7 +6,7 @@ lexicographically first maximal independent set. It depends only on the document
 of files, the number of shards, or the number of appends.
 
 An edge matters only if its first document is kept. Pairs are therefore compared in that order, and only until a
-document is removed: among a thousand versions of a page, each is compared only with the kept version. Pairs that were
+document is removed. Among a thousand versions of a page, each is compared only with the kept version. Pairs that were
 compared in an earlier run are not compared again (`ComparedPairs`).
 
 Entry points: `Priority`, `kept_set`.

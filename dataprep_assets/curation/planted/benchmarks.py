@@ -2,7 +2,7 @@
 
 A long text is rewritten in six ways. A whole item is rendered as in exams, forums and data dumps: plain, with letters,
 numbers or bullets before its choices, and with shuffled choices. Hard negatives are the same words in a different
-order, only one short text of an item (a name, a phrase), and its short texts far from each other.
+order, a single short text of an item, and its short texts far from each other.
 
 Entry points: `rewrites`, `renderings`, `look_alikes`.
 """

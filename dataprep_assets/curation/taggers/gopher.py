@@ -1,7 +1,7 @@
 """The quality heuristics of Gopher (Rae et al. 2021, section A.1.1), as numbers for rules.
 
-Words are separated by white space. A word without a letter or a digit is a symbol, which counts in the denominator of a
-ratio, but neither as a word of the document nor in the mean length. A text without words has null ratios.
+Words are separated by white space. A word without a letter or a digit is a symbol. It counts in the denominator of a
+ratio, but not as a word of the document, nor in the mean length. A text without words has null ratios.
 """
 
 from collections import Counter

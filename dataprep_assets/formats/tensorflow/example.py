@@ -210,9 +210,9 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
 
     The array of a column without a length is as wide as its longest row. `ABSENT` fills the end of shorter rows.
 
-    Raises FormatError, naming the row and the column, for a payload that is not such an Example, a missing or
-    undeclared column, a list of a different kind, a number of values other than ``length``, or a value beyond the
-    dtype.
+    Raises FormatError, naming the row and the column, for a payload that is not such an Example, or a missing or
+    undeclared column. Also raises it for a list of a different kind, a number of values other than ``length``, or a
+    value beyond the dtype.
     """
     plain = _plain_rows(payloads, columns)
     if plain is not None:
@@ -264,9 +264,9 @@ def column_names(payload: bytes) -> frozenset[str]:
 def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryview]:
     """Check one payload against the columns, and return the packed varints of each, in the order of ``columns``.
 
-    Raises FormatError for a message that is not such an Example, a missing or undeclared column, a list of a different
-    kind, a number of values other than ``length``, and a value beyond the dtype. Varints are only decoded if one is so
-    long that its value must be checked.
+    Raises FormatError for a message that is not such an Example, or a missing or undeclared column. Also raises it for
+    a list of a different kind, a number of values other than ``length``, or a value beyond the dtype. Varints are only
+    decoded if one is so long that its value must be checked.
     """
     lists = _int64_lists(payload)
     if len(lists) != len(columns) or any(column.name not in lists for column in columns):

@@ -80,7 +80,7 @@ class Split:
 class DatasetInfo:
     """The metadata of a directory. ``columns`` are the same for every split, sorted by name.
 
-    Raises FormatError for anything that TFDS would not read, or would read wrongly: a name that is not snake_case, a
+    Raises FormatError if TFDS would not read it, or would read it wrongly. Causes are a name that is not snake_case, a
     version that is not ``x.y.z`` without leading zeros, an unknown file format, no splits or columns, or duplicate
     names.
     """
@@ -177,9 +177,9 @@ def _bytes(value: Mapping[str, Any], indent: int) -> bytes:
 def read_metadata(where: Path) -> DatasetInfo:
     """Read the two JSON files of a directory; shards are not read.
 
-    Raises FormatError, naming the file and the field, in these cases: a file is missing or not JSON; a field is unknown
-    (TFDS also refuses it); TFDS or this module does not accept a type or value; the template of file names differs; a
-    column is not a one-dimensional tensor of int32 or int64.
+    Raises FormatError, naming the file and the field, if a file is missing or not JSON, or if a field is unknown (TFDS
+    also refuses it). Also raises it for a type or value that TFDS or this module does not accept, for a different
+    template of file names, and for a column that is not a one-dimensional tensor of int32 or int64.
     """
     columns = _read_features(where / FEATURES)
     path = where / DATASET_INFO

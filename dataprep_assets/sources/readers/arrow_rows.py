@@ -1,9 +1,9 @@
 """Arrow IPC: the stream format, which folders of `datasets` use (`save_to_disk`), and the file format (Feather).
 
 A stream, and a file that is compressed as a whole, are read from beginning to end and digested while they are read.
-Memory is limited to the largest batch. A stream must end with its end-of-stream marker, and a file with its magic,
-because pyarrow accepts a stream that was truncated between two batches as a shorter one. Other files are read by their
-footer and digested separately, because polars writes its own data before the stream in a file.
+Memory is limited to the largest batch. A stream must end with its end-of-stream marker, and a file with its magic.
+pyarrow does not check this: it accepts a stream that was truncated between two batches as a shorter one. Other files
+are read by their footer and digested separately, because polars writes its own data before the stream in a file.
 """
 
 from collections.abc import Iterator

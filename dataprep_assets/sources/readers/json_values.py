@@ -1,7 +1,7 @@
 """JSON parsing as in RFC 8259, including numbers of any size.
 
 orjson is strict and fast. However, it refuses a number whose double would be infinite (`1e400`, an integer of 400
-digits), although the grammar allows it, and it converts an integer beyond 64 bits to a double. Only text that may
+digits), although the grammar allows it. It also converts an integer beyond 64 bits to a double. Only text that may
 contain such numbers is parsed again with the standard library. Constructs that the standard library accepts beyond the
 grammar are still refused: NaN, Infinity, lone surrogates and nesting beyond 1,024 levels.
 """

@@ -1,8 +1,8 @@
 """Computation of the number of rows of a Parquet file that can be decoded at once within a limit of bytes.
 
-A file of 390 bytes can contain 300 rows of 4 MiB: a value of a dictionary, or of a page that compresses well, is
-decoded for each row that refers to it. The footer does not show this, but the page headers do. They are therefore read
-before their row group: some thousands of bytes per gigabyte. The format is defined in parquet-format's `parquet.thrift`
+A file of 390 bytes can contain 300 rows of 4 MiB, because a value of a dictionary, or of a page that compresses well,
+is decoded for each row. The footer does not show this, but the page headers do. They are therefore read before their
+row group: some thousands of bytes per gigabyte. The format is defined in parquet-format's `parquet.thrift`
 (`PageHeader`), in Thrift's compact protocol.
 
 Entry point: :func:`rows_at_once`.

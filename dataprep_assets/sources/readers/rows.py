@@ -2,7 +2,7 @@
 
 `records.py` reads one text per record, fast. This module yields whole objects for pipelines that need several fields
 (conversations, prompts with answers). Both treat valid JSON, blank lines, and damaged or truncated files in the same
-way. A reader accepts a range of rows, so that several shards can share one big file: every row of a file is in exactly
+way. A reader accepts a range of rows, so that several shards can share one big file. Every row of a file is in exactly
 one of the ranges from `split_rows`.
 
 Entry points: `read_rows`, `count_rows`, `split_rows`.
