@@ -89,7 +89,7 @@ class FunctionTagger(BatchTagger):
         return f"tag: {self.function}: {module} has no {attribute!r}{meant}"
 
     def _code(self) -> ModuleCode:
-        """The code of its module. Raises ConfigError if the module does not exist."""
+        """Return the code of its module. Raises ConfigError if the module does not exist."""
         code = ModuleCode(self.function.partition(":")[0])
         if code.file is None:
             raise self._import_error("no such module in the project folder or on PYTHONPATH")

@@ -92,7 +92,7 @@ class PackedRowBlock:
         return cls(tokens=tokens, mask=mask, starts=starts.astype(np.int32), rows=rows, heads=heads, first=first)
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self.rows) - 1
 
     @property
@@ -164,7 +164,7 @@ class PackedFile:
     _last: dict[int, "pa.Table"] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return self.rows
 
     def __iter__(self) -> Iterator[PackedRowBlock]:

@@ -22,8 +22,8 @@ from dataprep_assets.tokenization.document_ids import hash_id
 Normalization = Literal["words", "space", "none"]
 """Normalization before texts are compared.
 
-`words` keeps words and signs, `space` removes white space, `none` only normalizes line ends. All of them normalize the
-Unicode form.
+`words` keeps words and signs. `space` ignores the kind and amount of white space between words. `none` only normalizes
+line ends. All of them normalize the Unicode form.
 """
 
 WORDS = 2
