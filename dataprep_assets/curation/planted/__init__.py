@@ -2,8 +2,8 @@
 
 A built-in tagger declares its cases (`TextTagger.planted`). Each case is inserted into a document of the dataset, so
 that its context is realistic. The tagger processes the document with and without the case. Recall is the share of cases
-that are found. Precision is the share of true cases among all found cases and hard negatives (texts that only look like
-a case). The cases are the same in every run.
+that are found. Hard negatives are texts that only look like a case. Precision is the share of true cases among all
+texts that the tagger takes for a case. The cases are the same in every run.
 
 Entry points: `Case`, `found_of`, `by_kind`, `PlantedCounts`.
 """
