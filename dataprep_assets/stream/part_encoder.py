@@ -136,7 +136,7 @@ class _Counting:
         self._before = b"" if plan.bos_id is None else np.array(plan.bos_id, self._dtype).tobytes()
         self._after = b"" if plan.separator_id is None else np.array(plan.separator_id, self._dtype).tobytes()
         self._selection = plan.selection.in_file(part.ruled_out, part.label)
-        # an array a block, all held until the file ends: 8 bytes a document
+        # an array a block, all held until the file ends: 8 bytes per document
         self._ends: list[NDArray[np.uint64]] = []
         self._dropped: Counter[str] = Counter()
         self.quarantine: list[tuple[int, int, str]] = []
