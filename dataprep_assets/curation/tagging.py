@@ -120,7 +120,7 @@ def named_tagger(name: str) -> TextTagger:
     extension = TAGGERS[name]
     tagger = extension.load()
     if not isinstance(tagger, TextTagger):
-        raise extension.unfit("not a TextTagger")
+        raise extension.unfit("is not a TextTagger")
     return tagger
 
 

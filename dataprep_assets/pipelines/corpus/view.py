@@ -228,7 +228,7 @@ def view_named(name: str) -> CorpusView:
     extension = VIEWS[name]
     view = extension.load()
     if not isinstance(view, CorpusView):
-        raise extension.unfit("not a CorpusView")
+        raise extension.unfit("is not a CorpusView")
     # both names are used: the declared one for the artifact, the view's own in its key
     if view.name != name:
         raise extension.unfit(f"is called {view.name!r}")
