@@ -237,7 +237,7 @@ def test_a_name_that_two_packages_have_is_refused_with_both(monkeypatch: pytest.
     views = Extensions("view", "dataprep_assets.views", own={"nanogpt": "views.nanogpt:VIEW"})
     with pytest.raises(ConfigError) as refused:
         views["nanogpt"]
-    assert "view 'nanogpt' is in 2 packages, dataprep-assets and third-views 1.0: " in str(refused.value)
+    assert "view 'nanogpt' is in 2 packages, dataprep-assets and third-views 1.0. " in str(refused.value)
 
 
 def test_a_pipeline_that_cannot_be_used_is_told_where_it_is_declared_and_stops_no_other(
