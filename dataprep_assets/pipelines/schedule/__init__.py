@@ -1,4 +1,4 @@
-"""The pipeline of schedules: what a training run reads at each step, from the token bins of other datasets."""
+"""Pipeline of training schedules: the samples that a training run reads at each step, from other datasets' token bins."""
 
 DATASETS = {"TrainingSchedule": "ScheduleDataset"}
-"""Component, in `component.py` → the class of its datasets, in `dataset.py`."""
+"""Component (in `component.py`) → its dataset class (in `dataset.py`)."""

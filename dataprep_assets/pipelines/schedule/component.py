@@ -1,4 +1,4 @@
-"""`dataprep_assets.components.TrainingSchedule`: what a training run reads at each step, as an asset."""
+"""`dataprep_assets.components.TrainingSchedule`, the component of training schedules."""
 
 from pathlib import Path
 

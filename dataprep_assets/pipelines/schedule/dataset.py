@@ -1,4 +1,4 @@
-"""A schedule of a training run: its artifact, and what a person is told of it."""
+"""Dataset class of training schedules: their artifacts and messages."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -56,7 +56,7 @@ class ScheduleDataset(Dataset):
             splits=[
                 SplitCounts(
                     split=source.name,
-                    # each document has an end, which is a uint64
+                    # the file has one 8-byte uint64 per document, so its size gives the number of documents
                     documents=sum(sizes[f"{documents_folder(shard.content)}/{ENDS}"] for shard in source.shards) // 8,
                     tokens=sum(shard.tokens for shard in source.shards),
                 )

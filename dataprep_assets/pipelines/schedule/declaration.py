@@ -1,4 +1,4 @@
-"""The declaration of a schedule, validated once: the schema of its YAML."""
+"""YAML schema of a schedule's declaration."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +34,7 @@ class ScheduleSource(Declared):
 
     @property
     def called(self) -> str:
-        """Its name in the schedule."""
+        """Name of the source in the schedule."""
         return self.name or self.dataset
 
 
@@ -42,7 +42,7 @@ class MegatronIndices(Declared):
     """The schedule as the index files that Megatron-Core's data sets look for."""
 
     random_seed: int = Field(1234, ge=0, description="Megatron-LM's `--seed`, which is part of the file names.")
-    # in its order, which decides the names, too
+    # a mapping keeps the order of its keys, because the order also decides the files' names
     tokenizer: Mapping[str, str | tuple[str, ...]] = Field(
         description="`unique_identifiers` of the trainer's tokenizer, which are part of the file names: see "
         "`tokenizer` in any `description.txt` that the trainer wrote."
@@ -59,7 +59,7 @@ class ScheduleDeclaration(DatasetDeclaration):
     sequence_length: int = Field(ge=1, description="Tokens per sample.")
     batch: int = Field(ge=1, description="Samples per step, over all ranks.")
     steps: int | None = Field(None, ge=1, description="Steps of the whole run.")
-    # a float, because YAML reads 5.0e+10 as one
+    # the type is float, because YAML parses 5.0e+10 as a float
     tokens: float | None = Field(
         None, ge=1, allow_inf_nan=False, description="Tokens of the whole run, instead of `steps`."
     )
@@ -85,7 +85,7 @@ class ScheduleDeclaration(DatasetDeclaration):
     @field_validator("sources")
     @classmethod
     def _weighed_alike(cls, sources: tuple[ScheduleSource, ...]) -> tuple[ScheduleSource, ...]:
-        # not `min_length`, which also complains of a list whose only source is refused
+        # `min_length` would also report an error for a list whose only source is invalid
         if not sources:
             raise ValueError("must not be empty. Name at least one source")
         if len({source.weight is None for source in sources}) > 1:

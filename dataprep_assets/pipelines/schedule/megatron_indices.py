@@ -1,8 +1,8 @@
-"""The artifact `<dataset>/megatron_indices`: a schedule as the index files that Megatron-Core keeps in its cache.
+"""Artifact `<dataset>/megatron_indices`: a schedule as the index files of Megatron-Core's cache.
 
-A `GPTDataset` for each source and the `BlendedDataset` over them find these files by their names and begin without
-building any; their samples are those of the schedule, in its order (`formats/megatron_indices.py`). The tokens are
-those of the sources' view `megatron`.
+Each source's `GPTDataset` and the `BlendedDataset` over them find these files by name, so they build no index
+themselves. They return the schedule's samples in the schedule's order (`formats/megatron_indices.py`). The tokens are
+read from the sources' view `megatron`.
 
 Entry point: `megatron_spec`.
 """
@@ -51,18 +51,18 @@ _AGAIN = "Run `dataprep run NAME` to rebuild them"
 
 @dataclass(frozen=True)
 class OpenedIndices(OpenedInPlace):
-    """The indices of a schedule to check, and what the schedule reads now."""
+    """Opened indices of a schedule, with the present schedule for comparison."""
 
     wanted: MegatronIndices
 
     @cached_property
     def indexed(self) -> Indexed:
-        """The samples of the schedule, as Megatron looks for them."""
+        """Samples of the schedule and its blend in Megatron's terms."""
         return open_indexed(self.declaration, self.wanted, self.store)
 
 
 def _files(indexed: Indexed) -> dict[str, str | None]:
-    """Every file that Megatron looks for; of a description its text."""
+    """Return the name of every file that Megatron searches for → the text of a description, None for other files."""
     text_of_file: dict[str, str | None] = {}
     sets: list[int | None] = [*range(len(indexed.samples))]
     for number in sets if indexed.blend.is_one else [*sets, None]:
@@ -88,7 +88,7 @@ def _names_found(indices: OpenedIndices) -> Finding:
 def _same_samples(indices: OpenedIndices) -> Finding:
     declaration, options, store, receipt = indices.declaration, indices.wanted, indices.store, indices.receipt
     indexed, folder = indices.indexed, indices.directory
-    # those of the last revision: what earlier steps read may be gone, and is padding then
+    # only the last revision is checked, because shards of earlier steps may be removed and replaced by padding
     rule = indexed.data.sampler.rules[-1]
     count = (rule.stop - rule.first) * rule.revision.batch
     draws = np.unique(np.random.default_rng(indices.seed).integers(0, count, min(count, _DRAWN)))
@@ -103,14 +103,14 @@ def _same_samples(indices: OpenedIndices) -> Finding:
         tokens = np.array([shard.tokens for shard in samples.source.shards], np.int64)
         begins = np.cumsum(tokens) - tokens
         mine = spans.source == index
-        # -1 for a sample of another source
+        # -1 marks a sample of a different source
         expected_tokens = np.full((len(draws), 2), -1, np.int64)
-        # of several values for a row NumPy keeps the last: read backwards, the first span is what stays of its begin
-        # in order, so the last span of a sample is what stays of its end
+        # NumPy keeps the last of several values assigned to a row. The reversed order therefore keeps the begin of a
+        # sample's first span, and the normal order below keeps the end of its last span.
         rows, shards = spans.row[mine][::-1], spans.shard[mine][::-1]
         expected_tokens[rows, 0] = begins[shards] + spans.start[mine][::-1]
         rows, shards = spans.row[mine], spans.shard[mine]
-        # the last label is the token after the sample, unless its shard ends there
+        # the last label is the token after the sample, or the shard's last token if the shard ends there
         expected_tokens[rows, 1] = begins[shards] + np.minimum(spans.stop[mine], tokens[shards] - 1)
         is_own = number == index
         if not np.array_equal(is_own, expected_tokens[:, 0] >= 0):
@@ -133,14 +133,14 @@ def _same_samples(indices: OpenedIndices) -> Finding:
 def _array(folder: Path, name: str) -> NDArray[np.integer]:
     try:
         array: NDArray[np.integer] = np.load(folder / name, mmap_mode="r")
-    # the header is Python, which NumPy may parse by its tokenizer
+    # SyntaxError and TokenError are possible, because NumPy parses the header as Python source
     except (ValueError, SyntaxError, EOFError, TokenError) as error:
         raise FormatError(f"{folder / name}: not a Megatron index: {error}. {_AGAIN}") from error
     return array
 
 
 def _blended(folder: Path, indexed: Indexed, numbers: Int64) -> tuple[Int64, Int64]:
-    """The data set of each sample of the run, and which of its samples it is, as `BlendedDataset` looks it up."""
+    """Return the data set of each sample of the run and the sample's number there, as `BlendedDataset` looks them up."""
     if indexed.blend.is_one:
         return np.zeros_like(numbers), numbers
     base = indexed.blend.base()
@@ -150,7 +150,7 @@ def _blended(folder: Path, indexed: Indexed, numbers: Int64) -> tuple[Int64, Int
 
 
 def _read_entry(folder: Path, name: str, places: Int64) -> NDArray[np.int64]:
-    """Entries of an index; raises FormatError where there is none."""
+    """Return the entries of an index at the given places; raise FormatError if a place is out of range."""
     values = _array(folder, name)
     if places.size and not 0 <= int(places.min()) <= int(places.max()) < len(values):
         raise FormatError(
@@ -161,15 +161,14 @@ def _read_entry(folder: Path, name: str, places: Int64) -> NDArray[np.int64]:
 
 
 def _tokens(folder: Path, indexed: Indexed, at: int, samples: Int64) -> Int64:
-    """First token of each sample, and the one that is its last label, in tokens of the split, as `GPTDataset` looks
-    them up."""
+    """Return the positions of each sample's first token and last label in the split, as `GPTDataset` looks them up."""
     base, ends = indexed.blend.base(at), indexed.samples[at].ends
     sample_indexes = _read_entry(folder, f"{base}shuffle_index.npy", samples)
     pairs = np.stack([_read_entry(folder, f"{base}sample_index.npy", sample_indexes + add) for add in (0, 1)], axis=1)
     numbers = _read_entry(folder, f"{base}document_index.npy", pairs[:, :, 0])
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(ends):
         raise FormatError(f"{folder}/{base}document_index.npy: refers to a document that does not exist. {_AGAIN}")
-    # of the first document `numbers - 1` is the last one's place, which `where` does not take
+    # for the first document, the index -1 reads the last document's end, which `where` then replaces by 0
     begins = np.where(numbers > 0, ends[numbers - 1].astype(np.int64), 0)
     return begins + pairs[:, :, 1]
 
@@ -199,7 +198,7 @@ MEGATRON_CHECKS: tuple[Check[OpenedIndices], ...] = (
 
 
 class MegatronFacts(Facts):
-    """Facts of the indices' receipt: of the schedule, how many samples, and Megatron-LM's options for them."""
+    """Facts of the indices' receipt: the schedule's digest, the number of samples, and Megatron-LM's options."""
 
     digest: str
     samples: int
@@ -207,7 +206,7 @@ class MegatronFacts(Facts):
 
 
 def megatron_spec(declaration: ScheduleDeclaration, wanted: MegatronIndices, schedule: ArtifactSpec) -> ArtifactSpec:
-    """The artifact of a schedule with the key `megatron`."""
+    """Return the specification of the indices of a schedule that declares `megatron`."""
     views = sorted({source.dataset for source in declaration.sources})
     return ArtifactSpec(
         declaration=declaration,
@@ -237,7 +236,7 @@ def _recipe(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: Ar
         view, shards = view_of(declaration.dataset, source.called, source.dataset, source.split, store)
         upstream[f"{source.dataset}:{VIEW}"] = view.content
         shards_of_source[source.called] = shards
-    # as the options name them
+    # the prefixes are shell-quoted, as in Megatron-LM's options
     where = digest_value([shlex.quote(prefix) for prefix in prefixes(declaration, wanted, store)])
     settings = {
         "random_seed": wanted.random_seed,
@@ -246,7 +245,7 @@ def _recipe(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: Ar
     }
     return Recipe(
         artifact=declaration.artifact(MEGATRON_INDICES),
-        # of the tokenizer as JSON, because its order is part of the names
+        # the tokenizer is part of the key as JSON, because the order of its keys changes the files' names
         key=digest_value(
             [
                 MEGATRON_INDICES,
@@ -268,7 +267,7 @@ def _recipe(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: Ar
 def build_indices(
     declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore
 ) -> tuple[Receipt, bool]:
-    """Commit the index files. Returns the receipt, and whether it was reused. Raises as `open_indexed` does."""
+    """Commit the index files; return the receipt and whether it was reused. Raises the errors of `open_indexed`."""
     recipe = _recipe(declaration, wanted, store)
 
     return ensure(recipe, store, partial(_write, declaration, wanted, store, recipe), declaration.verify)
@@ -295,28 +294,28 @@ def _write(
 def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamples) -> None:
     base, other_blocks = blend.base(number), list[NDArray[np.int64]]()
     (staged / f"{base}description.txt").write_text(blend.description(number))
-    # documents as they lie: the order is that of the shuffle index alone
+    # documents are listed in stored order, because only the shuffle index defines the order of samples
     write_array(staged / f"{base}document_index.npy", [np.arange(len(samples.ends))], "int32")
     read = samples.sampler.samples if blend.is_one else samples.size
-    # one more than are read: a blend takes the sample after the last one for padding
+    # one more sample than the run reads, because a blend uses the sample after the last one as padding
     least = max(read + 1, blend.requested_samples(number), samples.window_rows)
 
     def order() -> Iterator[NDArray[np.int64]]:
         yield from (samples.run_blocks if blend.is_one else samples.order_blocks)(other_blocks)
-        # as long as the sample index, and as Megatron asks for; the padding comes after the last sample
+        # the index must be as long as the sample index and as Megatron requests; padding follows the last sample
         size = max(least, samples.window_rows + sum(map(len, other_blocks)) - 1)
         yield np.full(size - read, samples.padding)
 
     def rows() -> Iterator[NDArray[np.int64]]:
         yield from samples.window_blocks()
         yield from other_blocks
-        # a sample ends where the next row begins, so there is one row more than samples
+        # the index has one more row than samples, because a sample ends where the next row begins
         yield np.tile(other_blocks[-1][-1:], (max(least + 1 - samples.window_rows - sum(map(len, other_blocks)), 0), 1))
 
     longest = int(np.diff(samples.ends, prepend=np.uint64(0)).max(initial=0))
-    # samples are numbered by the rows, of which there are two at most to one that is read
+    # sample numbers are row numbers, and each sample that the run reads adds at most two rows
     dtype = shuffle_dtype(2 * least + samples.window_rows)
-    # the order first: making it finds the samples that are no windows, which `rows` writes after these
+    # `order` must run first, because it collects the samples that are not windows, which `rows` writes after the windows
     write_array(staged / f"{base}shuffle_index.npy", order(), dtype)
     write_array(staged / f"{base}sample_index.npy", rows(), sample_dtype(len(samples.ends), longest), columns=2)
 
@@ -325,7 +324,7 @@ def _write_blended(staged: Path, indexed: Indexed) -> None:
     base, size = indexed.blend.base(), indexed.blend.size
     (staged / f"{base}description.txt").write_text(indexed.blend.description())
     for column, (name, dtype) in enumerate((("dataset_index", "int16"), ("dataset_sample_index", "int64"))):
-        # made again for the second file, so that no more than a block is held
+        # the blocks are computed once per file, so that only one block is in memory
         blocks = (block[column] for block in blend_blocks(indexed.data.sampler, indexed.samples, size))
         write_array(staged / f"{base}{name}.npy", blocks, dtype)
 

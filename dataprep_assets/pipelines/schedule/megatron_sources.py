@@ -1,4 +1,4 @@
-"""What a schedule's Megatron indices are made of: the blend as Megatron is asked for it, and its documents.
+"""Inputs of a schedule's Megatron indices: the blend in Megatron's terms, and its documents.
 
 Entry point: `open_indexed`.
 """
@@ -26,7 +26,7 @@ VIEW, COMBINED = "megatron_bins", "combined_bins"
 
 @dataclass(frozen=True, kw_only=True)
 class Indexed:
-    """What the indices are made of: the schedule, its blend as Megatron is asked for it, the samples of each source."""
+    """Inputs of the indices: the schedule, its blend in Megatron's terms, and the samples of each source."""
 
     data: TrainingData
     blend: TrainBlend
@@ -34,10 +34,10 @@ class Indexed:
 
 
 def prefixes(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore) -> tuple[str, ...]:
-    """The prefix of each source's pair, as the trainer is given it."""
+    """Return the prefix of each source's `.bin` and `.idx` pair, as it is passed to the trainer."""
     views = [Artifact(dataset=source.dataset, name=VIEW) for source in declaration.sources]
     where = [
-        # as the trainer spells it: a prefix is part of the files' names, and one slash more gives others
+        # the spelling must be the trainer's, because the prefix is part of the files' names and an extra slash changes them
         store.location(view) if wanted.artifacts is None else f"{wanted.artifacts.rstrip('/')}/{view.dataset}/{VIEW}"
         for view in views
     ]
@@ -45,10 +45,10 @@ def prefixes(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: A
 
 
 def open_indexed(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore) -> Indexed:
-    """The present schedule and views.
+    """Return the present schedule with the samples of its sources' views.
 
-    Raises MissingArtifactError for a source without the view; ConfigError for one that is another than the schedule
-    reads, and for a schedule that has no indices.
+    Raises MissingArtifactError for a source without the view; ConfigError if the sources or their shards differ from
+    the schedule's, and for a schedule of whole documents.
     """
     data = TrainingData(store, declaration.dataset)
     revision = data.schedule.revisions[-1]
@@ -56,7 +56,7 @@ def open_indexed(declaration: ScheduleDeclaration, wanted: MegatronIndices, stor
         source.called: prefix
         for source, prefix in zip(declaration.sources, prefixes(declaration, wanted, store), strict=True)
     }
-    # in this order, too: prefixes and weights are put together by it below
+    # the order must also be equal, because prefixes and weights are paired by position below
     if [source.name for source in revision.sources] != list(where):
         raise ConfigError(
             f"{declaration.dataset}: the schedule reads {', '.join(source.name for source in revision.sources)}, but "
@@ -91,8 +91,10 @@ def _revise(declaration: ScheduleDeclaration) -> str:
 
 
 def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore) -> NDArray[np.uint64]:
-    """Return where the documents of a source's split end, as Megatron's index has it; the shards have to be the
-    schedule's."""
+    """Return the document ends of a source's split from Megatron's index.
+
+    Raises ConfigError if the view's shards are not the schedule's shards.
+    """
     name = declaration.dataset
     _, shard_contents = view_of(name, source.name, source.dataset, source.split, store)
     if shard_contents != {f"{TOKEN_BINS}/{shard.name}": shard.content for shard in source.shards}:
@@ -108,9 +110,9 @@ def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore
 def view_of(
     name: str, called: str, dataset: str, split: str, store: ArtifactStore
 ) -> tuple[Receipt, Mapping[str, str] | None]:
-    """A source's view, and the contents of the shards whose tokens it has; None if its split was made again since.
+    """Return a source's view and the contents of its shards; None for the contents if the split was rebuilt since.
 
-    Raises MissingArtifactError if it is not there.
+    Raises MissingArtifactError if the view or the combined split is missing.
     """
     artifacts = Artifact(dataset=dataset, name=VIEW), Artifact(dataset=dataset, name=COMBINED, partition=split)
     view, combined = (store.receipt(artifact) for artifact in artifacts)

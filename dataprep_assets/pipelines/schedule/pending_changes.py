@@ -1,6 +1,6 @@
-"""What a schedule does not read yet: what was declared or found since its last revision.
+"""Pending changes of a schedule: differences between its last revision and the present declaration and sources.
 
-A schedule stays as it is until `dataprep schedule NAME --from-step N`, so nothing of this takes effect before that.
+Pending changes take effect only when you run `dataprep schedule NAME --from-step N`.
 
 Entry points: `pending`, `changed_sources`, `told_pending`.
 """
@@ -20,17 +20,16 @@ _SETTINGS = ("batch", "sequence_length", "seed", "samples", "steps")
 
 
 def revise_line(name: str) -> str:
-    """Return what to do to read it."""
+    """Return the line that names the command for training on the pending changes."""
     return f"To train on the changes from step N on, run: dataprep schedule {name} --from-step N"
 
 
 def pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory) -> Iterator[Remark]:
-    """Yield what the declaration and its sources have otherwise than the last revision, each with its key in the
-    YAML."""
+    """Yield the differences between the last revision and the declaration or its sources, each with its YAML key."""
     last_revision = schedule.revisions[-1]
     for key in _SETTINGS:
         setting, read = getattr(declaration, key), getattr(last_revision, key)
-        # the steps of a number of tokens follow from what was read
+        # with `tokens`, the number of steps depends on the tokens already read, so a different number is not a change
         if setting != read and not (key == "steps" and declaration.tokens is not None):
             yield _remark((key,), f"`{key}`: {_as_text(setting)} declared, {_as_text(read)} scheduled")
     try:
@@ -51,7 +50,7 @@ def _as_text(value: object) -> str:
 
 
 def _mixture(declaration: ScheduleDeclaration, last: Revision, sources: Sequence[FoundSource]) -> Iterator[str]:
-    """Weights and `epochs` that are declared otherwise; shares by tokens follow from the shards."""
+    """Yield the changed weights and `epochs`. Shares by tokens are omitted, because they follow from the shards."""
     weighed = shares([source.weight for source in sources])
     for part, share in zip(sources, weighed, strict=True):
         source = last.source(part.name)
@@ -69,7 +68,7 @@ def _mixture(declaration: ScheduleDeclaration, last: Revision, sources: Sequence
 
 
 def changed_sources(last: Revision, sources: Sequence[FoundSource]) -> Iterator[str]:
-    """Yield how the sources are otherwise than a revision has them, a sentence each."""
+    """Yield one sentence per difference between the present sources and a revision's sources."""
     for part in sources:
         source = last.source(part.name)
         now = {name: content for name, content, _ in part.shards}
@@ -86,7 +85,7 @@ def changed_sources(last: Revision, sources: Sequence[FoundSource]) -> Iterator[
 
 
 def told_pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory) -> list[str]:
-    """The same as lines of text, with what to do; none if there is nothing."""
+    """Return the pending changes as lines of text, followed by the command to run; empty if nothing is pending."""
     sentences = [remark.sentence for remark in pending(declaration, store, schedule)]
     name = declaration.dataset
     lines = [f"{name}: not read yet: {sentence}" for sentence in sentences]

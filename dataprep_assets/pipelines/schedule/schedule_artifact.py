@@ -1,11 +1,12 @@
-"""The artifact `<dataset>/schedule`: the schedule, and the documents of every shard that it names.
+"""Artifact `<dataset>/schedule`: the schedule, and the documents of every shard that it names.
 
-Its first revision is made from the declaration and the sources as they are. From then on only `dataprep schedule`
-changes it, in a file beside the YAML: what was trained on cannot be changed by a run that happens to find other data.
+The first revision is built from the declaration and the present sources. Later revisions are written only by
+`dataprep schedule`, to a file next to the YAML. A run that finds different data therefore cannot change the schedule.
 
-`schedule.json` is the schedule. `documents/<content>/` has the document ends, ids and rows of a shard, linked from its
-artifact while it lasts, and `shard.json`, which says which source files these are rows of, and by which files the
-shard has this content: so the copies can be verified when it is gone. `packs/` has the packs of whole documents.
+`schedule.json` contains the schedule. `documents/<content>/` contains the document ends, ids and rows of a shard, which
+are linked from the shard's artifact while it exists. Its `shard.json` lists the source files of the rows, and the files
+whose digest is the shard's content. With it, the copies can be verified after the shard was removed. `packs/` contains
+the packs of whole documents.
 
 Entry points: `schedule_spec`, `present_schedule`, `revise_schedule`.
 """
@@ -53,9 +54,9 @@ from dataprep_assets.stores.files import digest_value
 VERSION = 3
 _COPIED = (ENDS, IDS, ROWS)
 _IDENTIFIED_BY = ("document_ids", "id_field", "id_key")
-"""Facts of a shard by which its documents are identified."""
+"""Facts of a shard that identify its documents."""
 _PACKS = 8
-"""Of so many tables of packs a sample makes one again."""
+"""A sampling check rebuilds one of this many pack tables."""
 
 
 class ScheduleFacts(Facts):
@@ -69,7 +70,7 @@ class ScheduleFacts(Facts):
 
 
 def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
-    """The artifact of a schedule."""
+    """Return the specification of a schedule's artifact."""
     return ArtifactSpec(
         declaration=declaration,
         name=SCHEDULE_ARTIFACT,
@@ -99,9 +100,9 @@ def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
 
 
 def present_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> ScheduleHistory:
-    """The schedule that stands: that of the file, else that of the artifact, else a first one.
+    """Return the present schedule: from the revisions file, else from the artifact, else a first revision.
 
-    Raises MissingArtifactError for a source that was not made, FormatError, naming the file, for one that is damaged.
+    Raises MissingArtifactError for a source that was not built; FormatError, naming the file, for a damaged file.
     """
     path = declaration.revisions
     if path is not None and path.exists():
@@ -124,9 +125,9 @@ def revise_schedule(
     from_step: int = 0,
     trained: int | None = None,
 ) -> ScheduleHistory:
-    """The schedule with a revision of what is declared now, which replaces those that were never made from its step on.
+    """Return the schedule with a new revision from the present declaration.
 
-    See `revised`.
+    The new revision replaces revisions from its step on that were never built. See `revised`.
     """
     kept_history = before and _drop_unread_revisions(declaration, store, before, from_step)
     sources, documents = found_sources(declaration, store)
@@ -153,15 +154,16 @@ def revise_schedule(
 def _drop_unread_revisions(
     declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory, from_step: int
 ) -> ScheduleHistory:
-    """The schedule without the last revisions that begin at a step or after it and that its artifact does not have.
+    """Return the schedule without unbuilt revisions that begin at `from_step` or later.
 
-    No run can have read them, and documents that they alone name may be kept nowhere.
+    An unbuilt revision is not in the artifact, so a run cannot have read it. Documents that only unbuilt revisions name
+    may no longer be stored.
     """
     if store.receipt(declaration.artifact(SCHEDULE_ARTIFACT)) is None:
         return schedule
     stored_history = TrainingData(store, declaration.dataset).schedule
     made_count = kept_count = len(stored_history.revisions)
-    # the artifact is of another history, and does not tell which of these revisions were made
+    # the artifact has a different history, so it does not show which of these revisions were built
     if schedule.upto(made_count).digest != stored_history.digest:
         return schedule
     for number, revision in enumerate(schedule.revisions[made_count:], made_count + 1):
@@ -173,7 +175,7 @@ def _drop_unread_revisions(
 def _steps(
     declaration: ScheduleDeclaration, before: ScheduleHistory | None, documents: ShardDocuments, from_step: int
 ) -> int | None:
-    """Return how many steps the run has in all; of `tokens` those that the steps before have not read are left."""
+    """Return the run's total number of steps. With `tokens`, the tokens that earlier steps read are subtracted first."""
     if declaration.tokens is None:
         return declaration.steps
     read = [] if before is None else simulated(Sampler(before, documents.packs), from_step)
@@ -182,7 +184,7 @@ def _steps(
 
 
 def write_revisions(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -> Path:
-    """Write the file of a schedule, atomically; returns its path."""
+    """Write the revisions file of a schedule atomically, and return its path."""
     assert declaration.revisions is not None
     write_atomically(declaration.revisions, schedule.to_bytes())
     return declaration.revisions
@@ -201,7 +203,8 @@ def _recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -> Reci
             "schedule": schedule.digest,
             "sensitive": declaration.sensitive,
         },
-        # no input artifacts: the schedule stays when its shards go or change, `sources_current` tells of that
+        # the recipe has no input artifacts, because a schedule stays valid when its shards are removed or change;
+        # the check `sources_current` reports such changes
         sources={
             f"{source.dataset}:{source.artifact}/{shard.name}": shard.content
             for source in last_revision.sources
@@ -211,9 +214,9 @@ def _recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -> Reci
 
 
 def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """Commit the schedule that stands, with the documents of its shards. Returns its receipt and whether it was reused.
+    """Commit the present schedule with the documents of its shards; return the receipt and whether it was reused.
 
-    Raises IntegrityError if the documents of a shard are neither with the shard nor in the present artifact.
+    Raises IntegrityError if the documents of a shard are missing from both the shard and the present artifact.
     """
     schedule = present_schedule(declaration, store)
 
@@ -245,7 +248,7 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
 
 
 def _require_whole(declaration: ScheduleDeclaration, schedule: ScheduleHistory, documents: ShardDocuments) -> None:
-    """Raise ConfigError for a schedule that its checks would refuse, before it replaces the one that is there."""
+    """Raise ConfigError if the schedule would fail its checks, before it replaces the present artifact."""
     for proven in (documents_complete, revisions_consistent):
         finding = proven(schedule, documents, documents.packs)
         if not finding.passed:
@@ -266,7 +269,7 @@ def _documents(
         (staged / folder).mkdir(parents=True)
         (staged / folder / SHARD).write_bytes(_shard_bytes(dataset, receipt))
     else:
-        # the shard is gone or was made anew: its documents come from the artifact that this one replaces
+        # the shard was removed or rebuilt, so its documents come from the artifact that this build replaces
         handle = documents.keeping(content)
         artifact = handle.artifact
         parts = {r.path.rpartition("/")[2]: r for r in handle.files if r.path.startswith(f"{folder}/")}
@@ -278,7 +281,7 @@ def _documents(
 
 
 def _shard_bytes(dataset: str, receipt: Receipt) -> bytes:
-    """The file `shard.json` of a shard."""
+    """Return the bytes of a shard's `shard.json`."""
     return json.dumps(_description(dataset, receipt), sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
 
@@ -288,7 +291,7 @@ def _description(dataset: str, receipt: Receipt) -> dict[str, Any]:
         "shard": receipt.partition,
         **{name: receipt.facts.get(name) for name in _IDENTIFIED_BY},
         "sources": list(receipt.sources),
-        # of which the shard's content is the digest
+        # the shard's content is the digest of this list
         "files": [[record.path, record.bytes, record.sha256] for record in receipt.files],
     }
 
@@ -321,15 +324,15 @@ def _rebuild_matches(opened: OpenedSchedule) -> Finding:
 
 
 def _contents(data: TrainingData) -> dict[str, str]:
-    """Content of each shard that a schedule names → its dataset."""
+    """Return the dataset of each shard that a schedule names, by the shard's content."""
     sources = [source for revision in data.schedule.revisions for source in revision.sources]
     return {shard.content: source.dataset for source in sources for shard in source.shards}
 
 
 def _other_schedule(declaration: ScheduleDeclaration, data: TrainingData) -> Iterator[str]:
-    """A sentence if the stored schedule is not the one of its receipt."""
+    """Yield a sentence if the stored schedule does not match its receipt."""
     receipt, facts = data.handle.receipt, ScheduleFacts.of(data.handle.receipt)
-    # of the stored schedule, not of the file beside the YAML: that may be ahead of it
+    # the recipe is of the stored schedule, because the file next to the YAML may have newer revisions
     if (change := _recipe(declaration, data.schedule).difference(receipt)) is not None:
         yield f"{SCHEDULE} does not match its receipt: {change.reason}"
     if data.handle.read(SCHEDULE) != data.schedule.to_bytes():
@@ -340,16 +343,16 @@ def _other_schedule(declaration: ScheduleDeclaration, data: TrainingData) -> Ite
 
 
 def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: TrainingData) -> Iterator[str]:
-    """A sentence for each copy of a shard's documents that is not the shard's, by the content that its folder names."""
+    """Yield a sentence for each copy of a shard's documents that does not match the content in its folder's name."""
     records = {record.path: record for record in data.handle.files}
     try:
         found_shards = found_sources(declaration, store)[1].found
-    except DataprepError:  # a source that is gone: its copies are those of their content still
+    except DataprepError:  # a source was removed, but its copies can still be compared with their content
         found_shards = {}
     for content, dataset in _contents(data).items():
         folder = documents_folder(content)
         description = _parse(data.handle.read(f"{folder}/{SHARD}"))
-        # the same content may have been made again since, of source files with other names and bytes
+        # a later build may have produced the same content from source files with different names and bytes
         if content in found_shards and _contradicts(description, _description(dataset, found_shards[content][1])):
             yield f"{folder}/{SHARD} differs"
         ends = records.get(f"{folder}/{ENDS}")
@@ -366,7 +369,7 @@ def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: 
 
 
 def _parse(content: bytes) -> dict[str, Any]:
-    """The description in a `shard.json`; an empty one if it is none."""
+    """Return the description in a `shard.json`; an empty one if it is invalid."""
     try:
         value = json_of(content)
     except ValueError:
@@ -377,7 +380,7 @@ def _parse(content: bytes) -> dict[str, Any]:
 
 
 def _contradicts(stored: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
-    """Return whether a stored description and that of the present shard cannot both describe shards of one content."""
+    """Return whether a stored description and the present shard's description cannot belong to the same content."""
     if any(stored.get(name) != made[name] for name in ("dataset", *_IDENTIFIED_BY)):
         return True
     counts = [
@@ -392,8 +395,7 @@ def _contradicts(stored: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
 
 
 def _counts_documents(receipt: Receipt, description: Mapping[str, Any], documents: float) -> bool:
-    """Return whether the source files of a description have so many documents, and each line accounts for all of its
-    rows."""
+    """Return whether a description's source files have `documents` documents and each line accounts for all its rows."""
     lines = description.get("sources", ())
     try:
         unbalanced = any(unbalanced_lines(receipt, (line for line in lines if "dropped" in line)))
@@ -403,7 +405,7 @@ def _counts_documents(receipt: Receipt, description: Mapping[str, Any], document
 
 
 def _losses(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[Loss]:
-    """The tokens of each source that no step reads."""
+    """Yield the tokens per source that are not read at any step."""
     data = TrainingData(store, declaration.dataset)
     read = {reading.source: reading for reading in simulated(data.sampler, data.steps)}
     for source in data.schedule.revisions[-1].sources:

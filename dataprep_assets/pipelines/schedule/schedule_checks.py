@@ -1,4 +1,4 @@
-"""Checks of a schedule: its revisions follow from one another, its documents are those of its shards, nothing repeats.
+"""Checks of a schedule: consistent revisions, complete documents, and samples that are read once per epoch.
 
 Entry points: `SCHEDULE_CHECKS`, `OpenedSchedule`.
 """
@@ -22,7 +22,7 @@ from dataprep_assets.serving.sampler.training_data import TrainingData, document
 from dataprep_assets.serving.sampler.training_schedule import Ranges, ScheduleHistory
 
 _DRAWN = 400
-"""Samples that are looked for again among all steps; each costs a millisecond."""
+"""Number of samples that the check searches for in all steps; each search takes a millisecond."""
 AGAIN = (
     "Run `dataprep verify` to see the damage, then restore the artifact `schedule` from a copy, because it "
     "cannot be rebuilt"
@@ -31,12 +31,12 @@ AGAIN = (
 
 @dataclass(frozen=True)
 class OpenedInPlace(OpenedArtifact):
-    """An artifact of a schedule to check, whose files are read where they are."""
+    """An opened artifact of a schedule whose files are read in place."""
 
     declaration: ScheduleDeclaration
 
     def intact(self, remedy: str) -> Finding:
-        """Return whether every file that the receipt lists is there with its size and SHA-256."""
+        """Return whether every file in the receipt exists with the listed size and SHA-256."""
         receipt = self.receipt
         holds = (
             f"{count_of(len(receipt.files), 'file')} ({count_of(receipt.total_bytes, 'byte')}): all digests match "
@@ -46,11 +46,11 @@ class OpenedInPlace(OpenedArtifact):
 
 
 class OpenedSchedule(OpenedInPlace):
-    """A schedule to check."""
+    """An opened schedule artifact, the subject of the checks."""
 
     @cached_property
     def data(self) -> TrainingData:
-        """The schedule with its documents."""
+        """Schedule with its documents."""
         return TrainingData(self.store, self.declaration.dataset)
 
 
@@ -64,7 +64,7 @@ def _documents(data: TrainingData, content: str) -> DocumentEnds:
 
 @judged
 def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
-    """Return whether the documents of each shard are as many tokens and samples as a schedule says."""
+    """Return whether each shard's documents have the number of tokens and samples in the schedule."""
     defects, shards = [], 0
     for number, revision in enumerate(schedule.revisions):
         for source in revision.sources:
@@ -73,7 +73,7 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
                 documents = documents_of(shard.content)
                 tokens = int(documents.ends[-1]) if len(documents.ends) else 0
                 where = f"revision {number}: {source.name}/{shard.name}"
-                # compared, not subtracted: a negative difference of uint64 would be a large number
+                # the ends are compared, because a negative difference of uint64 would wrap to a large number
                 if tokens != shard.tokens or np.any(documents.ends[1:] < documents.ends[:-1]):
                     defects.append(
                         f"{where}: its documents have {count_of(tokens, 'token')}, but the schedule {shard.tokens}"
@@ -96,11 +96,11 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
 
 @judged
 def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
-    """Return whether each revision of a schedule goes on from the one before, by the documents of their shards."""
+    """Return whether each revision of a schedule continues the previous revision, according to their documents."""
     defects = []
     for number, revision in enumerate(schedule.revisions):
         try:
-            # raises if it begins at a step that those before it do not reach
+            # Sampler raises an error if a revision begins at a step that the earlier revisions do not reach
             Sampler(schedule.upto(number + 1), packs)
         except DataprepError as error:
             defects.append(f"revision {number}: {error}")
@@ -137,8 +137,7 @@ def _describe_ranges(removed: Ranges, added: Ranges) -> str:
 
 
 def read_once(sampler: Sampler, seed: int) -> Finding:
-    """Return whether samples that are drawn by `seed` are read once in their epoch, at the step from which they were
-    drawn."""
+    """Return whether samples drawn with `seed` are read once per epoch, at the step from which they were drawn."""
     random, defects, looked = np.random.default_rng(seed), [], 0
     for step in np.unique(random.integers(0, sampler.end, _DRAWN)).tolist():
         rule = sampler.rule(step)
@@ -152,7 +151,7 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
             content = source.shards[shard].content
             readings = list(sampler.readings(content, start, stop, within=(source.name, epoch)))
             where = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
-            # a span may be found in pieces, which add up to it if each token is read once
+            # a span may be found in pieces; their lengths add up to the span's if each token is read once
             if sum(reading.stop - reading.start for reading in readings) != stop - start:
                 defects.append(f"{where}: are read {count_of(len(readings), 'time')} in epoch {epoch}")
             elif (step, position) not in {(reading.step, reading.position) for reading in readings}:
@@ -205,7 +204,8 @@ SCHEDULE_CHECKS: tuple[Check[OpenedSchedule], ...] = (
         "Samples drawn from all steps are read only once per epoch (looked up by their documents).",
         lambda opened: read_once(opened.data.sampler, opened.seed),
     ),
-    # These two do not block: they ask what is declared and found now, which the key of the schedule does not decide.
+    # These two checks do not block, because they compare the present declaration and sources, which are not part of
+    # the schedule's key.
     Check("sources_current", "The sources have not changed since the last revision.", _sources_current, blocking=False),
     Check(
         "epochs_within_limit",

@@ -1,7 +1,7 @@
-"""The sources of a schedule as they are in the store: their shards, and the documents of these.
+"""Sources of a schedule in the store: their shards and the shards' documents.
 
-The schedule's own artifact keeps the documents of every shard that it ever named, so that what was read before a
-retraction can still be told after it.
+The schedule's artifact keeps the documents of every shard that any revision names. A step's documents can therefore
+be traced even after a retraction.
 
 Entry points: `found_sources`, `ShardDocuments`.
 """
@@ -26,13 +26,13 @@ from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, doc
 from dataprep_assets.serving.sampler.training_schedule import SourceShard
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
-# of a blend, whose wing this one does not know: its plan, the shards of its stage `pretrain`, what it lays out of them
+# names of a blend's artifacts are repeated here, because this package must not import the blend package
 _BLEND_PLAN, _INDEXED_BINS, _RUNS = "blend_plan", "indexed_bins", "runs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSelection:
-    """What is one source of the schedule: the name it has there, its part of the declared weight, its shards."""
+    """One source of the schedule: its name in the schedule, its share of the declared weight, and its shards."""
 
     called: str
     share: float
@@ -40,16 +40,18 @@ class SourceSelection:
 
 
 def parts_of(store: ArtifactStore, name: str, source: ScheduleSource) -> list[SourceSelection]:
-    """A split of a corpus or a release, with its shards in the order of the plan; of a blend a split of each of its
-    datasets.
+    """Return the selections of a declared source.
+
+    A corpus or a release gives one selection, with the split's shards in the order of the plan. A blend gives one
+    selection per dataset.
 
     Args:
-        store: Holds the artifacts.
+        store: Store of the artifacts.
         name: Name of the schedule, for messages.
-        source: What is declared.
+        source: Declared source.
 
-    Raises MissingArtifactError, naming the dataset, if it was not made; ConfigError for a split that it does not have,
-    and for a blend of another stage.
+    Raises MissingArtifactError, naming the dataset, if the dataset was not built; ConfigError for an unknown split and
+    for a blend of a stage other than `pretrain`.
     """
     if source.blend:
         return _parts_of_blend(store, name, source)
@@ -73,7 +75,7 @@ def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> 
             f"{name}: source {source.dataset} is a blend of the stage {stage}, whose rows its trainer shuffles "
             "itself. A schedule reads only token streams: a corpus, a release, or a blend of the stage pretrain"
         )
-    # runs of earlier plans may lie beside it
+    # the plan's hash selects the run, because runs of earlier plans may be stored next to it
     run = Artifact(dataset=source.dataset, name=_RUNS, partition=plan_receipt.facts["run_hash"])
     if (run_receipt := store.receipt(run)) is None:
         raise _not_built_error(name, source.dataset, str(run))
@@ -102,7 +104,7 @@ def _no_split(name: str, source: ScheduleSource, there: Collection[str]) -> Conf
 
 
 def _require_receipts(store: ArtifactStore, name: str, part: SourceSelection) -> list[tuple[Artifact, Receipt]]:
-    """The shards with their receipts; raises MissingArtifactError, naming the first that is not there."""
+    """Return the shards with their receipts; raise MissingArtifactError, naming the first missing shard."""
     pairs = list(zip(part.shards, store.receipts(part.shards), strict=True))
     dataset = part.shards[0].dataset
     if missing := [str(artifact.partition) for artifact, receipt in pairs if receipt is None]:
@@ -112,23 +114,26 @@ def _require_receipts(store: ArtifactStore, name: str, part: SourceSelection) ->
 
 @dataclass(frozen=True)
 class ShardDocuments:
-    """The documents and packs of shards by the content of these: of those that are there, and of those that the present
-    artifact of the schedule keeps. `found` are the shards that are there."""
+    """Documents and packs of shards, by the shards' content.
+
+    The documents of a shard in `found` are read from the shard. All other documents are read from the copies in the
+    schedule's present artifact.
+    """
 
     store: ArtifactStore
     name: str
     found: dict[str, tuple[Artifact, Receipt]] = field(default_factory=dict)
-    # by content and sample length: filled by `packs`, and kept as long as this object
+    # the key is content and sample length; `packs` fills this cache, which lives as long as the object
     _packs: dict[tuple[str, int], PackTable] = field(default_factory=dict)
 
     @property
     def schedule_artifact(self) -> ArtifactHandle | None:
-        """The present artifact of the schedule."""
+        """Present artifact of the schedule; None if it was not built."""
         artifact = Artifact(dataset=self.name, name=SCHEDULE_ARTIFACT)
         return None if self.store.receipt(artifact) is None else ArtifactHandle.of(self.store, artifact)
 
     def __call__(self, content: str) -> DocumentEnds:
-        """The documents of a shard."""
+        """Return the document ends and ids of a shard."""
         if content in self.found:
             artifact, receipt = self.found[content]
             handle, folder = ArtifactHandle(self.store, artifact, receipt), ""
@@ -139,7 +144,7 @@ class ShardDocuments:
         return DocumentEnds(ends=_numbers(handle, f"{folder}{ENDS}"), ids=ids)
 
     def keeping(self, content: str) -> ArtifactHandle:
-        """The artifact of the schedule if it keeps this shard's documents; raises IntegrityError if it does not."""
+        """Return the schedule's artifact; raise IntegrityError if it has no copy of this shard's documents."""
         handle = self.schedule_artifact
         if handle is None or not any(record.path.startswith(documents_folder(content)) for record in handle.files):
             raise IntegrityError(
@@ -149,7 +154,7 @@ class ShardDocuments:
         return handle
 
     def packs(self, shard: SourceShard, length: int) -> PackTable:
-        """The packs of a shard."""
+        """Return the packs of a shard for a sample length, from the schedule's artifact if it contains them."""
         key = (shard.content, length)
         if key not in self._packs:
             name, handle = packs_file(*key), self.schedule_artifact
@@ -167,9 +172,9 @@ def _numbers(handle: ArtifactHandle, name: str) -> NDArray[np.uint64]:
 def found_sources(
     declaration: ScheduleDeclaration, store: ArtifactStore
 ) -> tuple[Sequence[FoundSource], ShardDocuments]:
-    """The declared sources as they are now, and the documents of their shards.
+    """Return the present state of the declared sources, and the documents of their shards.
 
-    Raises MissingArtifactError for a source that was not made.
+    Raises MissingArtifactError for a source that was not built.
     """
     sources, documents = [], ShardDocuments(store, declaration.dataset)
     for source in declaration.sources:
@@ -181,14 +186,14 @@ def found_sources(
         documents.found.update({receipt.content: (artifact, receipt) for artifact, receipt in everything})
         tokens = {artifact: ledger_of(receipt).tokens for artifact, receipt in everything}
         first_receipt = everything[0][1]
-        # here the shards of one dataset; sources are compared with each other when a revision is made
+        # this compares the shards within one source; a new revision compares the sources with each other
         for _, receipt in everything:
             if receipt.inputs["tokenizer"] != first_receipt.inputs["tokenizer"]:
                 raise IntegrityError(
                     f"{declaration.dataset}: source {source.called}: {first_receipt.partition} and {receipt.partition} "
                     f"were built with different tokenizers. Run: dataprep run {source.dataset}"
                 )
-        # weights are positive, and a source may be without a token
+        # the minimum is 1, because weights must be positive and a source may have 0 tokens
         weight = source.weight or max(sum(tokens.values()), 1)
         sources += [
             FoundSource(
