@@ -1,4 +1,4 @@
-"""Notes by birth month, packed into rows that MaxText reads, and mixtures: the artifacts, and what is told of them."""
+"""Dataset classes of packed notes and of mixtures of packed notes: their artifacts and messages."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -64,16 +64,16 @@ from dataprep_assets.stream.engine_certificate import (
 from dataprep_assets.stream.source import card_source
 from dataprep_assets.stream.tokenizer import literal_lines
 
-# Finds the tokenizer of another dataset: no receipt has its path, but the dataset's own `defs.yaml` has.
+# The tokenizer of a different dataset is read from its `defs.yaml`, because receipts do not contain its path.
 #
 # Entry point: `tokenizer_beside`.
 
 
 def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:
-    """The folder of a dataset's tokenizer, or its name on the hub, from its `defs.yaml`.
+    """Return the folder of a dataset's tokenizer, or its name on the Hugging Face Hub, from the dataset's `defs.yaml`.
 
-    Searched in the project of ``folder``, that of another `defs.yaml`. None if the dataset is not declared there, or if
-    its declaration is broken; its own commands say what is wrong.
+    The search covers the project of ``folder``, the folder of a different dataset's `defs.yaml`. Returns None if the
+    dataset is not declared there or its declaration is invalid. The dataset's own commands report the error.
     """
     for path in _declarations(folder) if folder is not None else ():
         try:
@@ -105,7 +105,7 @@ NOTES_PER_COHORT = 100
 
 
 def notes_engine(notes: NotesDeclaration) -> CertifiedEngine:
-    """The engine to certify for a dataset of notes, on its own notes."""
+    """Return the engine to certify for a dataset of notes, with a sample of its own notes."""
     return CertifiedEngine(
         dataset=notes,
         tokenizer=notes.tokenizer,
@@ -142,16 +142,16 @@ def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
 
 
 def _sampled_cohorts(notes: NotesDeclaration) -> Mapping[str, tuple[CohortFile, Path]]:
-    """The cohorts of the sample, fetched."""
+    """Return the cohorts of the sample with their local paths, after downloading them."""
     files = list(list_cohorts(notes).values())
     count = min(len(files), COHORTS_SAMPLED)
-    # evenly spread, the first and the last among them; `max` is for a single month
+    # the sample is evenly spaced and includes the first and last month; `max` avoids a division by zero for one month
     sampled_files = [files[(len(files) - 1) * i // max(1, count - 1)] for i in range(count)]
     return {file.month: (file, file.fetch()) for file in sampled_files}
 
 
 def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]]) -> Iterator[str]:
-    """Headers and notes. A cohort that cannot be read is skipped here and refused when it is packed."""
+    """Yield headers and notes. An unreadable cohort is skipped here, because packing rejects it."""
     fields, template, key = notes.cohorts.fields, notes.header_template(), notes.patient_key.load()
     for month, (file, path) in sample.items():
         try:
@@ -164,7 +164,7 @@ def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]
 
 
 def notes_card(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
-    """The data card of a dataset of notes: its directories are what trainers read, its cohorts are counted."""
+    """Return the data card of a dataset of notes: it lists the directories for trainers and counts the cohorts."""
     return data_card_spec(
         CardSubject(
             declaration=notes,
@@ -215,7 +215,7 @@ def _tokenizer(receipt: Receipt, separator: str | None = None) -> CardTokenizer:
 
 
 def replay_card(replay: ReplayDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
-    """The data card of a combination: its sources are datasets, which have cards of their own."""
+    """Return the data card of a mixture. Its sources are datasets with their own cards."""
     (directory,) = specs
 
     def sources(_: ArtifactStore, __: Receipts) -> list[CardSource]:
@@ -248,7 +248,7 @@ class Notes(Dataset):
 
     @classmethod
     def own_templates(cls, attributes: Any) -> Collection[Keys]:
-        # Jinja's names are fields of a note
+        # the undeclared names in a Jinja template are fields of a note
         match attributes:
             case {"template": {"engine": "jinja"}}:
                 return {("template", "header")}
@@ -291,7 +291,7 @@ class Notes(Dataset):
 
     def trainer_lines(self, store: ArtifactStore) -> list[str]:
         notes = self.declaration
-        # hf reads no shards, so its line is the same for every format
+        # duplicates are removed, because the line for `hf`, which does not read shards, is the same for every format
         lines = dict.fromkeys(maxtext_line(notes, store, format) for format in notes.formats)
         return [*lines, *evaluation_line(tuple(notes.splits))]
 
@@ -305,7 +305,7 @@ def _filled(notes: NotesDeclaration, rows: int, tokens: int) -> str:
 
 
 def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
-    """The graph of a dataset of notes: certificate → packed cohorts → (for each format) shards → directory."""
+    """Return the artifacts of a dataset of notes: certificate → packed cohorts → (per format) shards → directory."""
     months = Partitions.fixed(notes.months.expected_keys, "cohort")
     certificate = engine_certificate_spec(notes_engine(notes))
     cohorts = packed_cohorts_spec(notes, months=months, certificate=certificate)
@@ -326,8 +326,8 @@ class Replay(Dataset):
     declaration: ReplayDeclaration
 
     def tokenizer(self) -> str | None:
-        """The folder of its sources' tokenizer, or its name on the hub; None if it is declared elsewhere."""
-        # the first tells: sources with different tokenizers cannot be combined
+        """Return the folder of the sources' tokenizer, or its name on the Hugging Face Hub; None if not found."""
+        # the first source is enough, because sources with different tokenizers cannot be combined
         return tokenizer_beside(self.folder, self.declaration.sources[0].dataset)
 
     @cached_property
@@ -340,7 +340,7 @@ class Replay(Dataset):
 
     def remarks_on(self, source: Dataset) -> Iterable[Remark]:
         replay = self.declaration
-        # splits that are declared are a choice; the default leaves others out without one
+        # declared splits are a deliberate choice; only the default can omit a source's splits unnoticed
         if not isinstance(source, Notes | Replay) or "splits" in replay.model_fields_set:
             return
         if splits := [split for split in source.declaration.splits if split not in replay.splits]:

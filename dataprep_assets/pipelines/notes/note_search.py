@@ -1,6 +1,6 @@
-"""Searches packed rows for notes, rendered and encoded again by the reference engine, chunk by chunk.
+"""Search of packed rows for notes, which the reference engine renders and encodes chunk by chunk.
 
-Messages and `repr` show places, never content.
+Messages and `repr` show positions, never content.
 
 Entry points: `NoteSearch`, `SampledNote`.
 """
@@ -25,7 +25,7 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 
 @dataclass(frozen=True, kw_only=True)
 class NoteChunk:
-    """A piece of a note as it must be in rows: the index of the note, that of the chunk, and the ids (int32)."""
+    """Piece of a note as expected in the rows: index of the note, index of the chunk, and token ids (int32)."""
 
     note: int
     chunk: int
@@ -36,7 +36,7 @@ class NoteChunk:
 
 
 class NoteSearch:
-    """Finds notes of one split in its columnar file."""
+    """Search for notes of one split in the split's columnar file."""
 
     def __init__(self, packed: OpenedCohort, split: str) -> None:
         self._packed = packed
@@ -45,13 +45,13 @@ class NoteSearch:
         self._encode: Encode = self._reference.encode
 
     def by_engine(self) -> "NoteSearch":
-        """The same, which encodes as the cohort was encoded."""
+        """Return the same search with the engine that encoded the cohort."""
         search = copy(self)
         search._encode = self._packed.encode or self._encode
         return search
 
     def chunks(self, notes: Sequence[SampledNote]) -> list[NoteChunk]:
-        """The chunks of these notes, in order; none for a note whose header leaves no room in a row."""
+        """Return the chunks of notes, in order. A note whose header leaves no room in a row has no chunks."""
         cohort = self._packed
         separator, bos = cohort.facts.separator_id, cohort.facts.bos_id
         encode, begin = cohort.notes.template.encode, [] if bos is None else [bos]
@@ -62,7 +62,7 @@ class NoteSearch:
         headers = [[*begin, *header.tolist()] for header, _ in cut_notes]
         bodies = [[*body.tolist(), separator] for _, body in cut_notes]
         if cohort.notes.concatenated:
-            # a stream is cut wherever rows end, so the whole note is looked for in it
+            # rows of a stream may end anywhere in a note, so the whole note is searched for as one chunk
             whole_notes = [np.array(h + b, "<i4").tobytes() for h, b in zip(headers, bodies, strict=True)]
             return [NoteChunk(note=note, chunk=0, ids=ids) for note, ids in enumerate(whole_notes)]
         long_notes = cohort.notes.long_notes
@@ -88,25 +88,24 @@ class NoteSearch:
         return self._encode([text])[0]
 
     def find_chunks(self, chunks: Sequence[NoteChunk]) -> list[bool]:
-        """Return, for each chunk, whether it occurs in the rows: as a whole segment, or anywhere if rows are one
-        stream."""
+        """Return whether each chunk occurs in the rows: as a whole segment, or anywhere if the rows are a stream."""
         pieces = [chunk.ids for chunk in chunks]
         return (_stream_has if self._packed.notes.concatenated else _segments_have)(self._path, pieces)
 
     def holds(self, within: Sequence[NoteChunk], chunk: NoteChunk) -> bool:
-        """Return whether `chunk` is in the rows because `within`, chunks of a note, are."""
+        """Return whether the presence of a note's chunks `within` implies that `chunk` is in the rows."""
         if self._packed.notes.concatenated:
             return any(_aligned(candidate.ids, chunk.ids) for candidate in within)
         return any(candidate.ids == chunk.ids for candidate in within)
 
 
 def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
-    """Return which of these byte strings are whole segments of a file of packed rows."""
+    """Return whether each byte string is a whole segment in a file of packed rows."""
     missing = set(wanted)
     lengths = np.unique(np.array([len(piece) // 4 for piece in wanted], np.int64))
     for block in open_packed(path, masked=False) if wanted else ():
         begins, ends = block.bounds()
-        # only segments as long as something that is looked for are cut out and compared
+        # only segments with the length of a wanted string are compared, which avoids copying the others
         for index in np.flatnonzero(np.isin(block.lengths, lengths)).tolist():
             piece = block.tokens[begins[index] : ends[index]].astype("<i4", copy=False)
             missing.discard(piece.tobytes())
@@ -114,9 +113,9 @@ def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
 
 
 def _stream_has(path: Path, wanted: Sequence[bytes]) -> list[bool]:
-    """Return which of these byte strings are in the tokens of all rows, read as one stream."""
+    """Return whether each byte string occurs in the tokens of all rows, read as one stream."""
     missing, carried = set(wanted), b""
-    # The longest piece less a token: as much of it can end one block and go on in the next.
+    # The end of a block is kept, because a piece may continue in the next block: the longest piece minus one token.
     keep = max((len(piece) for piece in wanted), default=4) - 4
     for block in open_packed(path, masked=False) if wanted else ():
         stream = carried + block.tokens.astype("<i4", copy=False).tobytes()
@@ -127,7 +126,7 @@ def _stream_has(path: Path, wanted: Sequence[bytes]) -> list[bool]:
 
 def _aligned(stream: bytes, piece: bytes) -> bool:
     offset = stream.find(piece)
-    # bytes that match from the middle of a token on are other tokens
+    # a match that starts in the middle of a token is not a match of tokens
     while offset >= 0 and offset % 4:
         offset = stream.find(piece, offset + 1)
     return offset >= 0

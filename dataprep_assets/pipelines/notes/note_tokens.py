@@ -1,7 +1,7 @@
-"""The tokens of a note's header and text, encoded separately or together.
+"""Tokens of a note's header and text, encoded separately or together.
 
-If they are encoded together, a token may span the end of the header and the beginning of the text. Then the header is
-the common prefix of both encodings, and the rest is the body: a chunk that repeats the header repeats none of the text.
+With joint encoding, a token may span the end of the header and the beginning of the text. The header is then the common
+prefix of both encodings, and the body is the rest. A chunk that repeats the header therefore repeats no text.
 
 Entry points: `encoded_text`, `header_and_body`.
 """
@@ -16,14 +16,14 @@ Ids = NDArray[np.uint32]
 
 
 def encoded_text(header: str, text: str, encode: Encode) -> str:
-    """The text to tokenize in addition to the header, which is always tokenized."""
+    """Return the text to tokenize in addition to the header, which is always tokenized."""
     return text if encode == "apart" else header + text
 
 
 def header_and_body(header: Ids, encoded: Ids, encode: Encode) -> tuple[Ids, Ids]:
-    """The tokens of the header and those after it.
+    """Split a note's tokens into header and body.
 
-    ``header`` is the ids of the header alone, ``encoded`` those of `encoded_text`; one-dimensional.
+    ``header`` contains the ids of only the header, ``encoded`` the ids of `encoded_text`. Both are one-dimensional.
     """
     if encode == "apart":
         return header, encoded

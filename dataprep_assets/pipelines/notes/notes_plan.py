@@ -1,4 +1,4 @@
-"""What decides the bytes of a dataset's packed rows: the declaration, the tokenizer and the engine's certificate.
+"""Plan of a dataset's packed rows: the declaration, the tokenizer and the engine's certificate.
 
 Entry points: `NotesPlan`, `notes_plan`.
 """
@@ -20,10 +20,10 @@ from dataprep_assets.tokenization.certificate import Certificate
 
 @dataclass(frozen=True, kw_only=True)
 class NotesPlan:
-    """Everything that decides the bytes of packed cohorts except their source. Picklable; the same for every worker.
+    """All inputs that decide the bytes of packed cohorts, except the source. Picklable and equal for every worker.
 
-    `retracted` are the digests of the patients and of the notes on the retraction list; the key of a cohort contains
-    those that apply to it.
+    `retracted` contains the digests of the patients and notes on the retraction list. A cohort's key contains the
+    entries that apply to the cohort.
     """
 
     notes: NotesDeclaration
@@ -31,22 +31,22 @@ class NotesPlan:
     shape: RowShape
     tokenizer: str
     vocab_size: int
-    # a plan may be shown in an error or a log
+    # the key is left out of `repr`, because an error or a log may show a plan
     key: bytes = field(repr=False)
     retracted: frozenset[bytes] = field(default=frozenset(), repr=False)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that decide the bytes of a cohort, by names for people."""
+        """Settings that decide the bytes of a cohort, by readable names."""
         notes, shape, stream = self.notes, self.shape, self.stream.key_parts()
-        # What decides the rows. Formats, names and sizes of shards are settings of the artifacts that follow.
+        # Only settings that decide the rows are included. Formats, names and sizes of shards belong to later artifacts.
         declared_settings = notes.model_dump(
             mode="json",
             include={"row_length", "long_notes", "order", "packing", "splits", "layout", "bad_records"},
         )
         return declared_settings | {
             "template": notes.template.key_parts(),
-            # a list, because the declared order decides which share a patient falls into
+            # the splits are a list, because their declared order decides each patient's split
             "splits": list(notes.splits.items()),
             "format": notes.cohorts.format,
             "fields": notes.cohorts.fields.model_dump(mode="json"),
@@ -56,19 +56,19 @@ class NotesPlan:
             "stream_version": stream["stream"],
             "stored_row": {"columns": shape.columns, "length": shape.row_length, "pad_id": shape.pad_id},
             "pad_may_occur": notes.pad_may_occur,
-            # these decide nothing of prepacked rows
+            # these settings do not affect prepacked rows
             **({"rows": notes.rows, "pipeline": notes.pipeline} if notes.layout == "unpacked" else {}),
         }
 
     @property
     def sources(self) -> dict[str, str]:
-        """Digests of what decides the bytes, except for the settings and the cohort's file."""
-        # another key gives other digests, and so deals patients to other splits
+        """Digests of the inputs that decide the bytes, except for the settings and the cohort's file."""
+        # the key is included, because the patients' digests depend on it and decide the patients' splits
         return {"tokenizer": self.stream.tokenizer_digest, "patient_key": key_digest(self.key)}
 
 
 def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
-    """The plan.
+    """Build the plan of a dataset of notes.
 
     Raises ConfigError for a pad id that occurs in documents, a missing patient key, or an invalid retraction list.
     """
@@ -83,7 +83,7 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
         separator_id=separator,
         bos_id=bos.id if bos else None,
         dtype="uint32",
-        # a note's text is found by `reading`, not by the stream's own reader
+        # the stream's own reader is not used, because `reading` extracts a note's text
         text_field="",
         bad_records=notes.bad_records.policy,
         sample_rate=notes.sample_rate,

@@ -1,6 +1,6 @@
-"""The patient key of a dataset of notes, and the digest of it that enters artifact keys.
+"""Patient key of a dataset of notes, and the key's digest for artifact keys.
 
-Digests of patient ids are made by `reading`, those of source files by `SourceDigests`.
+`reading` computes the digests of patient ids, and `SourceDigests` the digests of source files.
 """
 
 import hmac
@@ -34,5 +34,5 @@ class PatientKey(Declared):
 
 
 def key_digest(key: bytes) -> str:
-    """The part of artifact keys that stands for a patient key: 16 hex digits that do not reveal it."""
+    """Return the digest of a patient key for artifact keys: 16 hex digits that do not reveal the key."""
     return hmac.digest(key, b"dataprep_assets/patient_key", "sha256").hex()[:16]

@@ -1,8 +1,8 @@
-"""Keeps patients' data out of errors.
+"""Context managers that keep patients' data out of error messages.
 
-Every step over patients' data runs inside `unquoting`. This project's own errors pass: their messages contain no data.
-Any other error (a bug, the operating system, a library) may quote its input, or name a file that is named after a
-patient, so only its type and the line of this project where it arose are shown.
+Every step over patients' data runs inside `unquoting`. It passes this project's own errors, because their messages
+contain no data. Any other error (a bug, the operating system, a library) may quote its input or a file name that
+contains a patient's name. Such an error is replaced by its type and the line of this project that raised it.
 """
 
 import os
@@ -19,18 +19,18 @@ _PACKAGE = Path(errors.__file__).parent
 
 @contextmanager
 def unquoting(where: str) -> Iterator[None]:
-    """Let DataprepError pass and replace every other error by a DataprepError that quotes nothing."""
+    """Pass DataprepError, and replace every other error by a DataprepError that quotes no data."""
     try:
         yield
         return
     except DataprepError as error:
-        # Its cause may quote content; its own message does not.
+        # the cause and the context are removed, because they may quote content; the error's own message does not
         error.__cause__ = error.__context__ = None
         raise
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        # no errors: they end the process, or a generator that reads within this block, and quote nothing
+        # these exceptions only end the process or a generator in this block, and do not quote data
         raise
-    except BaseException as error:  # a panic of a Rust library is not an Exception
+    except BaseException as error:  # BaseException, because a panic of a Rust library is not an Exception
         code = f"{type(error).__name__} {_what(error)}at {_line(error.__traceback__)}"
     raise_alone(
         DataprepError(f"{where}: {code}. Its message is withheld because it may quote patients' data", code=code)
@@ -39,11 +39,11 @@ def unquoting(where: str) -> Iterator[None]:
 
 @contextmanager
 def source_errors_without_names(where: str, position: Callable[[str], str | None] = lambda _: None) -> Iterator[None]:
-    """Like `unquoting`, for steps whose errors name source files: the names are removed.
+    """Remove the names of source files from errors, in addition to `unquoting`.
 
     Args:
-        where: What the step is about: a dataset or a month.
-        position: Returns the part of the data that a file (its path in the source) holds, which may be shown.
+        where: Subject of the step: a dataset or a month.
+        position: Returns the part of the data in a file, given its path in the source. The part may be shown.
     """
     try:
         yield
@@ -63,13 +63,13 @@ def source_errors_without_names(where: str, position: Callable[[str], str | None
 
 def _what(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
-        # the system's words for the number; the error's own text has the file's name
+        # strerror gives the system's text for the error number; the error's own text contains the file's name
         return f"({os.strerror(error.errno)}) "
     return ""
 
 
 def _line(traceback: TracebackType | None) -> str:
-    """The innermost line of this project, as module:line."""
+    """Return the innermost line of this project in a traceback, as module:line."""
     line = "an unknown place"
     while traceback is not None:
         path = Path(traceback.tb_frame.f_code.co_filename)

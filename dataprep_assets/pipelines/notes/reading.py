@@ -1,7 +1,7 @@
-"""Reads the notes from a cohort's records; anything that cannot be a note is counted by reason.
+"""Reader of the notes in a cohort's records, which counts invalid notes by reason.
 
-A note is its text, its rendered header, its date and its patient's keyed digest; ids, names and metadata do not leave
-this module. A defect of a patient's record drops all its notes, a defect of a note only that note.
+A note consists of its text, its rendered header, its date and its patient's keyed digest. Ids, names and metadata never
+leave this module. A defect of a patient's record drops all its notes. A defect of a note drops only that note.
 
 Entry points: `read_notes`, `patient_digest`, `note_digest`, `DEFECTS`.
 """
@@ -20,9 +20,9 @@ from dataprep_assets.sources.cohorts import CohortReader, PatientRecord
 from dataprep_assets.sources.readers.row_files import BadRecord
 
 EMPTY = "empty_note"
-"""A note without text, or with only white space: dropped under every policy, and not a defect."""
+"""Reason for a note without text or with only white space. It is dropped under every policy and is not a defect."""
 MISSING_METADATA = "missing_metadata"
-"""A header without one of its fields: `template.missing` says whether it is a defect."""
+"""Reason for a header without one of its fields. `template.missing` decides whether it is a defect."""
 DEFECTS = (
     "bad_json",
     "invalid_utf8",
@@ -42,10 +42,10 @@ DEFECTS = (
     "bad_metadata",
     "header_too_long",
 )
-"""Reasons for which the policy of bad records decides."""
+"""Reasons that the policy for bad records handles."""
 
 DIGEST_BYTES = 16
-# a key that is not there; None is JSON's null, which has reasons of its own
+# marks a missing key, because None represents JSON's null, which has separate reasons
 _ABSENT: Any = object()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_AND_MONTH = re.compile(r"\d{4}-\d{2}")
@@ -53,7 +53,7 @@ _YEAR_AND_MONTH = re.compile(r"\d{4}-\d{2}")
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One note. `record` and `number` are its place in the cohort, from 1; `date` is microseconds since 1970, UTC."""
+    """One note. `record` and `number` are its position in the cohort, from 1. `date` is in microseconds since 1970."""
 
     record: int
     number: int
@@ -65,7 +65,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class DroppedNote:
-    """Dropped notes: where, why, how many. `number` is 0 for a whole record; an unreadable one counts as one note."""
+    """Position, reason and count of dropped notes. `number` is 0 for a whole record. An unreadable one counts as 1."""
 
     record: int
     number: int
@@ -76,26 +76,26 @@ class DroppedNote:
 
 @dataclass(frozen=True, slots=True)
 class RecordStart:
-    """A patient's record without a defect; its notes follow."""
+    """Marker of a patient's record without a defect. The record's notes follow it."""
 
     patient: bytes = field(repr=False)
     notes: int
 
 
 def patient_digest(key: bytes, patient_id: str) -> bytes:
-    """The digest of a patient, 16 bytes: the start of HMAC-SHA256 of the id in UTF-8."""
-    # The word before it keeps digests of patients, of notes and of the key itself apart.
+    """Return a patient's digest: the first 16 bytes of HMAC-SHA256 of the id in UTF-8."""
+    # The prefix separates digests of patients from digests of notes and of the key.
     return hmac.digest(key, b"patient\0" + patient_id.encode(), "sha256")[:DIGEST_BYTES]
 
 
 def note_digest(key: bytes, note: Note) -> bytes:
-    """The digest of a note, 32 bytes: its patient's, and 16 of an HMAC-SHA256 of its text. Equal notes have one."""
-    # With the patient: a text that several patients have is another entry for each.
+    """Return a note's digest: the patient's and 16 bytes of an HMAC-SHA256. Equal notes have equal digests."""
+    # The HMAC includes the patient, so that a text that several patients share has a different digest per patient.
     return note.patient + hmac.digest(key, b"note\0" + note.patient + note.text.encode(), "sha256")[:DIGEST_BYTES]
 
 
 class _NoteRefusedError(Exception):
-    """Carries only the reason."""
+    """Error for an invalid record or note, which contains only the reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -105,11 +105,11 @@ class _NoteRefusedError(Exception):
 def read_notes(
     reader: CohortReader, fields: NoteFields, template: HeaderTemplate, *, key: bytes, month: str
 ) -> Iterator[RecordStart | Note | DroppedNote]:
-    """The notes of a cohort in source order; each patient's follow an `RecordStart`.
+    """Yield the notes of a cohort in source order; the notes of each record follow its `RecordStart`.
 
-    ``fields`` says where the parts of a record are, ``template`` renders the header, ``key`` is the secret of
-    `patient_digest`; a declared birth date must be in ``month`` (`YYYY-MM`). A record or note that cannot be
-    used is yielded as `DroppedNote`. Raises what the reader raises.
+    ``fields`` locates the parts of a record, ``template`` renders the header, and ``key`` is the secret of
+    `patient_digest`. A declared birth date must be in ``month`` (`YYYY-MM`). An invalid record or note is yielded as
+    `DroppedNote`. Raises the reader's errors.
     """
     patients: set[bytes] = set()
     parts = _Parts(fields, template, key, month)
@@ -118,21 +118,21 @@ def read_notes(
             yield DroppedNote(record.row, 0, record.byte, record.reason)
             continue
         try:
-            # Before the patient: a record that is refused for its patient counts with all of its notes.
+            # The notes are read before the patient, so that a record with an invalid patient counts with all its notes.
             notes = parts.notes(record)
         except _NoteRefusedError as refused:
             yield DroppedNote(record.row, 0, record.byte, refused.reason)
             continue
         try:
             patient = parts.patient(record)
-            # where each record is one note, a patient has several
+            # a patient may have several records if each record is one note
             if fields.notes is not None and patient in patients:
                 raise _NoteRefusedError("duplicate_patient")
         except _NoteRefusedError as refused:
-            # as one note at least: what is dropped has to be in the count of what was read
+            # the record counts as at least one note, because dropped notes must be part of the count of read notes
             yield DroppedNote(record.row, 0, record.byte, refused.reason, max(1, len(notes)))
             continue
-        # only now: a record that is refused does not make a later one of the same patient a duplicate
+        # the patient is added last, so that an invalid record does not make the patient's next record a duplicate
         patients.add(patient)
         yield RecordStart(patient, len(notes))
         for number, note in enumerate(notes, 1):
@@ -143,7 +143,7 @@ def read_notes(
 
 
 class _Parts:
-    """Finds the declared parts of a record."""
+    """Extractor of the declared parts of a record."""
 
     def __init__(self, fields: NoteFields, template: HeaderTemplate, key: bytes, month: str) -> None:
         self._template, self._key, self._month = template, key, month
@@ -153,7 +153,7 @@ class _Parts:
         self._date = None if fields.date is None else fields.date
         self._date_format = fields.date_format
         self._birth = None if fields.birth_date is None else fields.birth_date
-        # what the header does not use may be missing or of any kind
+        # only fields in the template are read, because other fields may be missing or of any type
         self._of_patient = {n: p for n, p in fields.patient.items() if n in template.used}
         self._of_note = {n: p for n, p in fields.note.items() if n in template.used}
 
@@ -165,20 +165,20 @@ class _Parts:
             raise _NoteRefusedError("bad_patient_id")
         if self._birth is not None and self._birth_month(value_at(record.value, self._birth, _ABSENT)) != self._month:
             raise _NoteRefusedError("wrong_birth_month")
-        # 7 and "7" are one patient, in records and in lists of ids alike
+        # str() makes 7 and "7" the same patient, in records and in lists of ids
         return patient_digest(self._key, str(value))
 
     def _birth_month(self, value: Any) -> str:
         if not isinstance(value, str):
             raise _NoteRefusedError("bad_birth_date")
-        # also `YYYY-MM` alone, which fromisoformat refuses
+        # `YYYY-MM` is also allowed, but fromisoformat rejects it
         if self._date_format is None and _YEAR_AND_MONTH.match(value):
             return value[:7]
         try:
             return _parsed(value, self._date_format).strftime("%Y-%m")
         except ValueError:
             failed = True
-        # Raised outside of the handler: the error that quotes the date must not be the context of this one.
+        # The error is raised outside the handler, so that the error that quotes the date does not become its context.
         assert failed
         raise _NoteRefusedError("bad_birth_date")
 
@@ -190,7 +190,7 @@ class _Parts:
             raise _NoteRefusedError("missing_notes")
         if notes is not None and not isinstance(notes, list):
             raise _NoteRefusedError("notes_not_a_list")
-        # null is a list without notes: the patient is counted as one who has none
+        # null is treated as an empty list, so that the patient counts as a patient without notes
         return notes or []
 
     def note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
@@ -221,11 +221,11 @@ class _Parts:
         try:
             if isinstance(value, str):
                 moment = _parsed(value, self._date_format)
-                # Without an offset it is UTC: the machine's zone must not order notes. In integers, because a float of
-                # seconds would be rounded.
+                # A date without an offset is UTC, because the machine's time zone must not affect the order of notes.
+                # The result is an integer, because seconds as a float would be rounded.
                 since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
                 return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-            # seconds; below this bound their microseconds fit in the spool's int64
+            # numbers are seconds; below this bound, their microseconds fit in the spool's int64
             if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12:
                 return int(value * 1_000_000)
         except (ValueError, OverflowError):

@@ -1,7 +1,7 @@
-"""Remarks on notes before they are packed, for `dataprep check` and the beginning of `dataprep run`.
+"""Remarks on notes before packing, for `dataprep check` and the beginning of `dataprep run`.
 
-Only cheap checks are made: of a local tokenizer, the patient key, the retraction list, the listing of a folder, and the
-first records of some months. No sentence names a source file, a patient or a key.
+They result from cheap checks: of a local tokenizer, the patient key, the retraction list, a folder's listing, and the
+first records of some months. Their sentences never contain a source file's name, a patient or a key.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 
 def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
-    """Remarks on the tokenizer and its tokens, the patient key and the retraction list made with it, and the months."""
+    """Yield remarks on the tokenizer and its tokens, the patient key, the retraction list, and the months."""
     try:
         bundle = bundle_at_hand(notes.tokenizer, notes.document.special_tokens)
     except TokenizerError as error:
@@ -60,7 +60,7 @@ def _token_remarks(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator
     except TokenizerError as error:
         yield Remark(keys=("document", "bos"), sentence=str(error))
         return
-    # whether the pad may occur depends on the separator, which is a mistake already told
+    # the check of the pad depends on the separator, so it is skipped if an error was already reported
     if any(not remark.hint for remark in remarks):
         return
     try:
@@ -71,7 +71,7 @@ def _token_remarks(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator
 
 
 def _month_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
-    """Remarks on a folder that cannot be listed, and on declared months without a cohort file."""
+    """Yield remarks on a folder that cannot be listed and on declared months without a cohort file."""
     if isinstance(notes.source, LocalSource) and not notes.source.path.is_dir():
         sentence = f"source.path: {notes.source.path}: folder does not exist"
         yield Remark(keys=("source", "path"), sentence=sentence, of_source=True)
@@ -87,7 +87,7 @@ def _month_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
 
 
 def _file_remarks(cohorts: Sequence[CohortFile]) -> Iterator[Remark]:
-    """Remarks on months whose file is not what its name says, of some of them."""
+    """Yield remarks on files whose content does not match their name, for a sample of months."""
     for cohort in sample_of(cohorts):
         if (fault := _fault(cohort)) is not None:
             yield Remark(keys=("source",), sentence=fault, of_source=True)
@@ -95,7 +95,7 @@ def _file_remarks(cohorts: Sequence[CohortFile]) -> Iterator[Remark]:
 
 
 def _fault(cohort: CohortFile) -> str | None:
-    """Return what is wrong with the first records of a month, of which none can be read; None if one can."""
+    """Return the defect of a month's first records if all are unreadable; None if a record can be read."""
     try:
         reader = cohort.reader(cohort.fetch())
         first_record = None

@@ -1,8 +1,8 @@
-"""The header before a note, rendered from a patient's and a note's fields.
+"""Rendering of a note's header from the fields of the patient and the note.
 
-A template is text in which declared fields are named: `{name}` as in `str.format`, without attributes, indices or
-format specifications; or Jinja, in its sandbox. Values are strings. Errors of a template may quote them, so they are
-replaced by `CannotRenderError`, which has no details.
+A template contains the names of declared fields. It is either text with `{name}` as in `str.format`, without
+attributes, indices or format specifications, or sandboxed Jinja. Values are strings. A template's errors may quote
+values, so they are replaced by `CannotRenderError`, which has no details.
 
 Entry points: `HeaderTemplate`, `as_text`.
 """
@@ -16,11 +16,11 @@ from dataprep_assets.errors import ConfigError
 
 
 class MissingFieldError(Exception):
-    """A field without a value and without a default; names neither the field nor the patient."""
+    """Error for a field without a value or default. Its message does not name the field or the patient."""
 
 
 class CannotRenderError(Exception):
-    """A value that a header cannot have, or a template that failed; gives no details."""
+    """Error, without details, for a value that is not allowed in a header or a template that failed."""
 
 
 class HeaderTemplate:
@@ -38,9 +38,9 @@ class HeaderTemplate:
             raise ConfigError(f"template.defaults: unknown fields {unknown}. Available: {', '.join(sorted(fields))}")
 
     def __call__(self, values: Mapping[str, str | None]) -> str:
-        """The header of a note.
+        """Return the header of a note.
 
-        Raises MissingFieldError when a field that it uses is None or absent, CannotRenderError.
+        Raises MissingFieldError if a field in the template is None or absent; CannotRenderError if rendering fails.
         """
         used_values: dict[str, str] = {}
         for name in self.used:
@@ -54,7 +54,7 @@ class HeaderTemplate:
             return self._render(used_values)
         except Exception:  # a template can raise anything, and may quote its input
             failed = True
-        # outside of the handler, so that the template's own error is not the context of this one
+        # the error is raised outside the handler, so that the template's error does not become its context
         assert failed
         raise CannotRenderError
 
@@ -68,7 +68,7 @@ def _formatter(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]
     for _, name, specification, conversion in parts:
         if name is None:
             continue
-        # `{a.b}` and `{a[0]}` would read into objects, and `{a:1000000000}` would make a gigabyte of spaces
+        # `{a.b}` and `{a[0]}` would read attributes and items, and `{a:1000000000}` would create a gigabyte of spaces
         if not name.isidentifier() or specification or conversion:
             raise ConfigError(
                 f"template.header: {{{name}}}: must be only a field's name. For expressions use `engine: jinja`"
@@ -81,12 +81,12 @@ def _jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
     from jinja2 import StrictUndefined, TemplateError, meta
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    # Jinja would drop the newline at the end of a header; nothing is escaped, because a header is no HTML.
+    # Jinja would otherwise drop the newline at the end of a header. Escaping is off, because a header is not HTML.
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False, auto_reload=False
     )
     try:
-        # `range` and the like are Jinja's own, not fields
+        # Jinja's globals, such as `range`, are not fields
         names = meta.find_undeclared_variables(environment.parse(text)) - environment.globals.keys()
         template = environment.from_string(text)
     except TemplateError as error:
@@ -95,13 +95,13 @@ def _jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
 
 
 def as_text(value: Any) -> str | None:
-    """A JSON value as text for a template; None for null.
+    """Convert a JSON value to text for a template; return None for null.
 
-    Raises CannotRenderError for a list, an object and an infinity.
+    Raises CannotRenderError for a list, an object or an infinity.
     """
     if value is None or isinstance(value, str):
         return value
-    # a bool is an int in Python, and `True` is not how JSON writes it
+    # bool must come first, because it is an int in Python and JSON writes `true`, not `True`
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float) and math.isfinite(value):

@@ -1,8 +1,8 @@
-"""Finds the patients and notes of a dataset that a list names, by the digests of its months, and counts by month.
+"""Search for listed patients and notes by the digests of a dataset's months, with counts per month.
 
-An id is read, digested with the patient key and discarded: it is in no message, list or result. A note is named as
-`dataprep trace` names it, `month:record:note`, all notes of a record's patient `month:record`; the source says what is
-there, and only digests are kept of it. Errors name a wrong line of the list by its number.
+An id is read, digested with the patient key and discarded. It never appears in a message, list or result. As in
+`dataprep trace`, `month:record:note` names a note, and `month:record` names all notes of a record's patient. They are
+looked up in the source, and only their digests are kept. Errors name a wrong line of the list by its number.
 """
 
 import re
@@ -27,7 +27,7 @@ _PLACE = re.compile(r"(?P<month>\d{4}-\d{2}):(?P<record>[1-9]\d*)(:(?P<note>[1-9
 
 
 class NotePosition(NamedTuple):
-    """A place in the source: a record of a month and a note in it, both from 1; note 0: the whole record."""
+    """Position in the source: month, record and note. Records and notes count from 1; note 0 is the whole record."""
 
     month: str
     record: int
@@ -35,7 +35,7 @@ class NotePosition(NamedTuple):
 
 
 def read_list(path: Path, key: bytes) -> list[tuple[int, bytes | NotePosition]]:
-    """Read a list of patients and notes: number of the line, and the digest of an id or a place in the source.
+    """Return each line's number with the digest of its id or its position in the source.
 
     A line is a plain id, `{"patient": …}` with a string or an integer, as in the records, or `month:record[:note]`.
 
@@ -57,7 +57,7 @@ def _parse_line(path: Path, number: int, line: bytes, key: bytes) -> bytes | Not
         patient_id = json_of(text).get("patient") if text.startswith("{") else text
         if isinstance(patient_id, str | int) and not isinstance(patient_id, bool) and patient_id != "":
             return patient_digest(key, str(patient_id))
-    except ValueError:  # not chained: it may quote the line
+    except ValueError:  # the error is not chained, because it may quote the line
         pass
     raise ConfigError(
         f'--ids {path}: line {number}: must be the id of a patient, {{"patient": …}}, a note as month:record:note, '
@@ -66,16 +66,16 @@ def _parse_line(path: Path, number: int, line: bytes, key: bytes) -> bytes | Not
 
 
 def retract_patients(notes: NotesDeclaration, store: ArtifactStore, path: Path, *, strict: bool = False) -> Retracted:
-    """Put the patients and notes that a list names on a dataset's retraction list.
+    """Add listed patients and notes to a dataset's retraction list.
 
     Args:
         notes: The dataset.
-        store: Where its packed cohorts are.
+        store: Store of the packed cohorts.
         path: The list of ids.
-        strict: Write nothing unless everything is found, or was retracted before.
+        strict: Write the entries only if every entry is found or was retracted before.
 
-    Raises ConfigError for a list of ids, or a retraction list, that is empty or malformed, naming the line, and for a
-    place in a month whose source changed since it was packed. A dataset that was never built holds no patients.
+    Raises ConfigError, naming the line, for an empty or malformed list of ids or retraction list, and for a position in
+    a month whose source changed since it was packed. A dataset that was never built contains no patients.
     """
     assert notes.retractions is not None, "a located declaration has a list"
     with unquoting(notes.dataset):
@@ -88,14 +88,14 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
     entry_of_position = _find_entries(
         notes, store, [entry for _, entry in lines if isinstance(entry, NotePosition)], key
     )
-    # None: a place without a note, which is told as not found
+    # None marks a position without a note, which is reported as not found
     entries = [
         (number, entry_of_position.get(entry) if isinstance(entry, NotePosition) else entry) for number, entry in lines
     ]
     before = set(retractions_on(listing, key))
     new_digests = {digest for _, digest in entries if digest is not None} - before
     dropped_digests = set(before)
-    # notes have a count of their own only where some are named
+    # notes are counted separately only if the list names single notes
     kinds = (
         [DIGEST_BYTES, 2 * DIGEST_BYTES] if any(len(entry) > DIGEST_BYTES for entry in new_digests) else [DIGEST_BYTES]
     )
@@ -103,7 +103,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
     emptied: set[bytes] = set()
     months, files = [], set()
     expected_months = notes.months.expected_keys
-    # Months that are declared no more hold their patients until they are pruned.
+    # Months that are no longer declared are included, because they contain their patients until they are pruned.
     undeclared_months = [
         month for month in store.partitions(notes.dataset, PACKED_COHORTS) if month not in expected_months
     ]
@@ -121,7 +121,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
             counts = tuple(sum(len(entry) == kind for entry in month_digests) for kind in kinds)
             months.append(Held(partition=month, counts=counts, planned=month in expected_months))
 
-    # a patient whose notes were all retracted one by one counts as retracted, too
+    # a patient whose notes were all retracted one by one also counts as retracted
     known_digests = dropped_digests | emptied
 
     def is_known(digest: bytes | None) -> bool:
@@ -131,7 +131,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
             and (digest in known_digests or digest[:DIGEST_BYTES] in dropped_digests)
         )
 
-    # the source has them, and no month was packed of it yet
+    # these entries are in the source, but their month was not packed yet
     waiting = {
         entry for entry in entry_of_position.values() if entry in new_digests - held_digests and not is_known(entry)
     }
@@ -144,7 +144,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
         already=sum(is_known(digest) for _, digest in entries),
         found=len(found_digests),
         left_out={NOT_BUILT: len(waiting)} if waiting else {},
-        # those who are in no month, too: their notes may come later
+        # patients without notes in the months are also added, because their notes may appear later
         added=add_retractions(
             listing, key, () if strict and not_found else filter(None, (entry for _, entry in entries))
         ),
@@ -155,7 +155,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
         partitions="month",
         kept="they stay on the list, and their notes are left out if they appear later",
         files=frozenset(files),
-        # the names of its files may name patients
+        # only the location is shown, because the names of its files may contain patients' names
         copies=(source.storage,) if source.mirrored and months else (),
     )
 
@@ -163,9 +163,9 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
 def _find_entries(
     notes: NotesDeclaration, store: ArtifactStore, places: Sequence[NotePosition], key: bytes
 ) -> dict[NotePosition, bytes]:
-    """The entry of the retraction list for each place that has a note: of the note, or of its record's patient.
+    """Return the retraction entry of the note or of the record's patient, for each position that has a note.
 
-    Raises ConfigError if the source of a month is not the one that it was packed from: its records may have moved.
+    Raises ConfigError if a month's source changed since it was packed, because its records may have moved.
     """
     entries: dict[NotePosition, bytes] = {}
     files = list_cohorts(notes) if places else {}
@@ -176,9 +176,9 @@ def _find_entries(
         for item in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
             if isinstance(item, Note):
                 entries[NotePosition(month, item.record, item.number)] = note_digest(key, item)
-                # The place of a whole record means its patient; where a record is one note, that note alone.
+                # The position of a whole record names its patient. If each record is one note, it names only that note.
                 entries[NotePosition(month, item.record, 0)] = note_digest(key, item) if alone else item.patient
-        # only now: the reader's digest is that of the file once it has been read to its end
+        # the comparison comes last, because the reader's digest covers the file only after a complete read
         receipt = store.receipt(notes.artifact(PACKED_COHORTS, month))
         if receipt is not None and receipt.inputs["cohort"] != notes.source_digests(key).digest_of(reader.sha256):
             raise ConfigError(

@@ -1,16 +1,19 @@
-"""The retraction list of a dataset of notes: patients whose notes must not be in it (objections, withdrawn consent),
-and single notes (one that was filed with the wrong patient).
+"""Retraction list of a dataset of notes.
 
-The list is a file of JSON lines beside the YAML, like that of a corpus, which `dataprep retract` writes::
+The list contains patients whose notes must not be in the dataset (objections, withdrawn consent) and single notes (such
+as a note that was filed with the wrong patient). It is a JSON Lines file next to the YAML, like a corpus's list.
+`dataprep retract` writes it::
 
     {"patient": "9e3779b97f4a7c15f39cc0605cedc834", "key": "3b1c8f0e5d2a9746"}
     {"patient": "9e3779b97f4a7c15f39cc0605cedc834", "note": "1f83d9abfb41bd6b5be0cd19137e2179", "key": …}
 
-`patient` is the keyed digest of the patient's id, as in `patients.bin`, `note` that of the note's text, `key` the
-digest of the key. No id is ever on the list, and no place in a file, which an edit of the file would move. An entry is
-the patient's digest, of a note followed by the note's. A month's key contains only the entries that apply to it: new
-entries rebuild only the months that held these patients. The month's own files say which applied: patients in the rows
-are in `patients.bin`, those whose notes were left out in `retracted.bin`, single notes in `retracted_notes.bin`.
+`patient` is the keyed digest of the patient's id, as in `patients.bin`. `note` is the keyed digest of the note's text.
+`key` is the digest of the key. The list never contains ids. It also contains no positions in a file, because an edit of
+the file would change them. In memory, an entry is the patient's digest. For a single note, the note's digest follows.
+
+A month's key contains only the entries that apply to the month, so new entries rebuild only the months with these
+patients. The month's own files list the entries that applied: `patients.bin` has the patients in the rows,
+`retracted.bin` the patients whose notes were left out, and `retracted_notes.bin` the single notes.
 """
 
 from collections.abc import Iterable, Sequence, Set
@@ -35,13 +38,13 @@ from dataprep_assets.stores.files import digest_value
 
 
 def retractions_on(path: Path | None, key: bytes) -> frozenset[bytes]:
-    """The entries of a list; empty if there is no file.
+    """Return the entries of a retraction list; empty if the file does not exist.
 
     Args:
         path: The list.
-        key: The patient key, under which the digests must have been made.
+        key: The patient key; the digests must have been computed with it.
 
-    Raises ConfigError, naming the line, for a line that is not a retraction or was made with another key.
+    Raises ConfigError, naming the line, for a line that is not a retraction or was written with a different key.
     """
     if path is None or not path.exists():
         return frozenset()
@@ -58,7 +61,7 @@ def _digest(path: Path, number: int, line: bytes, key: str) -> bytes:
         digest, made_with = bytes.fromhex(value["patient"]), value["key"]
         note = bytes.fromhex(value["note"]) if "note" in value else b""
         is_one = len(digest) == DIGEST_BYTES and len(note) in (0, DIGEST_BYTES) and isinstance(made_with, str)
-    except (ValueError, TypeError, KeyError):  # not chained: what was found there may be an id
+    except (ValueError, TypeError, KeyError):  # the error is not chained, because the invalid value may be an id
         is_one = False
     if not is_one:
         raise ConfigError(
@@ -74,12 +77,12 @@ def _digest(path: Path, number: int, line: bytes, key: str) -> bytes:
 
 
 def add_retractions(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
-    """Add new entries to a list atomically; returns how many were new.
+    """Add new entries to a list atomically, and return the number of new entries.
 
     Args:
         path: The list, which is created if it does not exist.
         key: The patient key.
-        digests: The entries to add, made with that key.
+        digests: The entries to add, computed with the patient key.
 
     Raises the errors of `retractions_on` and `append_lines`.
     """
@@ -100,21 +103,22 @@ def _line(patient: bytes, note: bytes, key: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class CohortPatients:
-    """The digests of a packed cohort: `held` of the patients in its rows, `left_out` of those who are retracted,
-    `notes` of the notes that are retracted by themselves."""
+    """Digests of a packed cohort's patients and retracted notes.
+
+    `held` has the patients in the rows, `left_out` the retracted patients, and `notes` the single retracted notes.
+    """
 
     held: frozenset[bytes]
     left_out: frozenset[bytes]
     notes: frozenset[bytes] = frozenset()
 
     def holds(self, entry: bytes) -> bool:
-        """Return whether an entry of the list is still to be left out: its patient is here, and the note was not left
-        out."""
+        """Return whether an entry must still be left out: its patient is in the rows and its note was not left out."""
         return entry[:DIGEST_BYTES] in self.held and entry not in self.notes
 
     @property
     def emptied(self) -> frozenset[bytes]:
-        """The patients whose notes were all retracted by themselves."""
+        """Patients whose notes were all retracted one by one."""
         return frozenset(note[:DIGEST_BYTES] for note in self.notes) - self.held
 
     def __repr__(self) -> str:
@@ -122,15 +126,15 @@ class CohortPatients:
 
 
 def cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) -> CohortPatients:
-    """The patients whose notes a finished cohort has, and those it left out; raises FormatError for a damaged file.
+    """Return the patients and retractions of a finished cohort; raise FormatError for a damaged file.
 
     Args:
-        store: Where it is.
-        cohort: Its artifact.
-        receipt: Its receipt.
+        store: Store of the cohort.
+        cohort: The cohort's artifact.
+        receipt: The cohort's receipt.
     """
     widths = {PATIENTS: DIGEST_BYTES, RETRACTED_PATIENTS: DIGEST_BYTES, RETRACTED_NOTES: 2 * DIGEST_BYTES}
-    # by the name alone: with several splits each has a folder with its own `patients.bin`
+    # only the file's name is compared, because each of several splits has a folder with its own `patients.bin`
     names = [file.path for file in receipt.files if PurePosixPath(file.path).name in widths]
     directory = store.local(cohort, names)
     digests_of_file: dict[str, set[bytes]] = {name: set() for name in widths}
@@ -145,33 +149,34 @@ def cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) ->
 
 
 def applying(listed: Set[bytes], found: CohortPatients) -> tuple[str, ...]:
-    """The entries of a list that apply to a cohort in which these were found: as hex, sorted.
+    """Return the entries of a list that apply to a cohort, as sorted hex strings.
 
-    Those of notes apply where their patient is: before the cohort is packed nothing else says where they are.
+    A note's entry applies to every cohort with the note's patient, because its cohort is unknown before packing.
     """
     patients = found.held | found.left_out
-    # A patient whose notes all went one by one is in no file of patients, but in the digests of these notes.
+    # A patient whose notes were all retracted one by one is only in the digests of these notes.
     alone = found.notes | found.emptied
     return tuple(sorted(entry.hex() for entry in listed if entry[:DIGEST_BYTES] in patients or entry in alone))
 
 
 def counted_entries(entries: Sequence[str]) -> str:
-    """Entries, as hex, as a recipe shows them: how many, and a digest of all. No receipt has a patient's digest."""
-    # two digits a byte, and a note's entry is twice as long as a patient's
+    """Summarize hex entries for a recipe as counts and one digest, because receipts have no patients' digests."""
+    # hex has two digits per byte, and a note's entry is twice as long as a patient's entry
     patients = sum(len(entry) == 2 * DIGEST_BYTES for entry in entries)
     notes = f" and {count_of(len(entries) - patients, 'note')}" if patients < len(entries) else ""
     return f"{count_of(patients, 'patient')}{notes} ({digest_value(list(entries))[:16]})"
 
 
 def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -> tuple[str, ...]:
-    """The entries of the list that apply to the present cohort: as hex, sorted.
+    """Return the entries of the list that apply to the present cohort, as sorted hex strings.
 
-    Empty for a cohort that is missing or unreadable: it is built anyway, and then its files say which applied.
+    The result is empty for a missing or unreadable cohort. Such a cohort is built anyway, and its files then list the
+    entries that applied.
 
     Args:
-        store: Where the cohort is.
-        cohort: Its artifact.
-        listed: The entries of the list.
+        store: Store of the cohort.
+        cohort: The cohort's artifact.
+        listed: Entries of the list.
     """
     if not listed:
         return ()
@@ -186,15 +191,16 @@ def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -
 
 
 def months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-    """The artifacts of months in no plan that hold what is retracted, or may: what is not whole does not say.
+    """Return the obsolete artifacts that contain or may contain retracted notes.
 
-    Shards are told by the packed cohort of their month, which comes after them.
+    An incomplete artifact may contain retracted notes. Shards are judged by the packed cohort of their month, which is
+    sorted after them.
 
     Args:
         path: The retraction list.
-        key: The patient key, under which its digests were made.
-        store: Where the artifacts are.
-        unplanned: The artifacts that are in no plan any more.
+        key: The patient key of the list's digests.
+        store: Store of the artifacts.
+        unplanned: Obsolete artifacts, which are not part of a plan.
     """
     entries = retractions_on(path, key)
 
@@ -202,7 +208,7 @@ def months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterabl
         packed_cohort = replace(artifact, name=PACKED_COHORTS)
         try:
             receipt = store.receipt(packed_cohort)
-            # shards of other rows than the cohort has now may hold whom it has left out since
+            # shards of an earlier build of the cohort may contain patients that the present cohort leaves out
             if receipt is None or not (artifact == packed_cohort or is_made_of(artifact, receipt)):
                 return True
             return any(map(cohort_patients(store, packed_cohort, receipt).holds, entries))

@@ -1,4 +1,4 @@
-"""Pipeline of training schedules: the samples that a training run reads at each step, from other datasets' token bins."""
+"""Pipeline of training schedules: the samples, from other datasets' token bins, that a run reads at each step."""
 
 DATASETS = {"TrainingSchedule": "ScheduleDataset"}
 """Component (in `component.py`) → its dataset class (in `dataset.py`)."""

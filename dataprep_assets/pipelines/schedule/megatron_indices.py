@@ -140,7 +140,7 @@ def _array(folder: Path, name: str) -> NDArray[np.integer]:
 
 
 def _blended(folder: Path, indexed: Indexed, numbers: Int64) -> tuple[Int64, Int64]:
-    """Return the data set of each sample of the run and the sample's number there, as `BlendedDataset` looks them up."""
+    """Return each sample's data set and its number in that data set, as `BlendedDataset` looks them up."""
     if indexed.blend.is_one:
         return np.zeros_like(numbers), numbers
     base = indexed.blend.base()
@@ -315,7 +315,7 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
     longest = int(np.diff(samples.ends, prepend=np.uint64(0)).max(initial=0))
     # sample numbers are row numbers, and each sample that the run reads adds at most two rows
     dtype = shuffle_dtype(2 * least + samples.window_rows)
-    # `order` must run first, because it collects the samples that are not windows, which `rows` writes after the windows
+    # `order` must run first, because it collects the samples that are not windows, which `rows` also writes
     write_array(staged / f"{base}shuffle_index.npy", order(), dtype)
     write_array(staged / f"{base}sample_index.npy", rows(), sample_dtype(len(samples.ends), longest), columns=2)
 

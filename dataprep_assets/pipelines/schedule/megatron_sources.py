@@ -37,7 +37,7 @@ def prefixes(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: A
     """Return the prefix of each source's `.bin` and `.idx` pair, as it is passed to the trainer."""
     views = [Artifact(dataset=source.dataset, name=VIEW) for source in declaration.sources]
     where = [
-        # the spelling must be the trainer's, because the prefix is part of the files' names and an extra slash changes them
+        # the spelling must be the trainer's, because a prefix with an extra slash changes the files' names
         store.location(view) if wanted.artifacts is None else f"{wanted.artifacts.rstrip('/')}/{view.dataset}/{VIEW}"
         for view in views
     ]

@@ -175,7 +175,7 @@ def _drop_unread_revisions(
 def _steps(
     declaration: ScheduleDeclaration, before: ScheduleHistory | None, documents: ShardDocuments, from_step: int
 ) -> int | None:
-    """Return the run's total number of steps. With `tokens`, the tokens that earlier steps read are subtracted first."""
+    """Return the run's total number of steps. With `tokens`, the tokens read by earlier steps are subtracted first."""
     if declaration.tokens is None:
         return declaration.steps
     read = [] if before is None else simulated(Sampler(before, documents.packs), from_step)
@@ -395,7 +395,7 @@ def _contradicts(stored: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
 
 
 def _counts_documents(receipt: Receipt, description: Mapping[str, Any], documents: float) -> bool:
-    """Return whether a description's source files have `documents` documents and each line accounts for all its rows."""
+    """Return whether a description's source files have `documents` documents and its lines account for all rows."""
     lines = description.get("sources", ())
     try:
         unbalanced = any(unbalanced_lines(receipt, (line for line in lines if "dropped" in line)))

@@ -1,1 +1,1 @@
-"""Other cohorts mixed into notes."""
+"""Mixtures of several datasets of packed notes."""

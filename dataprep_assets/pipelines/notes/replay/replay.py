@@ -1,11 +1,11 @@
-"""The artifact of a combination of datasets, such as `notes_replay_combined`: their shards, mixed and numbered.
+"""Artifact of a mixture of datasets, such as `notes_replay_combined`: the datasets' shards, mixed and numbered.
 
-No data are copied: shards are linked in the order of the declared mode (`ordered`); mode `virtual` writes only the
-file that tells a loader how to mix (`virtual_mixture`).
+Data are not copied: shards are linked in the order of the declared mode (`ordered`). Mode `virtual` writes only the
+loader's mixture file (`virtual_mixture`).
 
-Every source must have the same columns, row length, tokenizer, pad id and layout. `provenance.json` says for every
-shard which source dataset, partition and file it is, so that `replay` can be left out again. A shard that two sources
-share is refused, because it would be there twice by accident.
+Every source must have the same columns, row length, tokenizer, pad id and layout. `provenance.json` lists the source
+dataset, partition and file of every shard, so that `replay` can be removed later. A shard in two sources is an error,
+because it would be repeated by accident.
 
 Entry points: `combined_directory_spec`, `build_replay`.
 """
@@ -75,12 +75,12 @@ from dataprep_assets.stores.files import digest_value
 
 
 def replay_losses(replay: ReplayDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
-    """The losses of a combination.
+    """Yield the losses of a mixture.
 
     Args:
-        replay: The combination.
-        store: Where it and its sources are.
-        receipts: That of its directory.
+        replay: The mixture.
+        store: Store of the mixture and its sources.
+        receipts: Receipt of the mixture's directory.
     """
     splits = {source.dataset: directory_splits(replay, store, source.dataset) for source in replay.sources}
     for dataset, rows in splits.items():
@@ -99,7 +99,7 @@ def replay_losses(replay: ReplayDeclaration, store: ArtifactStore, receipts: Seq
 
 
 def directory_splits(replay: ReplayDeclaration, store: ArtifactStore, dataset: str) -> dict[str, int]:
-    """Split → rows of the directory that a source gives; empty if it is not there."""
+    """Return the rows per split of a source's directory; empty if the directory is missing."""
     receipt = store.receipt(Artifact(dataset=dataset, name=DIRECTORIES[replay.format]))
     return (
         {}
@@ -111,10 +111,10 @@ def directory_splits(replay: ReplayDeclaration, store: ArtifactStore, dataset: s
 def _weighed_out(
     replay: ReplayDeclaration, store: ArtifactStore, receipt: Receipt, splits: dict[str, dict[str, int]]
 ) -> Iterator[Loss]:
-    """The rows of whole shards that `weighted` left out to meet the weights."""
+    """Yield the rows of shards that `weighted` left out to meet the weights."""
     provenance = read_provenance(store.local(replay.artifact(receipt.artifact), [PROVENANCE]) / PROVENANCE)
     for split, shards in provenance.items():
-        # a source may be a combination itself, whose shards name the datasets that it combined
+        # a source may be a mixture, whose shards have the names of its own sources
         own = {source.dataset: _rows_by_digest(replay, store, source.dataset, split) for source in replay.sources}
         digests = {origin.sha256 for _, origin in shards}
         for dataset, rows in own.items():
@@ -124,13 +124,13 @@ def _weighed_out(
 
 
 def _rows_by_digest(replay: ReplayDeclaration, store: ArtifactStore, dataset: str, split: str) -> dict[str, int]:
-    """Digest → rows of each shard in a split of a source."""
+    """Return the rows of each shard in a split of a source, by the shard's digest."""
     artifact = Artifact(dataset=dataset, name=DIRECTORIES[replay.format])
     provenance = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
     return {origin.sha256: origin.rows for _, origin in provenance.get(split, ())}
 
 
-# Puts the shards of several datasets into one order.
+# The mode decides the order of the shards of several datasets.
 #
 # ==============  =====================================================================================================
 # mode            order of the shards
@@ -144,12 +144,12 @@ Shards = list[ShardOrigin]
 
 
 def ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tuple[Shards, dict[str, SourceShare]]:
-    """Put the shards of a split into their order.
+    """Order the shards of a split.
 
     Args:
-        replay: The combination; its mode, seed, weights and tolerance decide.
-        split: One of its splits.
-        shards: Those of each source, in declared order.
+        replay: The mixture; its mode, seed, weights and tolerance decide the order.
+        split: One of the mixture's splits.
+        shards: Shards of each source, in declared order.
 
     Returns:
         The shards, each with the number of its earlier occurrences, and the share of each source.
@@ -163,8 +163,8 @@ def ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tupl
     if replay.mode == "weighted":
         weights = [source.weight or 0.0 for source in replay.sources]
         target_shares = [weight / sum(weights) for weight in weights]
-    # Before `weighted`, which leaves out what comes last: the draw decides what that is, not the order of the months.
-    # A seed for each name, so that another source changes no order.
+    # The shuffle precedes `weighted`, which leaves out the last shards, so that they are not always the last months.
+    # The seed includes the source's name, so that an additional source does not change the order of the others.
     if replay.mode != "concat":
         shards = [_shuffled(s, [replay.seed, name, split]) for s, name in zip(shards, names, strict=True)]
     if replay.mode == "weighted":
@@ -175,7 +175,7 @@ def ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tupl
         for name, s, want in zip(names, shards, target_shares, strict=True)
     }
     for name, s, want in zip(names, shards, target_shares, strict=True):
-        # the other modes take all shards, and so have the shares that they want
+        # other modes use all shards, so their shares always match
         if not s or abs(rows_of(s) / total - want) > replay.tolerance:
             raise ConfigError(
                 f"{replay.dataset}: split {split}: whole shards of {name} have a share of {rows_of(s) / total:.4f}, "
@@ -187,7 +187,7 @@ def ordered(replay: ReplayDeclaration, split: str, shards: list[Shards]) -> tupl
 
 
 def rows_of(shards: Shards) -> int:
-    """Rows of all these shards."""
+    """Return the total number of rows in the shards."""
     return sum(origin.rows for origin in shards)
 
 
@@ -198,22 +198,22 @@ def _shuffled(shards: Shards, seed: Sequence[Any]) -> Shards:
 
 
 def weighted(shards: Sequence[Shards], wanted: Sequence[float]) -> list[Shards]:
-    """Each source's shards, repeated or left out in their order, so that rows come near the wanted shares.
+    """Return each source's shards in order, repeated or left out so that the rows approximate the wanted shares.
 
-    The total stays near that of all sources; `wanted` are shares of 1. Only whole shards are taken.
+    `wanted` contains shares of 1. The total number of rows stays near the sources' total. Only whole shards are used.
     """
     total = sum(map(rows_of, shards))
     return [_about(source, want * total) for source, want in zip(shards, wanted, strict=True)]
 
 
 def _about(shards: Shards, rows: float) -> Shards:
-    # all shards as often as they fit whole, then some of them as long as each brings the sum nearer
+    # all shards are repeated as often as they fit; then single shards are added if they bring the sum closer
     times = int(rows // rows_of(shards))
     origins = list(shards) * times
     remaining = rows - times * rows_of(shards)
     for origin in shards:
         if abs(remaining - origin.rows) >= remaining:
-            continue  # a shorter one may still bring it nearer
+            continue  # a shorter shard may still bring the sum closer
         origins.append(origin)
         remaining -= origin.rows
         if remaining <= 0:
@@ -222,20 +222,20 @@ def _about(shards: Shards, rows: float) -> Shards:
 
 
 def interleaved(shards: Sequence[Shards]) -> Shards:
-    """The shards of all sources, each source's in their order and spread evenly by rows over all."""
+    """Return the shards of all sources, with each source's shards in order and evenly spread by rows."""
     entries = []
     for source, origins in enumerate(shards):
         total, before = rows_of(origins), 0
         for index, origin in enumerate(origins):
-            # the middle of the shard as a fraction of its source: sorted by it, all sources advance evenly
+            # the sort key is the shard's middle as a fraction of its source, so that all sources advance evenly
             entries.append(((2 * before + origin.rows) / (2 * total), source, index, origin))
             before += origin.rows
-    # equal fractions are ordered by source and place, because origins have no order
+    # equal fractions are ordered by source and index, because origins cannot be compared
     return [origin for *_, origin in sorted(entries, key=lambda entry: entry[:3])]
 
 
 def _number_repeats(shards: Shards) -> Iterator[ShardOrigin]:
-    """The same shards, each with the number of its earlier occurrences."""
+    """Yield the shards, each with the number of its earlier occurrences."""
     counts: dict[str, int] = {}
     for origin in shards:
         repeat = counts.get(origin.sha256, 0)
@@ -244,18 +244,18 @@ def _number_repeats(shards: Shards) -> Iterator[ShardOrigin]:
 
 
 VERSION = 2
-# what one loader with one set of options supposes of all rows; the tokenizer is compared by its digest
+# these facts must be equal, because one loader reads all rows with the same options; tokenizers are compared by digest
 _EQUAL = ("columns", "row_length", "pad_id", "layout", "pipeline", "rows", "format")
 
 
 def combined_directory_spec(
     replay: ReplayDeclaration, *, tokenizer: Callable[[], str | None] = lambda: None
 ) -> ArtifactSpec:
-    """The directory of a combination, which is made in a single run: its sources are separate datasets.
+    """Return the specification of a mixture's directory, which is built in one run from separate datasets.
 
     Args:
-        replay: The combination.
-        tokenizer: Returns where the tokenizer of its sources is, for the trainer's settings.
+        replay: The mixture.
+        tokenizer: Returns the location of the sources' tokenizer, for the trainer's settings.
     """
     name = DIRECTORIES[replay.format]
     return ArtifactSpec(
@@ -301,10 +301,10 @@ class _ReplaySource:
 
 
 def _sources(replay: ReplayDeclaration, store: ArtifactStore) -> list[_ReplaySource]:
-    """The directories to combine, in declared order.
+    """Return the directories to mix, in declared order.
 
-    Raises MissingArtifactError for one that is not there, ConfigError for one without a declared split, IntegrityError
-    naming what differs between them.
+    Raises MissingArtifactError for a missing directory; ConfigError for a directory without a declared split;
+    IntegrityError, naming the difference, if the directories are incompatible.
     """
     artifacts = [Artifact(dataset=source.dataset, name=DIRECTORIES[replay.format]) for source in replay.sources]
     receipts = store.receipts(artifacts)
@@ -337,14 +337,14 @@ def _value(source: _ReplaySource, name: str) -> str:
 
 
 def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_ReplaySource]) -> Recipe:
-    # These decide no byte. Anything else of the declaration, also what is added to it later, enters the key.
+    # These keys do not affect the bytes. All other keys, including future keys, are part of the artifact's key.
     names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation", "prove")
     undecisive = dict.fromkeys(names, True)
     declared_settings = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
-    # A virtual combination is made of locations, so these decide its bytes.
+    # A virtual mixture contains locations, so the locations decide its bytes.
     locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
     if for_hf(replay, sources[0].facts.pipeline):
-        # its card lists JSON lines, which lie with the packed cohorts
+        # the card lists JSON Lines files, which are stored with the packed cohorts
         locations += [store.location(Artifact(dataset=s.declared.dataset, name=PACKED_COHORTS)) for s in sources]
     source_contents = [[source.receipt.key, source.receipt.content] for source in sources]
     return Recipe(
@@ -352,7 +352,7 @@ def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_
         key=digest_value(["notes_replay", VERSION, declared_settings, source_contents, locations]),
         version=VERSION,
         settings=declared_settings,
-        # sources with the same bytes can have another recipe or place
+        # recipes and locations are listed, because sources with the same bytes may differ in both
         sources={"recipes of the sources": digest_value([source.receipt.key for source in sources])}
         | ({"locations of the sources": digest_value(locations)} if locations else {}),
         upstream={f"{s.artifact.dataset}:{s.artifact.name}": s.receipt.content for s in sources},
@@ -360,12 +360,12 @@ def _recipe(replay: ReplayDeclaration, store: ArtifactStore, sources: Sequence[_
 
 
 def _identity(replay: ReplayDeclaration, store: ArtifactStore) -> SourceIdentity:
-    """The identity of the combined datasets now; raises MissingArtifactError if one is missing."""
+    """Return the present identity of the mixed datasets; raise MissingArtifactError if a dataset is missing."""
     return identity_of([str(s.artifact), s.receipt.key, s.receipt.content] for s in _sources(replay, store))
 
 
 def _changes(replay: ReplayDeclaration, store: ArtifactStore) -> str:
-    """Return which datasets have changed since the combination was made."""
+    """Return the datasets that changed since the mixture was built."""
     receipt = store.intact(replay.artifact(DIRECTORIES[replay.format]))
     if receipt is None:
         return in_words([(len(replay.sources), "dataset", "not combined yet")])
@@ -374,10 +374,10 @@ def _changes(replay: ReplayDeclaration, store: ArtifactStore) -> str:
 
 
 def build_replay(replay: ReplayDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """Build the combination unless it is current. Returns its receipt and whether it was reused.
+    """Build the mixture unless it is up to date; return its receipt and whether it was reused.
 
-    Errors of missing or unequal sources name them; raises ConfigError when whole shards cannot come within the
-    tolerance of the declared weights; raises IntegrityError when two sources share a shard.
+    Errors of missing or incompatible sources name them. Raises ConfigError if whole shards cannot match the declared
+    weights within the tolerance; IntegrityError if two sources share a shard.
     """
     sources = _sources(replay, store)
 
@@ -390,8 +390,8 @@ def build_replay(replay: ReplayDeclaration, store: ArtifactStore) -> tuple[Recei
 
 
 def _shards(store: ArtifactStore, source: _ReplaySource, split: str) -> Shards:
-    """A source's shards of a split, in its order, as parts of its artifact."""
-    # A source may be a combination itself. Its entries name the datasets that it combined, and keep naming them.
+    """Return a source's shards of a split, in the source's order, as parts of its artifact."""
+    # A source may be a mixture. Its entries then keep the names of the mixture's own sources.
     provenance = read_provenance(store.local(source.artifact, [PROVENANCE]) / PROVENANCE)
     return [
         replace(origin, part=FileRef(source.artifact, source.receipt.file(f"{source.facts.directory}/{name}")))
@@ -400,7 +400,7 @@ def _shards(store: ArtifactStore, source: _ReplaySource, split: str) -> Shards:
 
 
 def _require_distinct(replay: ReplayDeclaration, splits: dict[str, list[Shards]]) -> None:
-    # SHA-256 → its source, over all splits: what trains in one source must not validate in another
+    # SHA-256 → source, over all splits, because one source's training shard must not be another's validation shard
     source_of_digest: dict[str, int] = {}
     for shards in splits.values():
         for source, origins in enumerate(shards):
@@ -453,14 +453,14 @@ def _inputs(sources: Sequence[_ReplaySource]) -> dict[str, str]:
 
 
 def _shared(replay: ReplayDeclaration, sources: Sequence[_ReplaySource]) -> dict[str, Any]:
-    """The facts that every mode has."""
+    """Return the facts that all modes share."""
     rows = RowFacts.of(sources[0].receipt).to_json()
     names = [source.declared.dataset for source in sources]
     return rows | {"format": replay.format, "mode": replay.mode, "sources": names}
 
 
 def _json_lines(store: ArtifactStore, split: str, sources: Sequence[Shards]) -> Iterator[str]:
-    """The files of JSON lines with the rows of shards: one per cohort, in the order of the shards."""
+    """Yield the JSON Lines files with the rows of shards: one file per cohort, in the order of the shards."""
     for dataset, month in dict.fromkeys((origin.dataset, origin.partition) for shards in sources for origin in shards):
         cohort = Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month)
         splits = PackedCohortFacts.of(store.require(cohort)).splits
@@ -475,13 +475,13 @@ def _write_virtual(
     staged: Path,
 ) -> WrittenFiles:
     locations = {s.declared.dataset: f"{store.location(s.artifact)}/{s.facts.directory}" for s in sources}
-    # grain's mixture has one pattern and one weight for each dataset: those of the first split
+    # only the first split counts, because grain's mixture has one pattern and one weight per dataset
     first_split = splits[replay.splits[0]]
     rows_in_first = {s.declared.dataset: rows_of(shards) for s, shards in zip(sources, first_split, strict=True)}
     write_mixture(staged, replay, locations, rows_in_first)
     if for_hf(replay, sources[0].facts.pipeline):
         write_hf_card(staged, {split: list(_json_lines(store, split, shards)) for split, shards in splits.items()})
-    # without shards of its own, it has them under the names of the sources' directories
+    # a virtual mixture has no shards of its own, so it lists the names in the sources' directories
     names = {
         split: [
             origin.to_json(Path(origin.part.record.path).name)
@@ -509,7 +509,7 @@ def _write_virtual(
 
 @dataclass(frozen=True)
 class OpenedReplay(OpenedDirectory):
-    """A combination to check."""
+    """An opened mixture, the subject of the checks."""
 
     replay: ReplayDeclaration
 
@@ -519,8 +519,9 @@ def _opened(replay: ReplayDeclaration, store: ArtifactStore, _: Sequence[str] = 
 
 
 def provenance_complete(opened: OpenedReplay) -> Finding:
-    """Rebuilt from its sources as they are now, the combination is the same: the same shards in the same order, and the
-    same files for the loader, which name the sources where they are.
+    """Return whether a rebuild from the present sources gives the same mixture.
+
+    The comparison covers the shards, their order, and the loader's files with the sources' locations.
     """
     facts = CombinedFacts.of(opened.receipt)
     shards = sum(split.shards for split in facts.splits.values())
@@ -536,9 +537,9 @@ def provenance_complete(opened: OpenedReplay) -> Finding:
 
 
 def mixture_matches_weights(opened: OpenedReplay) -> Finding:
-    """Each source's share of the rows of a split is the wanted one, within the tolerance.
+    """Return whether each source's share of a split's rows matches the wanted share within the tolerance.
 
-    `provenance_complete` checks that these are the rows of the shards.
+    `provenance_complete` checks that the row counts match the shards.
     """
     replay, shares = opened.replay, CombinedFacts.of(opened.receipt).shares
     table: list[Row] = [
@@ -562,9 +563,9 @@ def mixture_matches_weights(opened: OpenedReplay) -> Finding:
 
 
 def splits_disjoint(directory: OpenedDirectory) -> Finding:
-    """No patient of one split, of whichever source, is in another split.
+    """Return whether each patient is in only one split, over all sources.
 
-    Digests under several patient keys cannot be compared: that is a warning.
+    The check warns if the sources have different patient keys, because their digests cannot be compared.
     """
     store = directory.store
     splits = list(directory.provenance)
@@ -619,5 +620,5 @@ _SOURCE_CHECKS: tuple[Check[OpenedReplay], ...] = (
     Check("splits_disjoint", "No patient of any source is in two splits of the mixture.", splits_disjoint),
 )
 VIRTUAL_CHECKS: tuple[Check[OpenedReplay], ...] = (FILES_INTACT, *_SOURCE_CHECKS)
-"""The checks of a virtual combination, which has no shards of its own."""
+"""Checks of a virtual mixture, which has no shards of its own."""
 COMBINED_CHECKS: tuple[Check[OpenedReplay], ...] = (*VIRTUAL_CHECKS, TFDS_READS)

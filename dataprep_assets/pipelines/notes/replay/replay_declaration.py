@@ -1,4 +1,4 @@
-"""The declaration of a combination of datasets of packed notes, validated once: the schema of its YAML."""
+"""YAML schema of a mixture of datasets of packed notes."""
 
 from typing import Literal, Self
 

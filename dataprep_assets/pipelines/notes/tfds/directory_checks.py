@@ -1,7 +1,7 @@
-"""The checks that every directory has, of one dataset or of several combined.
+"""Common checks of all directories, of one dataset or of a mixture.
 
-A directory links shards that were checked with their cohorts, and adds metadata. So what it should be is known by
-building it again (`rebuilt_otherwise`), which reads no row. What TFDS itself makes of it is checked by letting it read.
+A directory links shards that were checked with their cohorts, and adds metadata. A rebuild (`rebuilt_otherwise`)
+therefore verifies it without reading rows. A second check reads the directory with TFDS itself.
 
 Entry points: `OpenedDirectory`; `FILES_INTACT`, `TFDS_READS`.
 """
@@ -28,29 +28,29 @@ from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDecl
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DirectoryFacts
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
 
-# Lets TensorFlow Datasets read a directory, and compares what it gives with what is stored.
+# The check reads a directory with TensorFlow Datasets and compares the result with the stored rows.
 #
-# TensorFlow is imported in a separate process, which ends after the reading: it takes half a gigabyte, threads and
-# every accelerator that it finds. File order needs ``interleave_cycle_length=1``; by default TFDS mixes 16 files.
+# TensorFlow is imported in a separate process, which ends after the check, because it uses half a gigabyte, threads and
+# all available accelerators. File order needs ``interleave_cycle_length=1``, because TFDS mixes 16 files by default.
 #
-# Up to `MOST_ROWS` rows, all are read; in a larger directory, slices of whole shards spread over each split, so
-# that a wrong shard length shows as rows of another shard.
+# Up to `MOST_ROWS` rows, the check reads all rows. In a larger directory, it reads slices of whole shards, spread over
+# each split, so that a wrong shard length results in rows of a different shard.
 
 MOST_ROWS = 100_000
-"""Most rows that are read completely: a few minutes of TFDS at a row length of 8,192."""
-# shards that are read of a larger directory, and most columns that are told to differ
+"""Maximum number of rows for a complete read, which takes TFDS a few minutes at a row length of 8,192."""
+# number of shards to read in a larger directory, and maximum number of differing columns in a message
 _SHARDS = 32
-# rows in a batch of either side: these are decoded and compared at once
+# rows per batch on both sides; one batch is decoded and compared at a time
 _BATCH = 32
-# -1: none of the GPUs, which a training run may have
+# CUDA_VISIBLE_DEVICES is -1, because a training run may be using the GPUs
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}
 _NEEDED = ("tensorflow", "tensorflow_datasets")
 
 
 def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
-    """Let TFDS open the directory of shards ``where`` and read its rows in file order; a warning without TFDS.
+    """Return whether TFDS opens the directory ``where`` and reads its rows in file order; warn if TFDS is missing.
 
-    ``dataset`` and ``version`` are the names that `tfds.builder` finds it by, ``format`` that of its shards.
+    ``dataset`` and ``version`` are the names for `tfds.builder`. ``format`` is the format of the shards.
     """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         return Finding(
@@ -72,12 +72,12 @@ def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) 
 
 
 def _compare_directory(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
-    """Runs in the worker. Errors of TFDS name files and offsets, so only their type is shown."""
-    # TensorFlow's C++ code writes to stderr directly, whatever its environment variables say.
+    """Run the comparison in the worker. TFDS errors name files and offsets, so only their type is shown."""
+    # TensorFlow's C++ code writes to stderr directly, regardless of its environment variables.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
         return _compare(where, dataset, version, format)
-    except Exception as error:  # the text of any error of TensorFlow may quote data
+    except Exception as error:  # the text is dropped, because any TensorFlow error may quote data
         error_name = type(error).__name__
     return Finding(
         passed=False,
@@ -92,7 +92,7 @@ def _compare(where: Path, dataset: str, version: str, format: FileFormat) -> Fin
     info = tfds.read_metadata(where)
     builder: Any = library.builder_from_directory(str(where))
     defects: list[str] = []
-    # TFDS does not find a directory named `1.0`, whose metadata say 1.0.0: it is opened by its path alone
+    # TFDS cannot find a directory `1.0` with the metadata version 1.0.0 by name, so it is opened only by path
     if version == info.version:
         by_name = library.builder(f"{dataset}:{version}", data_dir=str(where.parents[1]))
         if Path(str(by_name.data_dir)) != where:
@@ -109,7 +109,7 @@ def _compare(where: Path, dataset: str, version: str, format: FileFormat) -> Fin
             read = 0
             tfds_rows = _by_tfds(library, builder, f"{split.name}[{low}:{high}]", format)
             stored_batches = _read_stored_rows([where / name for name in names[start:stop]], info, format)
-            # not strict, because the count below tells of rows that are missing
+            # strict is off, because the row count below detects missing rows
             for batch, expected_columns in zip(_rebatched(tfds_rows), stored_batches, strict=False):
                 for name, values in expected_columns.items():
                     is_same = (
@@ -131,14 +131,14 @@ def _compare(where: Path, dataset: str, version: str, format: FileFormat) -> Fin
 
 
 def _slices(shards: int, rows: int) -> list[tuple[int, int]]:
-    """Ranges of shards to read: all of them as one, or some that are spread over them."""
+    """Return the ranges of shards to read: one range with all shards, or several evenly spread ranges."""
     if rows <= MOST_ROWS:
         return [(0, shards)]
     return [(shard, shard + 1) for shard in sorted({(shards - 1) * i // (_SHARDS - 1) for i in range(_SHARDS)})]
 
 
 def _by_tfds(library: Any, builder: Any, split: str, format: FileFormat) -> Iterator[dict[str, NDArray[Any]]]:
-    # each format has one reader: TFDS has no `as_dataset` of ArrayRecord, and no data source of TFRecord
+    # each format needs its own reader: TFDS has no `as_dataset` for ArrayRecord and no data source for TFRecord
     if format == "array_record":
         yield from builder.as_data_source(split=split)
         return
@@ -158,7 +158,7 @@ def _rebatched(rows: Iterator[dict[str, NDArray[Any]]]) -> Iterator[dict[str, ND
 
 
 def _stacked(rows: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Rows as arrays, with `ABSENT` after the values of a shorter one, as in `decode_rows`."""
+    """Return rows as arrays, with shorter rows padded with `ABSENT`, as in `decode_rows`."""
     arrays = {}
     for name in rows[0]:
         width = max(row[name].size for row in rows)
@@ -191,18 +191,18 @@ REBUILD_SOURCES = "Materialize its sources and then the directory again"
 
 @dataclass(frozen=True)
 class OpenedDirectory(OpenedArtifact):
-    """A directory to check."""
+    """An opened directory, the subject of the checks."""
 
     declared: NotesDeclaration | ReplayDeclaration
 
     @property
     def path(self) -> Path:
-        """The folder of the shards."""
+        """Folder of the shards."""
         return self.directory / self.declared.dataset / self.declared.tfds_version
 
     @cached_property
     def provenance(self) -> Mapping[str, Sequence[tuple[str, ShardOrigin]]]:
-        """Split → name and origin of each shard, as they are on disk."""
+        """Name and origin of each shard on disk, by split."""
         return read_provenance(self.directory / PROVENANCE)
 
 
@@ -222,12 +222,12 @@ def _tfds_reads(opened: OpenedDirectory) -> Finding:
     return read_with_tfds(opened.path, declaration.dataset, declaration.tfds_version, format)
 
 
-# its digests are compared unless `verify: size` is declared
+# the check compares digests unless `verify: size` is declared
 FILES_INTACT: Check[OpenedDirectory] = Check(
     "files_intact", "Every file has the size and digest in the receipt, and no other file exists.", _files_intact
 )
-# Repeats with the real reader what the others verify without it; a warning if TensorFlow is not installed, which the
-# machines that build a dataset do not need.
+# This check repeats the other checks with the real reader. Without TensorFlow it only warns, because machines that
+# build a dataset do not need TensorFlow.
 TFDS_READS: Check[OpenedDirectory] = Check(
     "readable_by_tfds",
     "tensorflow-datasets opens the directory and reads the stored rows in file order.",

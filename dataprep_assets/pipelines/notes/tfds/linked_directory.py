@@ -1,8 +1,8 @@
-"""Makes a directory that TFDS reads, of shards from any dataset: the same files under global names, with metadata.
+"""Builder of a directory for TFDS from shards of any dataset: the linked files under global names, with metadata.
 
-It is ``<dataset>/<version>/`` with the shards, `dataset_info.json` and `features.json`, so that the artifact's own path
-is a `data_dir` for `tfds.builder("<dataset>:<version>")`; and beside it `provenance.json`, the origin of every shard.
-ArrayRecord files are in an artifact of their own: TFDS reads one format from one directory.
+``<dataset>/<version>/`` contains the shards, `dataset_info.json` and `features.json`. The artifact's path is therefore
+a `data_dir` for `tfds.builder("<dataset>:<version>")`. `provenance.json`, next to the directory, lists the origin of
+every shard. ArrayRecord files have a separate artifact, because TFDS reads only one format from a directory.
 
 Entry points: `Directory`, `link_shards`; `DirectoryFacts`, `CombinedFacts`.
 """
@@ -24,21 +24,21 @@ from dataprep_assets.pipelines.notes.declaration import FileFormat
 from dataprep_assets.pipelines.notes.tfds.provenance import ShardOrigin, write_provenance
 
 DIRECTORIES: dict[FileFormat, str] = {"tfrecord": "tfds_directory", "array_record": "array_record_directory"}
-"""Format → name of the artifact."""
+"""Artifact name per format."""
 
 
 class DirectorySplit(Facts):
-    """The counts of one split."""
+    """Counts of one split."""
 
     rows: int
     shards: int
 
 
 class DirectoryFacts(RowFacts):
-    """Facts in the receipt of every directory, of one dataset or of several combined.
+    """Facts in the receipt of every directory, of one dataset or of a mixture.
 
-    `directory` and `version` are absent in a virtual combination, which has no shards; `mode` is absent in the
-    directory of one dataset.
+    `directory` and `version` are absent in a virtual mixture, which has no shards. `mode` is absent in the directory of
+    one dataset.
     """
 
     format: FileFormat
@@ -49,12 +49,12 @@ class DirectoryFacts(RowFacts):
 
 
 def stored_length(facts: RowFacts) -> int | None:
-    """Values of each column in every row with these facts; None if rows end with their tokens."""
+    """Return the number of values per column in every row; None if rows have variable lengths."""
     return None if facts.layout == "unpacked" else facts.row_length
 
 
 class SourceShare(Facts):
-    """A source's rows in one split of a combination, their share of the split, and the share that was wanted."""
+    """Rows of a source in one split of a mixture, their share of the split, and the wanted share."""
 
     rows: int
     share: float
@@ -62,7 +62,7 @@ class SourceShare(Facts):
 
 
 class CombinedFacts(DirectoryFacts):
-    """Facts in the receipt of a combination. `shares` is split → source → its share, absent in a virtual one."""
+    """Facts in the receipt of a mixture. `shares` is split → source → share; a virtual mixture has no `shares`."""
 
     mode: str
     sources: list[str]
@@ -71,7 +71,7 @@ class CombinedFacts(DirectoryFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class Directory:
-    """Describes a directory: name, format, version directory, columns, and each split's shards in order."""
+    """Description of a directory: name, format, version directory, columns, and each split's shards in order."""
 
     dataset: str
     description: str
@@ -82,11 +82,11 @@ class Directory:
 
     @property
     def path(self) -> str:
-        """The directory of shards, relative to the artifact."""
+        """Directory of the shards, relative to the artifact."""
         return f"{self.dataset}/{self.version}"
 
     def info(self) -> tfds.DatasetInfo:
-        """Its metadata."""
+        """Metadata of the directory for TFDS."""
         return tfds.DatasetInfo(
             name=self.dataset,
             version=version_in_metadata(self.version),
@@ -104,22 +104,22 @@ class Directory:
         )
 
     def counts(self) -> dict[str, DirectorySplit]:
-        """Split → its rows and shards."""
+        """Counts of rows and shards by split."""
         return {
             split.name: DirectorySplit(rows=split.rows, shards=len(split.shard_lengths)) for split in self.info().splits
         }
 
 
 def version_in_metadata(version: str) -> str:
-    """The version in `dataset_info.json`: TFDS refuses the original scripts' `1.0` there, under any directory name."""
+    """Return the version for `dataset_info.json`, because TFDS rejects the original scripts' `1.0` there."""
     return "1.0.0" if version == "1.0" else version
 
 
 def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tuple[JoinedFile, ...]:
-    """Write a directory into the staging directory of its artifact: shards linked, metadata and provenance written.
+    """Link the shards into the artifact's staging directory, and write the metadata and the provenance.
 
-    ``staged`` is the staging directory, ``store`` holds the shards; every origin in ``directory`` must have its `part`.
-    Returns the linked files for `Written`.
+    ``staged`` is the staging directory, and ``store`` contains the shards. Every origin in ``directory`` must have its
+    `part`. Returns the linked files for `WrittenFiles`.
     """
     info = directory.info()
     where = staged / directory.path
@@ -129,7 +129,7 @@ def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tup
         origins, names = directory.splits[split.name], info.shard_names(split)
         for origin, name in zip(origins, names, strict=True):
             assert origin.part is not None
-            # A single part is linked where the file system can, and keeps the digest of its receipt: no byte is read.
+            # A single part is linked if possible. Its digest comes from its receipt, so it is not read.
             joined_files.append(store.join(staged, f"{directory.path}/{name}", [origin.part], verify=False))
         provenance[split.name] = [origin.to_json(name) for origin, name in zip(origins, names, strict=True)]
     tfds.write_metadata(where, info)
@@ -138,7 +138,7 @@ def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tup
 
 
 def split_counts(receipt: Receipt) -> Mapping[str, Shown]:
-    """The metadata of every directory: rows and shards of each split."""
+    """Return the metadata that all directories show: rows and shards of each split."""
     splits = DirectoryFacts.of(receipt).splits
     rows = [
         {"split": name, "rows": split_facts.rows, "shards": split_facts.shards} for name, split_facts in splits.items()

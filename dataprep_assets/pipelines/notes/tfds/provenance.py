@@ -1,7 +1,7 @@
-"""Where the shards of a directory come from: `provenance.json`, written beside the directory.
+"""Origins of a directory's shards: `provenance.json`, written next to the directory.
 
-For each split it has one entry per shard, in the order of the directory, so that a combination can be taken apart again
-and every shard compared with the bytes from which it was linked.
+It has one entry per shard, by split, in the order of the directory. With it, a mixture can be separated into its
+sources, and every shard can be compared with its original file.
 
 Entry points: `ShardOrigin`, `read_provenance`, `write_provenance`.
 """
@@ -22,10 +22,10 @@ _NUMBERS = ("rows", "payload_bytes", "repeat")
 
 @dataclass(frozen=True, kw_only=True)
 class ShardOrigin:
-    """Where a shard of a directory comes from: the file of another artifact that has the same bytes.
+    """Origin of a directory's shard: the file with the same bytes in a different artifact.
 
-    `dataset` and `partition` name its packed cohort, `repeat` counts from 0 how often the same shard precedes it in the
-    directory. `part` is None in a record that was read back.
+    `dataset` and `partition` name the shard's packed cohort. `repeat` is the number of earlier occurrences of the shard
+    in the directory. `part` is None in a record that was read from a file.
     """
 
     dataset: str
@@ -38,7 +38,7 @@ class ShardOrigin:
     part: FileRef | None = None
 
     def to_json(self, shard: str) -> dict[str, Any]:
-        """One entry of `provenance.json`."""
+        """Return the shard's entry in `provenance.json`."""
         names = ("dataset", "partition", "source_shard", "rows", "payload_bytes", "sha256", "repeat")
         return {"shard": shard, **{name: getattr(self, name) for name in names}}
 
@@ -49,7 +49,7 @@ def write_provenance(staged: Path, splits: Mapping[str, Sequence[Mapping[str, An
 
 
 def read_provenance(path: Path) -> dict[str, list[tuple[str, ShardOrigin]]]:
-    """Split → name and origin of each shard, of a `provenance.json`. Raises IntegrityError when it is not one."""
+    """Return the name and origin of each shard by split; raise IntegrityError if the file is invalid."""
     try:
         splits = json_of(path.read_bytes())["splits"]
         return {split: [_entry(**entry) for entry in entries] for split, entries in splits.items()}
@@ -58,8 +58,8 @@ def read_provenance(path: Path) -> dict[str, list[tuple[str, ShardOrigin]]]:
 
 
 def _entry(*, shard: str, **origin: str | int) -> tuple[str, ShardOrigin]:
-    """The name and origin of a shard; raises TypeError for other names, and for values of other types."""
-    # by type, because a bool is an int
+    """Return the name and origin of a shard; raise TypeError for unknown names and for values of the wrong type."""
+    # types are compared exactly, because isinstance accepts a bool as an int
     kinds = {name: type(value) for name, value in origin.items()}
     if type(shard) is not str or any(kind is not (int if name in _NUMBERS else str) for name, kind in kinds.items()):
         raise TypeError(shard)
