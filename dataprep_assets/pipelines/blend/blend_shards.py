@@ -1,4 +1,4 @@
-"""Describes the shards of a stage, the only thing in which the stages differ."""
+"""Description of a stage's shards, which are the only difference between the stages."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ S_contra = TypeVar("S_contra", contravariant=True)
 
 
 class Build(Protocol[S_contra]):
-    """Builds the shards that are not current, and yields each outcome as soon as it is known."""
+    """Function that builds out-of-date shards and yields each outcome as soon as it is known."""
 
     def __call__(
         self,
@@ -38,7 +38,7 @@ class Build(Protocol[S_contra]):
 
 @dataclass(frozen=True, kw_only=True)
 class BlendShards(Generic[S]):
-    """The artifact that holds the shards of a stage.
+    """Artifact that contains the shards of a stage.
 
     Attributes:
         name: Last part of the asset's key, and the artifact's name.

@@ -1,4 +1,4 @@
-"""A blend of datasets for pretraining, SFT or RL: its artifacts, and what a person is told of them."""
+"""Dataset class of blends for pretraining, SFT or RL: their artifacts and messages."""
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, partial
@@ -49,14 +49,14 @@ from dataprep_assets.stream.tokenizer import literal_lines, load_bundle
 
 
 def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
-    """The cost of a pretraining blend.
+    """Estimate the cost of a pretraining blend.
 
     Args:
         blend: The dataset.
-        store: Where its artifacts go.
+        store: Store of its artifacts.
         machine: The machine that builds it.
 
-    Raises ConfigError before its plan is made.
+    Raises ConfigError if the blend has no plan yet.
     """
     if not has_blend_plan(blend, store):
         raise ConfigError(
@@ -76,7 +76,7 @@ def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) 
 
 
 def _reading(blend: BlendDeclaration, unit: PlannedUnit) -> SplitSizes:
-    """Files and shards of one dataset."""
+    """Return the sizes of one dataset's files and shards."""
     shards = [unit.shards[index] for index in unit.chosen]
     files = {part.entry.relpath: part.entry.size_bytes for shard in shards for part in shard.parts}
     return SplitSizes(
@@ -88,20 +88,19 @@ def _reading(blend: BlendDeclaration, unit: PlannedUnit) -> SplitSizes:
 
 
 STREAMED_RUNS = 64
-"""Most runs of a streaming blend: each reads the state of every shard."""
+"""Maximum number of runs of a streaming blend, because each run reads the state of every shard."""
 
 
 def streamed_shards(blend: BlendDeclaration, total: int) -> int:
-    """Shards of each run of a blend that streams `total` of them: enough to keep the workers busy until its end."""
+    """Return the number of shards per run of a streaming blend with `total` shards, enough to keep the workers busy."""
     return max(4 * worker_count(blend.workers), -(-total // STREAMED_RUNS))
 
 
 def launches(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[list[str]]:
-    """The partitions of `plan` in runs, in order, as the `execution_mode` of `blend` asks.
+    """Return the partitions of `plan`, grouped into runs by the blend's `execution_mode`.
 
-    A run fetches all its sources before it builds a shard. So one run of all shards (`batch`) builds nothing before
-    everything is fetched, while runs of `at_once` shards each (`streaming`) build the first ones while the last are
-    still remote.
+    A run downloads all its sources before it builds a shard. A single run of all shards (`batch`) therefore starts
+    building after the last download. Runs of `at_once` shards (`streaming`) build the first shards earlier.
     """
     partitions = plan.partitions
     mode = blend.execution_mode
@@ -120,7 +119,7 @@ _ABOUT = {
 
 
 def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
-    """The data card of a blend, for the blend run that its trainer reads."""
+    """Return the data card of a blend, for the blend run that its trainer reads."""
     (run,) = (spec for spec in specs if spec.name == BLEND)
     return data_card_spec(
         CardSubject(
@@ -169,7 +168,7 @@ def _tokenizer(blend: BlendDeclaration, receipts: Receipts) -> CardTokenizer | N
 
 
 def _splits(run: Receipt) -> list[SplitCounts]:
-    """The counts of what the blend run uses, by split: rows and, if there are any, tokens."""
+    """Return the counts of the blend run by split: rows and, if not 0, tokens."""
     rows = RunFacts.of(run).realised
     counts = []
     for split in dict.fromkeys(row.split for row in rows):
@@ -200,7 +199,7 @@ class Blend(Dataset):
 
     @classmethod
     def own_templates(cls, attributes: Any) -> Collection[Keys]:
-        # a chat template is Jinja; a path to one may be `{{ env.TEMPLATES }}/chat.jinja`
+        # a chat template is Jinja, but the path of a template may also contain Jinja: `{{ env.TEMPLATES }}/chat.jinja`
         match attributes:
             case {"sft": {"chat_template": str(template)}} if "{%" in template or "messages" in template:
                 return {("sft", "chat_template")}
@@ -256,7 +255,7 @@ class Blend(Dataset):
 
 
 def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
-    """The graph of a blend: plan → preview → snapshots and certificate → shards → blend run (→ RL manifest)."""
+    """Return the artifacts of a blend: plan → preview → snapshots and certificate → shards → run (→ RL manifest)."""
     partitions = Partitions(
         dynamic=f"{blend.dataset}_shards",
         keys=lambda store: load_blend_plan(blend, store).partitions,
@@ -266,7 +265,7 @@ def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
     preview = blend_preview_spec(blend, plan=plan)
     snapshot = blend_snapshot_spec(blend, partitions=partitions, preview=preview)
     certificates = []
-    if blend.stage != "rl":  # records are not tokenized
+    if blend.stage != "rl":  # RL records are not tokenized
         certificates = [engine_certificate_spec(blend_engine(blend), inputs=(preview,))]
     shards = blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates))
     run = blend_spec(blend, shards=shards)

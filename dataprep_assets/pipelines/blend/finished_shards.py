@@ -1,7 +1,7 @@
-"""The finished shards of a plan, from which every blend run is laid out.
+"""Finished shards of a plan, the input of every blend run.
 
-A missing shard, or one that was built from other inputs or settings, is refused by name; so is a dataset without
-data. Entry points: `finished_shards`, `data_file`, `suffixes`.
+A missing shard, a shard from different inputs or settings, or a dataset without data is an error that contains its
+name. Entry points: `finished_shards`, `data_file`, `suffixes`.
 """
 
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, fr
 _SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
 _PREFIX = {"pretrain": "tokens"}
 _NAMED = 8
-"""Most partitions that an error names; a blend may have thousands."""
+"""Maximum number of partitions in an error, because a blend may have thousands."""
 
 
 class ShardToBuild(Protocol):
-    """A shard of a plan, of any stage: `TokenShard`, `SftShard` or `RlShard`."""
+    """Shard of a plan, of any stage: `TokenShard`, `SftShard` or `RlShard`."""
 
     @property
     def artifact(self) -> Artifact:
-        """The shard's artifact; its partition is the plan's."""
+        """Artifact of the shard, with the plan's partition key."""
         ...
 
     @property
@@ -37,13 +37,13 @@ class ShardToBuild(Protocol):
 
     @property
     def recipe(self) -> Recipe:
-        """The named values whose digest is the key."""
+        """Named values whose digest is the key."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedShard:
-    """A shard that is built and belongs to the plan."""
+    """Built shard of the plan, with its receipt."""
 
     unit: PlannedUnit
     index: int
@@ -52,7 +52,7 @@ class FinishedShard:
 
     @property
     def ledger(self) -> Ledger:
-        """The shard's ledger."""
+        """Ledger of the shard."""
         return self.receipt.ledger or Ledger()
 
     @property
@@ -62,23 +62,25 @@ class FinishedShard:
 
     @property
     def rows(self) -> int:
-        """Rows of its output (`losses.rows_of`)."""
+        """Rows of the shard's output (`losses.rows_of`)."""
         return rows_of(self.receipt)
 
     @property
     def stem(self) -> str:
-        """The name of its files in the run, without suffix."""
+        """Name of the shard's files in the run, without suffix."""
         return f"datasets/{self.unit.name}/{self.unit.plan_hash}/shard_{self.index:06d}"
 
 
 def finished_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[ShardToBuild]
 ) -> list[FinishedShard]:
-    """Every chosen shard of the plan with its receipt, in the plan's order.
+    """Return every chosen shard of the plan with its receipt, in the plan's order.
 
-    `blend` is the declaration, for the dataset's name in messages; `store` holds the artifacts; `shards` are all chosen
-    shards of `plan`, in any order. Raises MissingArtifactError, naming the shards that are missing, and IntegrityError,
-    naming those that were built from other inputs or settings than the plan's, or a dataset without any data.
+    `blend` is the declaration, for the dataset's name in messages. `store` contains the artifacts. `shards` are all
+    chosen shards of `plan`, in any order.
+
+    Raises MissingArtifactError, naming the missing shards; IntegrityError, naming the shards with different inputs or
+    settings, or a dataset without data.
     """
     by_partition = {shard.artifact.partition: shard for shard in shards}
     if unplanned := set(plan.partitions) ^ {str(p) for p in by_partition}:
@@ -125,14 +127,14 @@ def _describe_partitions(blend: BlendDeclaration, partitions: Sequence[str], tot
 
 
 def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRecord:
-    """The record of a shard's data file with this `suffix` (of `suffixes(blend)`) in its `receipt`.
+    """Return the record of a shard's data file with a `suffix` (of `suffixes(blend)`) from its `receipt`.
 
     Raises IntegrityError unless there is exactly one.
     """
     prefix = _PREFIX.get(blend.stage, "")
-    # in pretraining, `document_ends.bin` and others are beside `tokens.bin`
+    # the prefix is needed in pretraining, because `document_ends.bin` and others are stored next to `tokens.bin`
     records = [f for f in receipt.files if f.path.endswith(suffix) and f.path.startswith(prefix)]
-    # the quarantine is JSON lines, as the records of RL are
+    # the quarantine is excluded, because it has the same JSON Lines suffix as RL records
     records = [f for f in records if not f.path.startswith("quarantine")]
     if len(records) != 1:
         raise IntegrityError(
@@ -142,7 +144,7 @@ def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRec
 
 
 def suffixes(blend: BlendDeclaration) -> tuple[str, ...]:
-    """The suffixes of a shard's data files."""
+    """Return the suffixes of a shard's data files."""
     if blend.stage == "rl":
         return (".jsonl.zst",) if blend.rl_options.compression == "zstd" else (".jsonl",)
     return _SUFFIXES[blend.stage]

@@ -1,8 +1,8 @@
-"""The artifact `<dataset>/rl_manifest`: the manifest of the latest blend run, under a fixed path for trainers.
+"""Artifact `<dataset>/rl_manifest`: the manifest of the latest blend run, under a fixed path for trainers.
 
-A blend run is named after its content, so its folder changes with the data. Nemotron's RL recipes are given a folder
-and read `manifest.json` in it (`${manifest:<folder>,train}`); that folder is this artifact's. Its files are those of
-the run (`trainer_entry.py`): `manifest.json`, and `shards.json` with the shards of each split.
+A blend run is named after its content, so its folder changes with the data. Nemotron's RL recipes take a folder and
+read its `manifest.json` (`${manifest:<folder>,train}`). Use this artifact's folder there. It contains the run's files
+(`trainer_entry.py`): `manifest.json`, and `shards.json` with the shards of each split.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,13 +30,13 @@ _FILES = (MANIFEST, SHARDS)
 
 
 class RlManifestFacts(Facts):
-    """The blend run to which the manifest belongs."""
+    """Facts of the manifest's receipt, which identify its blend run."""
 
     run_hash: str
 
 
 def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactSpec:
-    """The manifest of a blend's `run`."""
+    """Return the specification of the manifest of a blend's `run`."""
     return ArtifactSpec(
         declaration=blend,
         name=RL_MANIFEST,
@@ -44,7 +44,7 @@ def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactS
         description="manifest.json of the latest run, at a fixed path.",
         kinds={"json"},
         inputs=(run,),
-        names_places=frozenset(),  # it names the files where the trainer finds them
+        names_places=frozenset(),  # the manifest contains the files' paths on the trainer
         recipes=lambda store, _: [_recipe(blend, store)],
         build=partial(_build, blend),
         metadata=_metadata,
@@ -75,7 +75,7 @@ def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
 def build_rl_manifest(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
     """Publish the manifest of the committed plan's blend run under its fixed path.
 
-    Returns the receipt and whether it was reused. Raises MissingArtifactError if there is no blend run yet.
+    Returns the receipt and whether it was reused. Raises MissingArtifactError if no blend run was built yet.
     """
     run = blend_run(blend, store)
     run_receipt = store.require(run)
@@ -96,13 +96,13 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 
 @dataclass(frozen=True)
 class OpenedRlManifest(OpenedArtifact):
-    """A manifest to check."""
+    """An opened manifest, the subject of the checks."""
 
     blend: BlendDeclaration
 
 
 def points_to_latest_run(manifest: OpenedRlManifest) -> Finding:
-    """The manifest is of the run of the committed plan, and names a file of that run for each split, or none."""
+    """Return whether the manifest matches the committed plan's run and names at most one file of it per split."""
     directory, receipt = manifest.directory, manifest.receipt
     run = blend_run(manifest.blend, manifest.store)
     run_receipt = manifest.store.require(run)
@@ -123,7 +123,7 @@ def points_to_latest_run(manifest: OpenedRlManifest) -> Finding:
         path = value.get(key)
         if not isinstance(path, str):
             defects.append(f"{name_of(receipt)}: {key} is not a string")
-        # paths are as the trainer sees them: whatever its root is, the run's own path and the file follow
+        # the trainer's root is ignored, so only the path after it (the run and the file) is compared
         elif path and path.partition(f"/{run}/")[2] not in files:
             defects.append(f"{name_of(receipt)}: {key} is {path}, which is not a file of {run}")
     return verdict(

@@ -1,4 +1,4 @@
-"""How the documents of a pretraining blend become a token stream."""
+"""Rules for the token stream of a pretraining blend."""
 
 from dataprep_assets.errors import ConfigError, TokenizerError, count_of
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
@@ -9,19 +9,19 @@ from dataprep_assets.tokenization.certificate import Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 UINT16_VOCABULARY = 65_500
-"""Megatron's own bound (`DType.optimal_dtype`): a vocabulary below it is stored as uint16, any other as int32."""
+"""Megatron's limit (`DType.optimal_dtype`): a smaller vocabulary is stored as uint16, other vocabularies as int32."""
 
 
 def blend_dtype(blend: BlendDeclaration) -> str:
-    """The stream's dtype: as declared (`int32` is `uint32` here: the same bytes), or as Megatron would choose.
+    """Return the stream's dtype: the declared dtype (`int32` as `uint32`, with equal bytes) or Megatron's choice.
 
-    Raises ConfigError when the declared one cannot hold every id.
+    Raises ConfigError if an id does not fit in the declared dtype.
     """
     bundle = load_bundle(blend.required_tokenizer)
     dtype = blend.pretrain_options.dtype
     if dtype == "auto":
         return "uint16" if bundle.vocab_size < UINT16_VOCABULARY else "uint32"
-    # the largest id is one less than the size: 65,536 of them just fit
+    # 65,536 ids fit in uint16, because the largest id is the vocabulary size minus 1
     if dtype == "uint16" and bundle.vocab_size > 1 << 16:
         raise ConfigError(
             f"pretrain.dtype: uint16 cannot represent the {count_of(bundle.vocab_size, 'id')} of {bundle.name}, "
@@ -31,9 +31,9 @@ def blend_dtype(blend: BlendDeclaration) -> str:
 
 
 def blend_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
-    """The token that ends each document of a pretraining blend, if one does.
+    """Return the token after each document of a pretraining blend; None if documents have no end token.
 
-    Raises TokenizerError if there is none.
+    Raises TokenizerError if the tokenizer does not have the token.
     """
     options = blend.pretrain_options
     if not options.add_eos:
@@ -42,9 +42,9 @@ def blend_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> Special
 
 
 def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
-    """The token that begins each document of a pretraining blend, if one does.
+    """Return the token before each document of a pretraining blend; None if documents have no begin token.
 
-    Raises TokenizerError if there is none.
+    Raises TokenizerError if the tokenizer does not have the token.
     """
     if not blend.pretrain_options.add_bos:
         return None
@@ -54,14 +54,14 @@ def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken 
 
 
 def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
-    """Return how documents are identified: by their text, and not at all in a sensitive blend."""
+    """Return the document ids, which are computed from the text; None for a sensitive blend."""
     return None if blend.sensitive else DocumentIds()
 
 
 def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: str) -> StreamPlan:
-    """Everything that decides the bytes of the token stream of one dataset.
+    """Return all inputs that decide the bytes of one dataset's token stream.
 
-    `blend` is the declaration, `certificate` that of the engine, `text_field` the key or column of the dataset's text.
+    `blend` is the declaration, `certificate` the engine's certificate, `text_field` the key or column of the text.
     """
     bundle, options = load_bundle(blend.required_tokenizer), blend.pretrain_options
     separator, bos = blend_separator(blend, bundle), blend_bos(blend, bundle)
