@@ -1,4 +1,4 @@
-"""The files that tell a loader how to mix several datasets, for a combination without shards of its own."""
+"""Mixture files for loaders, for a virtual mixture, which has no shards of its own."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,15 +9,15 @@ from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
 
 GRAIN_MIXTURE = "grain_mixture.json"
-"""For grain: dataset → pattern of its shards, and weight."""
+"""File for grain: dataset → pattern of its shards, and weight."""
 BUILDER_DIRECTORIES = "builder_directories.json"
-"""For `tfds.builder_from_directories`: the directories, in declared order."""
+"""File for `tfds.builder_from_directories`: the directories, in declared order."""
 HF_CARD = "README.md"
-"""For `datasets.load_dataset` of the artifact's folder: split → the JSON lines of all packed cohorts, in order."""
+"""File for `datasets.load_dataset` of the artifact's folder: split → JSON Lines files of all packed cohorts."""
 
 
 def for_hf(replay: ReplayDeclaration, pipeline: Pipeline | None) -> bool:
-    """Return whether a combination of sources for this pipeline has an `HF_CARD`, which cannot express weights."""
+    """Return whether a mixture of sources for this pipeline has an `HF_CARD`, which cannot express weights."""
     return replay.mode == "virtual" and pipeline == "hf" and all(source.weight is None for source in replay.sources)
 
 
@@ -27,8 +27,8 @@ def write_mixture(
     """Write the file for the loader of the declared format.
 
     Args:
-        staged: The staging directory of the combination.
-        replay: Its declaration; undeclared weights follow from the rows.
+        staged: The staging directory of the mixture.
+        replay: The mixture's declaration; undeclared weights follow from the rows.
         locations: Dataset → path or URL of its directory of shards, in declared order.
         rows: Dataset → its rows in the first split.
     """
@@ -47,13 +47,13 @@ def write_hf_card(staged: Path, files: Mapping[str, Sequence[str]]) -> None:
     """Write the `HF_CARD` of the staging directory: `files` is split → paths or URLs of its JSON lines."""
     data_files = [{"split": split, "path": list(paths)} for split, paths in files.items()]
     card = {"configs": [{"config_name": "default", "data_files": data_files}]}
-    # JSON is valid YAML, with fewer ways to write the same
+    # the card is JSON, because JSON is valid YAML and has fewer ways to write the same value
     (staged / HF_CARD).write_text(f"---\n{json.dumps(card, indent=1)}\n---\n")
 
 
 def read_hf_card(path: Path) -> dict[str, list[str]]:
-    """The inverse of `write_hf_card`; raises ValueError, KeyError or TypeError for another file."""
-    # JSON stands alone between the two lines of hyphens
+    """Read the files that `write_hf_card` wrote; raise ValueError, KeyError or TypeError for an invalid card."""
+    # the text between the two lines of hyphens is only JSON
     (config,) = json.loads(path.read_text().strip().strip("-"))["configs"]
     return {str(entry["split"]): [str(file) for file in entry["path"]] for entry in config["data_files"]}
 
