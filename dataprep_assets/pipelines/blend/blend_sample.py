@@ -1,4 +1,4 @@
-"""The documents of a blend on which its engine is certified."""
+"""Sample of a blend's documents for the certification of its engine."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,7 +16,7 @@ from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, f
 
 
 def blend_engine(blend: BlendDeclaration) -> CertifiedEngine:
-    """The engine to certify for a blend, on documents of each dataset. Raises ConfigError without a tokenizer."""
+    """Return the engine to certify on documents of each dataset. Raises ConfigError without a tokenizer."""
     options = blend.pretrain_options
     return CertifiedEngine(
         dataset=blend,
@@ -39,12 +39,12 @@ def _sample(blend: BlendDeclaration, store: ArtifactStore) -> Sample:
 
 
 def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
-    """The first texts of the smallest file of every dataset, long ones cut. Mirrored files are fetched first.
+    """Yield the first texts of each dataset's smallest file, with long texts truncated.
 
-    Bad records are skipped here: building the shards refuses them.
+    Mirrored files are downloaded first. Bad records are skipped, because building the shards rejects them.
     """
     for unit in plan.units:
-        # smallest first, because it may have to be fetched; of unknown size, or empty, last
+        # the smallest file is used, because it may need a download; empty files and files of unknown size come last
         entry = min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))
         access = open_place(unit.dataset, blend.sources).access
         access.fetch([entry])
@@ -59,7 +59,7 @@ def _texts_of(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, 
 
 
 def row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:
-    """The texts of a `row` of the dataset `unit` of `blend` that are tokenized: its text, or those of its messages."""
+    """Yield the tokenized texts of a `row` of the dataset `unit`: its text, or the texts of its messages."""
     if blend.stage == "pretrain":
         yield from _strings(value_at(row, unit.dataset.text_field))
     else:

@@ -1,8 +1,8 @@
-"""The artifact `<dataset>/indexed_bins`, one partition per shard: Megatron's bin and idx of a pretraining blend.
+"""Artifact `<dataset>/indexed_bins`, one partition per shard: Megatron's bin and idx of a pretraining blend.
 
-The shard is the canonical token stream, built as the corpus pipeline builds it (`corpus/token_bins.py`): its
+The shard is the canonical token stream, built like the corpus pipeline's stream (`corpus/token_bins.py`). Its
 `tokens.bin` is Megatron's `.bin`, and `tokens.idx` is derived from the same document ends. `<directory>/tokens` is the
-prefix that Megatron opens.
+prefix for Megatron.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,7 +45,7 @@ _REBUILD = "Materialize this partition of indexed_bins again"
 
 
 def index_matches_stream(shard: OpenedTokens) -> Finding:
-    """`tokens.idx` is that of `tokens.bin`, one sequence per document, and of the counts and dtype of the receipt."""
+    """Return whether `tokens.idx` has one sequence per document of `tokens.bin`, and the receipt's counts and dtype."""
     directory, receipt = shard.directory, shard.receipt
     megatron.validate(directory / TOKENS, directory / MEGATRON_INDEX)
     index, ledger = megatron.read_idx(directory / MEGATRON_INDEX), ledger_of(receipt)
@@ -75,13 +75,13 @@ def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIn
             f"shorter than 1"
         )
     ends = document_ends.open_ends(directory / ENDS)
-    # prepended as uint64: with an int NumPy would make both float64, which is not exact beyond 2^53
+    # the prepended 0 is uint64, because NumPy would convert an int and uint64 to float64, which is inexact above 2^53
     if len(ends) != len(index.lengths) or not np.array_equal(np.diff(ends, prepend=np.uint64(0)), index.lengths):
         yield f"{name}: the lengths of the idx are not those of {ENDS}"
 
 
 def document_boundaries_valid(shard: OpenedTokens) -> Finding:
-    """Every document begins and ends with the configured tokens, none of them doubled."""
+    """Return whether every document begins and ends with the configured tokens, without doubled tokens."""
     return boundaries_match(shard.directory, shard.receipt, shard.recipe, _REBUILD)
 
 
@@ -110,10 +110,10 @@ INDEXED_BINS = "indexed_bins"
 def indexed_bins_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
 ) -> list[TokenShard]:
-    """The shards with these partition keys, ready to build.
+    """Return the shards with these partition keys, ready to build.
 
-    `blend` is the declaration, `store` holds the artifacts, `plan` is the committed plan. Raises MissingArtifactError
-    when a snapshot or the certificate is missing.
+    `blend` is the declaration, `store` contains the artifacts, and `plan` is the committed plan. Raises
+    MissingArtifactError if a snapshot or the certificate is missing.
     """
     certificate = load_certificate(blend, store)
     shards = []
@@ -126,7 +126,7 @@ def indexed_bins_shards(
                 plan=blend_stream(blend, certificate, unit.dataset.text_field),
                 budget=blend.bad_records.budget,
                 files=shard_parts(blend, store, plan, partition),
-                # asked for as a sum alone: a range of a cut file has no size of its own
+                # only the sum is passed, because a range of a divided file has no separate size
                 sizes=(planned_shard.total_bytes,),
                 megatron=True,
                 salt=blend.force,

@@ -1,12 +1,12 @@
-"""Builds the blend run: its finished shards where a trainer expects them, below `runs/<run_hash>/`.
+"""Builder of the blend run: the finished shards in the trainer's layout, below `runs/<run_hash>/`.
 
-    config.json       what the run hash stands for
+    config.json       the settings behind the run hash
     datasets/         the shards (`run_layout.py`)
-    realised.json     requested and realised shares, a row for each dataset of a split (`realised_shares.py`)
+    realised.json     requested and realised shares, one row per dataset and split (`realised_shares.py`)
 
-and what the trainer reads first (`trainer_entry.py`). The files are the shards' own bytes under other names (links
-where the store can). A missing, stale or damaged shard is refused and named; a shard without data is declared empty in
-the receipt and listed nowhere.
+The run also contains the trainer's entry files (`trainer_entry.py`). Data files are the shards' files under different
+names, as links if the store supports them. A missing, stale or damaged shard is an error that contains its name. A
+shard without data is recorded as empty in the receipt and is not listed in the run's files.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from dataprep_assets.pipelines.blend.plan.planner import stage_identity
 from dataprep_assets.stores.files import digest_value
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 2, "rl": 3}
-"""The version of the layout of a run, by stage."""
+"""Version of a run's layout, by stage."""
 RUNS = "runs"
 CONFIG = "config.json"
 REALISED = "realised.json"
@@ -43,7 +43,7 @@ _BLOCK = 1 << 20
 
 
 class RunFacts(Facts):
-    """`root`: where the trainer finds the run; `empty`: partitions without data; `used`: split → its partitions."""
+    """Facts of a run: `root` (its location for the trainer), `empty` partitions, and `used` (split → partitions)."""
 
     run_hash: str
     stage: Stage
@@ -55,22 +55,22 @@ class RunFacts(Facts):
 
 
 def run_root(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
-    """Return where the trainer finds the run: below `trainer_root`, or where the store has it."""
+    """Return the run's location for the trainer: below `trainer_root`, else in the store."""
     artifact = blend.artifact(RUNS, plan.run_hash)
     if blend.trainer_root is not None:
         return f"{blend.trainer_root.rstrip('/')}/{artifact}"
     location = store.location(artifact)
-    # absolute, because it is written into what a trainer reads, which starts in another folder
+    # the path is absolute, because the trainer that reads it starts in a different folder
     return location if "://" in location else str(Path(location).resolve())
 
 
 def run_key(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]) -> str:
-    """The key of a run: its hash, its shards' content, how they are used, and where the trainer finds them.
+    """Return the key of a run: a digest of its hash, its shards' content and use, and its location for the trainer.
 
-    `blend` and `plan` say how the `shards`, all of the plan in its order, are used; `store` says where the run will be.
+    `blend` and `plan` decide the use of the `shards` (all shards of the plan, in order). `store` decides the location.
     """
-    # What the files of a run say besides the bytes of its shards: shares, epochs, and the paths of the trainer. The
-    # tolerance is not in it: it decides a verdict and no file.
+    # The key also covers the shares, epochs and trainer paths, because the run's files contain them. The tolerance is
+    # left out, because it affects only a check.
     use = [
         blend.train_tokens,
         blend.max_epochs,
@@ -82,16 +82,16 @@ def run_key(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shar
 
 
 def run_version(blend: BlendDeclaration) -> int:
-    """The version of the layout of a run, which is the stage's."""
+    """Return the layout version of the blend's stage."""
     return VERSIONS[blend.stage]
 
 
 def run_recipe(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]
 ) -> Recipe:
-    """The present recipe of a blend run.
+    """Return the present recipe of a blend run.
 
-    `blend` and `plan` say how the `shards`, all of the plan in its order, are used; `store` says where the run will be.
+    `blend` and `plan` decide the use of the `shards` (all shards of the plan, in order). `store` decides the location.
     """
     return Recipe(
         artifact=blend.artifact(RUNS, plan.run_hash),
@@ -111,10 +111,11 @@ def run_recipe(
 def build_blend_run(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[ShardToBuild]
 ) -> tuple[Receipt, bool]:
-    """Lay out the finished shards of a plan as a run, with what its trainer reads first.
+    """Lay out the finished shards of a plan as a run, with the trainer's entry files.
 
-    `blend` is the declaration, `store` holds the shards and gets the run, `plan` is the committed plan, `shards` are
-    all its chosen shards. Returns the receipt and whether it was reused. Raises as `finished_shards` does.
+    `blend` is the declaration, `store` contains the shards and receives the run, `plan` is the committed plan, and
+    `shards` are all its chosen shards. Returns the receipt and whether it was reused. Raises the errors of
+    `finished_shards`.
     """
     finished = finished_shards(blend, store, plan, shards)
 
@@ -141,16 +142,16 @@ def _lay_out(run: RunLayout, plan: BlendPlan, finished: Sequence[FinishedShard])
 
 @dataclass(frozen=True, kw_only=True)
 class _Described(RunLayout):
-    """A layout of everything except the shards' own bytes; `parts` says which of these each file of the run has."""
+    """Layout of a run without the shards' data. `parts` lists the shard files in each file of the run."""
 
     parts: dict[str, list[FileRef]] = field(default_factory=dict)
 
     def link(self, shard: FinishedShard, suffix: str, name: str) -> None:
-        """Note which file it is."""
+        """Record the shard's file under its name in the run."""
         self.join([shard], suffix, name)
 
     def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
-        """Note which files they are."""
+        """Record the shards' files under their joint name in the run."""
         self.parts[name] = [FileRef(s.artifact, data_file(self.blend, s.receipt, suffix)) for s in shards]
 
 
@@ -168,10 +169,10 @@ def _facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[Finished
 
 
 def _other_bytes(run: _Described, directory: Path, receipt: Receipt) -> Iterator[str]:
-    """Files of a run in `directory` that, by the receipts of its shards, are not their own."""
+    """Yield the files of a run in `directory` that do not match the receipts of its shards."""
     digests = {record.path: record.sha256 for record in receipt.files}
     for name, parts in run.parts.items():
-        # a file that is one shard's has that shard's digest: nothing has to be read
+        # a file from a single shard has the shard's digest, so the file is not read
         if len(parts) == 1:
             shard_file, shard = parts[0].record, parts[0].artifact.partition
             if digests.get(name) != shard_file.sha256:
@@ -181,9 +182,9 @@ def _other_bytes(run: _Described, directory: Path, receipt: Receipt) -> Iterator
 
 
 def _is_joined_of(path: Path, parts: Sequence[FileRef]) -> bool:
-    """Return whether a file is these files one after another, told by their digests."""
+    """Return whether a file is the concatenation of the parts, according to their digests."""
     with open(path, "rb") as file:
-        # each part is digested where it should lie: one reading of the run, and none of its shards
+        # each part is digested at its expected position, so the run is read once and its shards are not read
         for part in parts:
             digest, remaining = hashlib.sha256(), part.record.bytes
             while remaining and (block := file.read(min(remaining, _BLOCK))):
@@ -202,15 +203,15 @@ def other_claims(
     directory: Path,
     receipt: Receipt,
 ) -> Iterator[str]:
-    """Claims of a blend run that its plan and its shards contradict.
+    """Yield the claims of a blend run that its plan or its shards contradict.
 
     Args:
         blend: The declaration.
-        store: Where the shards are.
+        store: Store of the shards.
         plan: The committed plan.
-        finished: All its chosen shards.
-        directory: The run's.
-        receipt: The run's.
+        finished: All chosen shards of the plan.
+        directory: Directory of the run.
+        receipt: Receipt of the run.
     """
     facts, expected_facts = RunFacts.of(receipt), _facts(blend, plan, finished, run_root(blend, store, plan))
     for name in RunFacts.model_fields:
@@ -219,8 +220,8 @@ def other_claims(
     ledger = (receipt.ledger or Ledger()).of_documents
     if ledger != Ledger.total(shard.ledger for shard in finished).of_documents:
         yield f"{directory}: its ledger is not the sum of its shards' ledgers"
-    # Laid out once more, without the shards' bytes: each JSON file and list has to be what is written there, and
-    # each file of bytes that of the shards that are noted for it.
+    # The run is laid out again without the shards' data. Each JSON file and list must equal the new one, and each data
+    # file must match the shard files that are recorded for it.
     with scratch(store.root / blend.dataset) as folder:
         run = _Described(blend=blend, store=store, target=folder, root=expected_facts.root)
         _lay_out(run, plan, finished)
