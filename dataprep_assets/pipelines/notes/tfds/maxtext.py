@@ -1,4 +1,4 @@
-"""The options of MaxText to train on a directory of packed rows, and the explanation beside them."""
+"""MaxText options for training on a directory of packed rows, with their explanation."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -17,9 +17,9 @@ _LOADER = (
     "MaxText, after dataprep_assets.serving.sampler.maxtext.install(); without it, MaxText treats a row as one "
     "document and trains across notes:"
 )
-# `packing` also tells some attention kernels to look at segments (`layers/attention_op.py`).
+# `packing` is needed, because it also enables segments in some attention kernels (`layers/attention_op.py`).
 _PREPACKED = {"packing": "True"}
-# as MaxText's `grain_file_type` spells them
+# the values use the spelling of MaxText's `grain_file_type`
 _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
 
 
@@ -68,7 +68,7 @@ def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: File
         settings = _files(where, notes.dataset, notes.tfds_version, splits, format, stock)
     if notes.layout == "prepacked":
         return settings | length | _PREPACKED
-    # ArrayRecord is read by grain, whichever pipeline is declared
+    # grain reads ArrayRecord, regardless of the declared pipeline
     pipeline: Pipeline = "grain" if settings["dataset_type"] == "grain" else notes.pipeline
     tokenizer = str(notes.tokenizer.path or notes.tokenizer.repo)
     return settings | length | _unpacked(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)
@@ -77,10 +77,10 @@ def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: File
 def _unpacked(
     tokenizer: str, pipeline: Pipeline, rows: Literal["notes", "stream"] | None, *, evaluates: bool
 ) -> dict[str, str]:
-    """The options of unpacked rows. MaxText loads the tokenizer to pad with its pad token, though it encodes nothing.
+    """Return the options for unpacked rows. MaxText loads the tokenizer only for its pad token.
 
-    Packed by the tfds pipeline, the notes of a row stay apart. Packed by grain and hf, the last token of each predicts
-    the first of the next, so there a row is one note.
+    The tfds pipeline keeps the notes of a packed row separate. With packing in grain and hf, a note's last token would
+    predict the next note's first token, so these pipelines do not pack.
     """
     packs = pipeline == "tfds" and rows == "notes"
     return {
@@ -96,7 +96,7 @@ def _unpacked(
 def _files(
     where: str, dataset: str, version: str, splits: Sequence[str], format: FileFormat, stock: Pipeline | None
 ) -> dict[str, str]:
-    """The options that name a directory's files: to tfds by the dataset's name, to grain by a pattern."""
+    """Return the options that locate a directory's files: by dataset name for tfds, by pattern for grain."""
     if format == "tfrecord" and stock != "grain":
         name = f"{dataset}:{version_in_metadata(version)}"
         return {
@@ -116,7 +116,7 @@ def _files(
 
 
 def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> str:
-    """The options of `maxtext_settings` as one line, with what prepacked rows need in addition."""
+    """Return the options of `maxtext_settings` as one line, with the additional needs of prepacked rows."""
     options = _join_settings(maxtext_settings(notes, store, format))
     if notes.layout == "prepacked":
         return f"{_LOADER} {options}"
@@ -124,7 +124,7 @@ def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileForm
 
 
 def undeclared_line(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
-    """A warning of months in ``store`` that are declared no more, if the pattern of the options reads them, too."""
+    """Return a warning if the options' pattern also reads months in ``store`` that are no longer declared."""
     if notes.layout != "unpacked" or notes.pipeline != "hf":
         return []
     months = sorted(set(store.partitions(notes.dataset, PACKED_COHORTS)) - set(notes.months.expected_keys))
@@ -136,7 +136,7 @@ def undeclared_line(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
 
 
 def evaluation_line(splits: Sequence[str]) -> list[str]:
-    """Return what to add to the options to evaluate on the second of some splits; nothing if there is none."""
+    """Return the additional options for evaluation on the second split; empty without a second split."""
     if not splits[1:]:
         return []
     return [
@@ -148,17 +148,17 @@ def evaluation_line(splits: Sequence[str]) -> list[str]:
 
 
 def evaluates(replay: ReplayDeclaration, facts: DirectoryFacts) -> bool:
-    """Return whether MaxText can evaluate on the second split of a combination; ``facts`` are those of its receipt."""
+    """Return whether MaxText can evaluate on a mixture's second split. ``facts`` are the facts of its receipt."""
     return len(replay.splits) > 1 and (replay.mode != "virtual" or for_hf(replay, facts.pipeline))
 
 
 def combined_line(
     replay: ReplayDeclaration, store: ArtifactStore, facts: DirectoryFacts, tokenizer: str | None = None
 ) -> str:
-    """The options to train on a combination in ``store``, as one line.
+    """Return the options for training on a mixture in ``store``, as one line.
 
-    ``facts`` are those of its receipt. ``tokenizer`` is the folder of its sources' tokenizer, or its name on the hub;
-    None if it is not known here. hf reads no shards, but the JSON lines that a virtual combination lists.
+    ``facts`` are the facts of its receipt. ``tokenizer`` is the folder of the sources' tokenizer, or its name on the
+    Hugging Face Hub; None if unknown. hf reads the JSON Lines files of a virtual mixture instead of shards.
     """
     where, split = store.location(replay.artifact(DIRECTORIES[replay.format])), replay.splits[0]
     evaluated = evaluates(replay, facts)
@@ -181,10 +181,11 @@ def combined_line(
     if facts.layout == "prepacked":
         options = _join_settings(settings | {"max_target_length": str(facts.row_length)} | _PREPACKED)
         return f"{_LOADER} {options}"
-    # rows for tfds are stored one token longer, which it shifts away
+    # stored rows for tfds have one additional token, because tfds shifts the labels by one
     length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
     tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
-    pipeline: Pipeline = "tfds" if settings["dataset_type"] == "tfds" else "grain"  # hf packs as little as grain
+    # hf has the same options as grain, because neither packs
+    pipeline: Pipeline = "tfds" if settings["dataset_type"] == "tfds" else "grain"
     options = _join_settings(settings | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluated))
     return f"MaxText: {options}"
 

@@ -1,8 +1,8 @@
-"""The artifacts `<dataset>/tfds_directory` and `<dataset>/array_record_directory`: what a trainer's loader opens.
+"""Artifacts `<dataset>/tfds_directory` and `<dataset>/array_record_directory`: directories for a trainer's loader.
 
-The shards of all cohorts in month order under their global names (`linked_directory`).
+They contain the shards of all cohorts in month order under their global names (`linked_directory`).
 
-Missing months, shards made with other settings or from older rows, and patients in several cohorts are refused.
+Missing months, shards with different settings or from older rows, and patients in several cohorts are errors.
 
 Entry points: `tfds_directory_spec`, `build_tfds_directory`.
 """
@@ -77,7 +77,7 @@ class TfdsDirectoryFacts(DirectoryFacts):
 
 
 def tfds_directory_spec(notes: NotesDeclaration, format: FileFormat, *, shards: ArtifactSpec) -> ArtifactSpec:
-    """The directory in one format.
+    """Return the specification of the directory in one format.
 
     Args:
         notes: The dataset.
@@ -128,7 +128,7 @@ class _Month:
 
 
 def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -> list[_Month]:
-    """Every declared month, in order. Raises MissingArtifactError naming the ones that are not there."""
+    """Return every declared month, in order. Raises MissingArtifactError, naming the missing months."""
     months = notes.months.expected_keys
     shards = [notes.artifact(COHORT_SHARDS[format], month) for month in months]
     cohorts = [notes.artifact(PACKED_COHORTS, month) for month in months]
@@ -175,10 +175,10 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
                 f"{month.shards}: built from older rows than packed_cohorts has now. Materialize it again"
             )
         stored_settings = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
-        # Compared with what is declared now. What the declaration does not say by itself, as the ids of tokens, must be
-        # the same in all months at least.
+        # Stored settings are compared with the present declaration. Other settings, such as token ids, are only
+        # compared between months.
         wrong = [name for name, value in declared_settings.items() if stored_settings[name] != value]
-        # the name of a tokenizer may change: its digest is compared above
+        # the tokenizer's name may change, because its digest is compared above
         alike = RowFacts.model_fields.keys() - {"tokenizer"}
         wrong += sorted(name for name in alike if getattr(facts, name) != getattr(first_facts, name))
         if wrong or facts.splits.keys() != notes.splits.keys():
@@ -203,7 +203,7 @@ def _recipe(notes: NotesDeclaration, months: Sequence[_Month], format: FileForma
             "duplicate_patients": notes.duplicate_patients,
             "format": format,
         },
-        # shards with the same bytes can have another recipe
+        # the recipes are listed, because shards with the same bytes can have different recipes
         sources={"recipes of the shards": digest_value([m.receipt.key for m in months])},
         upstream={f"{m.shards.name}/{m.month}": m.receipt.content for m in months}
         | {f"{m.packed.name}/{m.month}": m.packed_receipt.content for m in months},
@@ -213,18 +213,18 @@ def _recipe(notes: NotesDeclaration, months: Sequence[_Month], format: FileForma
 def build_tfds_directory(
     notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord"
 ) -> tuple[Receipt, bool]:
-    """Build the directory in ``format`` unless it is current. Returns its receipt and whether it was reused.
+    """Build the directory in ``format`` unless it is up to date; return its receipt and whether it was reused.
 
-    Raises MissingArtifactError naming the months that are not in ``store``; raises IntegrityError for shards that do
-    not belong together and, unless ``notes`` allow it, for patients in several cohorts; raises ConfigError for a split
-    without a row and for a format that is not declared.
+    Raises MissingArtifactError, naming the months that are missing from ``store``; IntegrityError for incompatible
+    shards and, unless ``notes`` allow it, for patients in several cohorts; ConfigError for a split without rows and for
+    an undeclared format.
     """
     if format not in notes.formats:
         raise ConfigError(f"{notes.dataset}: unknown format {format}. Available: {', '.join(notes.formats)}")
     months = _months(notes, store, format)
 
     def write(staged: Path) -> WrittenFiles:
-        # refused before anything is linked
+        # this check precedes the linking, so that an invalid directory is not written
         patients, several = _patients(notes, store, months)
         directory = _directory(notes, months, format)
         joined_files = link_shards(staged, store, directory)
@@ -256,7 +256,7 @@ def build_tfds_directory(
 
 def _directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Directory:
     splits = {split: [o for m in months for o in _origins(notes, m, split, format)] for split in notes.splits}
-    # TFDS takes no split without a shard
+    # a split without shards is an error, because TFDS rejects it
     if empty := [split for split, origins in splits.items() if not origins]:
         raise ConfigError(f"{notes.dataset}: splits {empty} have no rows. Declare larger shares, or remove them")
     return Directory(
@@ -291,7 +291,7 @@ def _origins(notes: NotesDeclaration, month: _Month, split: str, format: FileFor
 
 
 def _patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_Month]) -> tuple[int, int]:
-    """Number of patients, and of those in several cohorts; raises IntegrityError for the latter if they are refused."""
+    """Return the numbers of patients and of patients in several cohorts; raise IntegrityError if not allowed."""
     of_month = []
     for month in months:
         paths = [path.patients for path in packed_paths(notes, month.month).values()]
@@ -314,7 +314,7 @@ def _patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_M
 
 @dataclass(frozen=True)
 class OpenedNotes(OpenedDirectory):
-    """The directory of one dataset, in one format, to check."""
+    """Opened directory of one dataset in one format, the subject of the checks."""
 
     notes: NotesDeclaration
     format: FileFormat
@@ -325,8 +325,10 @@ def _open(notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, _: 
 
 
 def matches_cohort_shards(opened: OpenedNotes) -> Finding:
-    """Rebuilt from the cohorts' shards as they are now, the directory is the same: every declared month once, in order,
-    each of its shards byte for byte, with the names, lengths, sizes and features of the metadata.
+    """Return whether a rebuild from the cohorts' present shards gives the same directory.
+
+    The comparison covers the declared months and their order, the shards' bytes, and the metadata's names, lengths,
+    sizes and features.
     """
     notes, format = opened.notes, opened.format
     facts = TfdsDirectoryFacts.of(opened.receipt)
@@ -335,7 +337,7 @@ def matches_cohort_shards(opened: OpenedNotes) -> Finding:
         opened.artifact,
         opened.store,
         lambda store: build_tfds_directory(notes, store, format),
-        names={"tokenizer"},  # months that were made again have its present name
+        names={"tokenizer"},  # rebuilt months have the tokenizer's present name
     )
     return verdict(
         (f"{opened.name}: {d}" for d in different),
@@ -346,7 +348,7 @@ def matches_cohort_shards(opened: OpenedNotes) -> Finding:
 
 
 def patients_disjoint(opened: OpenedNotes) -> Finding:
-    """The keyed digests of all months: none in two splits; none in two cohorts, unless that is declared."""
+    """Return whether each patient's digest is in one split and, unless the declaration allows more, in one cohort."""
     notes, store = opened.notes, opened.store
     of_split: dict[str, list[Any]] = {split: [] for split in notes.splits}
     for month in notes.months.expected_keys:
@@ -358,7 +360,7 @@ def patients_disjoint(opened: OpenedNotes) -> Finding:
     in_splits = []
     for split, of_months in of_split.items():
         distinct_digests, counts = np.unique(np.concatenate(of_months), return_counts=True)
-        # once for each split, so that whoever occurs twice among all of them is in two splits
+        # digests are unique per split, so that a digest that occurs twice over all splits is in two splits
         in_splits.append(distinct_digests)
         distinct += distinct_digests.size
         repeat_count = int(np.count_nonzero(counts > 1))
