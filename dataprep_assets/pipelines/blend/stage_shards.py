@@ -1,4 +1,4 @@
-"""The shards of a blend: one spec for all stages."""
+"""Shards of a blend, with one specification for all stages."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,14 +26,14 @@ SHARDS: Mapping[Stage, BlendShards[Any]] = {
     "sft": PACKED_SFT_SHARDS,
     "rl": RL_JSONL_SHARDS,
 }
-"""Stage → its kind of shards."""
+"""Kind of shards per stage."""
 
 
 def stage_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[ShardToBuild]:
-    """All chosen shards of a plan, ready to build.
+    """Return all chosen shards of a plan, ready to build.
 
-    `blend` is the declaration, `store` holds the artifacts, `plan` is the committed plan. Raises MissingArtifactError
-    when a snapshot or the certificate is missing.
+    `blend` is the declaration, `store` contains the artifacts, and `plan` is the committed plan. Raises
+    MissingArtifactError if a snapshot or the certificate is missing.
     """
     return SHARDS[blend.stage].shards(blend, store, plan, plan.partitions)
 
@@ -41,12 +41,12 @@ def stage_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan)
 def blend_shards_spec(
     blend: BlendDeclaration, *, partitions: Partitions, inputs: tuple[ArtifactSpec, ...]
 ) -> ArtifactSpec:
-    """The shards of a blend.
+    """Return the specification of a blend's shards.
 
     Args:
         blend: The dataset.
-        partitions: Its shards.
-        inputs: Their snapshots and, where text is tokenized, the certificate of the engine.
+        partitions: Partitions of the shards.
+        inputs: The shards' snapshots and, if text is tokenized, the engine's certificate.
     """
     shard_kind = SHARDS[blend.stage]
     return ArtifactSpec(
@@ -96,7 +96,7 @@ def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:
         workers=request.workers,
         engine=blend.engine,
         verification=blend.verify,
-        # the snapshot has fetched the sources to this machine; others may not see its mirror
+        # this machine has the downloaded sources, but other machines may not have access to its mirror
         fetches=None if blend.engine.is_this_machine else shard_fetches(blend, plan, request.partitions),
         progress=request.progress,
     )

@@ -1,8 +1,8 @@
-"""What packed rows of notes store: padded columns, which follow from tokens, segments and the shape of all rows.
+"""Shape of packed rows of notes: the padded columns, which are computed from tokens, segments and the shape.
 
-So a row of 8,192 tokens takes about 32 kB in `formats/packed_rows` instead of five columns, and the next step parses no
-JSON. Rows of one column are stored without padding: `RowShape.row_length` is then the longest, and `ABSENT` fills the
-arrays after the end of a row.
+A row of 8,192 tokens therefore takes about 32 kB in `formats/packed_rows` instead of five columns, and the next step
+does not parse JSON. Rows of one column are stored without padding. `RowShape.row_length` is then the maximum length,
+and `ABSENT` fills the arrays after the end of a row.
 
 Entry point: `RowShape`.
 """
@@ -18,13 +18,13 @@ from dataprep_assets.formats.packed_rows import PackedRowBlock
 from dataprep_assets.packing.bins import Bins
 from dataprep_assets.packing.rows import pack_rows
 
-# Positions of a row group, which is unpacked at once: `pack_rows` takes about 30 bytes for each, some 60 MB.
+# Positions per row group. `pack_rows` unpacks a whole group, with about 30 bytes per position, or 60 MB.
 _POSITIONS = 2 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowShape:
-    """What all rows of a dataset share: the stored columns, their length, and the id that fills rows."""
+    """Common shape of a dataset's rows: the stored columns, their length, and the id that fills rows."""
 
     columns: tuple[str, ...]
     row_length: int
@@ -32,13 +32,13 @@ class RowShape:
 
     @property
     def group_rows(self) -> int:
-        """Rows of a row group."""
+        """Number of rows per row group."""
         return max(1, _POSITIONS // self.row_length)
 
     def values(self, block: PackedRowBlock) -> dict[str, NDArray[np.int32]]:
-        """The stored columns: name → int32 array of shape ``(rows, row_length)``, in the order of ``columns``.
+        """Return the stored columns: name → int32 array of shape ``(rows, row_length)``, in the order of ``columns``.
 
-        In the only column of unpacked rows, `ABSENT` follows the tokens of a row; it is not stored.
+        In the only column of unpacked rows, `ABSENT` follows the tokens of a row. `ABSENT` is not stored.
         """
         rows = pack_rows(
             block.tokens,
@@ -53,13 +53,13 @@ class RowShape:
         return {name: column for name, column in rows.columns().items() if name in self.columns}
 
     def stored_lengths(self, block: PackedRowBlock) -> NDArray[np.int64]:
-        """Values that each row stores in a column, shape ``(rows,)``: only its tokens if rows are not padded."""
+        """Return the number of stored values per row and column, shape ``(rows,)``; without padding, the tokens."""
         return np.diff(block.rows) if self.columns == ("tokens",) else np.full(len(block), self.row_length, np.int64)
 
     def json_lines(self, block: PackedRowBlock) -> Iterator[bytes]:
-        """The rows as JSON lines: an object of the stored columns each."""
+        """Yield the rows as JSON Lines, with one object of the stored columns per row."""
         values = self.values(block)
         for row, length in enumerate(self.stored_lengths(block).tolist()):
             line = {name: values[name][row, :length] for name in self.columns}
-            # Proofs take a line with exactly these bytes for the row's (`sampled_lines`); any other they have to parse.
+            # Checks accept a line with exactly these bytes (`sampled_lines`) without parsing it.
             yield orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)

@@ -24,8 +24,10 @@ _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "
 
 
 def stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockRule:
-    """Return how the declared pipeline of unmodified MaxText pads and masks rows of ``notes``; ``bundle`` is the
-    tokenizer."""
+    """Return the rule by which the declared pipeline of unmodified MaxText pads and masks rows of ``notes``.
+
+    ``bundle`` is the tokenizer.
+    """
 
     def id_of(name: str) -> int | None:
         content = bundle.configured(name)
@@ -41,20 +43,20 @@ def stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockRule:
 
 
 def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> dict[str, str]:
-    """The options of MaxText that train on ``notes`` in ``store``: name → value.
+    """Return the MaxText options for training on ``notes`` in ``store``: name → value.
 
-    Prepacked rows have the options of the loader in `serving.sampler.maxtext`, for the directory in
-    ``format``. Unpacked rows have the options of unmodified MaxText's declared pipeline; `hf` reads the JSON lines of
-    the packed cohorts. It trains on the first split, and evaluates on the second, if there is one, once
+    Prepacked rows have the options of the loader in `serving.sampler.maxtext`, for the directory in ``format``.
+    Unpacked rows have the options of the declared pipeline of unmodified MaxText. `hf` reads the JSON Lines files of
+    the packed cohorts. MaxText trains on the first split. It evaluates on the second split, if one exists, once
     `eval_interval` is set.
     """
     splits = tuple(notes.splits)
     length = {"max_target_length": str(notes.row_length)}
     if notes.layout == "unpacked" and notes.pipeline == "hf":
         where = store.location(Artifact(dataset=notes.dataset, name=PACKED_COHORTS))
-        # the only other file of a month with this suffix has no hyphen in its name
+        # the pattern has a hyphen to exclude `quarantine.jsonl`, the only other file of a month with this suffix
         files = [f"{where}/*/{in_split(splits, split, '*-*.jsonl')}" for split in splits]
-        # `datasets` calls the only split of explicitly given files `train`, whatever they are
+        # the split is `train`, because `datasets` uses this name for explicitly given files
         settings = {
             "dataset_type": "hf",
             "hf_path": "json",
