@@ -9,6 +9,7 @@ imported is in the way of nobody who does not use it.
 Entry points: `Extensions`, `Extension`.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -21,10 +22,11 @@ _OWN = "dataprep-assets"
 
 
 @cache
-def _entry_points() -> Any:
-    """The entry points of all installed packages, whose files are read once for all kinds of extensions.
+def _entry_points(path: tuple[str, ...]) -> Any:
+    """Return the entry points of all packages on a path, whose files are read once for all kinds of extensions.
 
-    Their class differs between versions of Python; each has `select`.
+    Their class differs between versions of Python; each has `select`. `path` is `sys.path`, to which a project that is
+    opened adds its folder.
     """
     return metadata.entry_points()
 
@@ -108,7 +110,7 @@ class Extensions:
         found: dict[str, list[Extension]] = {}
         for name, value in self._own.items():
             found.setdefault(name, []).append(self._extension(name, value, _OWN))
-        for point in _entry_points().select(group=self._group):
+        for point in _entry_points(tuple(sys.path)).select(group=self._group):
             package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
             found.setdefault(point.name, []).append(self._extension(point.name, point.value, package))
         return found

@@ -245,7 +245,7 @@ def test_a_store_that_cannot_be_reached_says_what_to_fix_and_no_secret(moto: str
         assert secret not in done.stdout + done.stderr
     half = dataprep(tmp_path, "preflight", "s3://bucket/x", R2_DATASET_READ_ACCESS_KEY_ID="CANARYKEYID0123456789")
     assert half.returncode == 2
-    assert "R2_DATASET_READ_SECRET_ACCESS_KEY: not set" in half.stderr
+    assert "R2_DATASET_READ_SECRET_ACCESS_KEY is not set" in half.stderr
 
 
 def test_a_dataset_is_copied_to_a_bucket_and_verified_there(ran: tuple[Path, str], moto: str, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_full_disk_is_named_with_what_is_needed_and_what_is_free(project: Path
         done.stderr
     )
     assert f"{small_disk}/artifacts/sample_corpus/token_bins/" in done.stderr
-    assert "bytes free. Finished artifacts are kept" in done.stderr
+    assert "are free. Finished artifacts are kept" in done.stderr
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
     again = run(project, DATAPREP_ROOT=str(small_disk / "artifacts"))
     assert again.returncode == 0, again.stderr

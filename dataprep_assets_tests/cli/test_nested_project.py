@@ -47,7 +47,7 @@ def test_every_command_takes_the_name_that_the_declaration_has(project: Path) ->
         (["trace", "d00", "--split", "train", "--token", "0"], "train.jsonl:1"),
         (["lock", "d00", "--output", str(lock)], "artifacts"),
         (["run", "d00", "--lock", str(lock)], "matches its lock"),
-        (["diff", str(lock), str(project / "artifacts"), "--dataset", "d00"], "same"),
+        (["diff", str(lock), str(project / "artifacts"), "--dataset", "d00"], "no differences"),
         (["prune", "d00"], "nothing to remove"),
         (["check", "d00", "d01"], "no errors found"),
         (["retract", "d00", "--ids", str(ids)], "1 added"),

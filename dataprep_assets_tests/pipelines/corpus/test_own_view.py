@@ -6,13 +6,11 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dataprep_assets import extensions
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.extensions import Extensions
@@ -187,8 +185,6 @@ def test_an_extension_that_cannot_be_imported_is_told_with_its_package(
         (site / "broken.py").write_text(module)
     monkeypatch.syspath_prepend(site)
     monkeypatch.delitem(sys.modules, "broken", raising=False)
-    # a process reads the packages that are installed once
-    monkeypatch.setattr(extensions, "_entry_points", metadata.entry_points)
     views = Extensions("view", "dataprep_assets.views", own={})
     with pytest.raises(ConfigError) as refused:
         views["id_lines"].load()
@@ -228,7 +224,6 @@ def test_a_broken_package_is_in_nobodys_way_who_does_not_use_it(machine: Machine
 def test_a_name_that_two_packages_have_is_refused_with_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for package in ("more-views", "line-views"):
         monkeypatch.syspath_prepend(distribution(tmp_path / package, package, "id_lines = line_views.id_lines:VIEW"))
-    monkeypatch.setattr(extensions, "_entry_points", metadata.entry_points)
     views = Extensions("view", "dataprep_assets.views", own={"nanogpt": "views.nanogpt:VIEW"})
     with pytest.raises(ConfigError) as refused:
         views["id_lines"]
