@@ -97,7 +97,7 @@ def test_a_dataset_is_made_and_opened(project: OpenProject, corpus: OpenDataset)
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (("nanogpt_bin",), "no artifact 'nanogpt_bin'. Did you mean 'nanogpt_bins'?"),
+        (("nanogpt_bin",), "unknown artifact 'nanogpt_bin'. Did you mean 'nanogpt_bins'?"),
         (("combined_bins",), "d00/combined_bins: partition is missing. Available: train"),
         (("token_bins", "train-9"), "unknown partition 'train-9'. Did you mean 'train-0000"),
     ],
@@ -165,5 +165,5 @@ def test_a_declaration_is_written_whole_or_not_at_all(project: OpenProject) -> N
     for taken in ("written", "d00"):
         with pytest.raises(ConfigError, match="already declared in"):
             project.declare(taken, "TokenizedCorpus", **attributes)
-    with pytest.raises(ConfigError, match="the name of a dataset"):
+    with pytest.raises(ConfigError, match="a dataset name"):
         project.declare("../d", "TokenizedCorpus", **attributes)
