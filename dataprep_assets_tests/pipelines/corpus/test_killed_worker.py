@@ -57,7 +57,7 @@ def test_a_run_goes_on_without_a_killed_worker(tmp_path: Path, caplog: pytest.Lo
         killer.join()
         assert killer.killed is not None, "no worker was caught"
         assert outcome.success
-        (said,) = [text for text in caplog.messages if "its worker process died (killed by signal 9: " in text]
+        (said,) = [text for text in caplog.messages if "its worker process died (killed by signal 9, " in text]
         assert re.match(r"train-\d{5}.* Retrying$", said)
         assert made.instance.get_materialized_partitions(key("token_bins", "train")) == set(made.shards("train"))
         kept = {name: (made.directory("token_bins", name) / NAME).stat().st_mtime_ns for name in killer.there}
