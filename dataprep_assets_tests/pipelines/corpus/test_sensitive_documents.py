@@ -105,7 +105,7 @@ def test_no_share_tells_a_count_that_is_not_shown(coast: Coast) -> None:
     lines = coast("documents", "pages").splitlines()
     row = next(line.split() for line in lines if line.startswith("few"))
     assert row == ["few", "<", "11", "score", "<", "0.5"], "neither its share, nor bytes"
-    assert "few: of train < 11" in lines
+    assert "few: by source: train < 11" in lines
     assert next(line.split() for line in lines if line.startswith("many"))[:2] == ["many", "30"]
     asked = json.loads(coast("documents", "pages", "--json"))
     few, many = asked["rules"]
@@ -118,7 +118,7 @@ def test_a_small_count_hides_those_that_would_tell_it_as_a_difference() -> None:
     one = RuleDrops(rule="r", drops="x", documents=20, bytes=9, by_source={"files": 17, "row": 3})
     drops = Drops(documents=95, bytes=99, sources={"files": 95, "row": 30}, rules=[one])
     cells = Privacy(closed=True, dataset="d")
-    assert "r: of files withheld, row < 11" in list(drops.lines(cells))
+    assert "r: by source: files withheld, row < 11" in list(drops.lines(cells))
     assert drops.to_json(cells)["rules"][0]["by_source"] == {"files": "withheld", "row": "< 11"}
     assert "r: of files 17 (17.89 %), row 3 (10.00 %)" in list(drops.lines(OPEN))
     assert drops.to_json(OPEN)["rules"][0]["by_source"] == {"files": 17, "row": 3}

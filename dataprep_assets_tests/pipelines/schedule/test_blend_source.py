@@ -127,7 +127,7 @@ def test_a_document_of_it_is_found_at_its_steps(project: TrainingProject) -> Non
             {"sources": [{"dataset": "tales", "blend": True}]},
             "tales: a TokenizedCorpus has no artifact `blend`. Remove `blend: true` from it",
         ),
-        ({"sources": [{**SOURCES[0], "split": "test"}]}, "has no split 'test'; it has train, valid"),
+        ({"sources": [{**SOURCES[0], "split": "test"}]}, "unknown split 'test'. Available: train, valid"),
         (
             {"sources": SOURCES, "megatron": {"tokenizer": {"class": "x"}}},
             "megatron: needs the view `megatron` of corpora, which the blend mixture does not have",
