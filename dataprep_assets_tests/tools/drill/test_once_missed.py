@@ -67,7 +67,7 @@ def _repeated(value: Any) -> None:
 
 CLAIMS: dict[str, list[tuple[str, str, Change, str]]] = {
     "corpus": [
-        ("drill_corpus/manifest", "manifest.jsonl", _crlf, "line 1 is formatted differently"),
+        ("drill_corpus/manifest", "manifest.jsonl", _crlf, "line 1 is not in the canonical form"),
         (
             "drill_corpus/mds_bins",
             "train/index.json",
@@ -87,9 +87,9 @@ CLAIMS: dict[str, list[tuple[str, str, Change, str]]] = {
         ("drill_notes/packed_cohorts", "**/*origins.npy", _bit(0), ""),
         ("drill_notes/packed_cohorts", NAME, _facts("splits", "train", "fill", value=0.25), "0.25 in the receipt"),
         ("drill_notes/tfds_directory", "**/features.json", _extra_key, ""),
-        ("drill_notes/tfds_directory", "provenance.json", _json(_repeated), "provenance.json has other bytes"),
-        ("drill_notes/array_record_directory", "provenance.json", _json(_repeated), "provenance.json has other bytes"),
-        ("drill_mixed/tfds_directory", "provenance.json", _json(_repeated), "provenance.json has other bytes"),
+        ("drill_notes/tfds_directory", "provenance.json", _json(_repeated), "provenance.json differs from a rebuild"),
+        ("drill_notes/array_record_directory", "provenance.json", _json(_repeated), "provenance.json differs from a rebuild"),
+        ("drill_mixed/tfds_directory", "provenance.json", _json(_repeated), "provenance.json differs from a rebuild"),
     ],
     "blend": [
         ("drill_rl/rl_manifest", NAME, _facts("run_hash", value="0" * 16), "its receipt has the run 0000"),
