@@ -53,7 +53,7 @@ def test_a_number_is_looked_up_in_each_split_that_is_given(folder: Path) -> None
 def test_what_does_not_exist_is_one_line(folder: Path) -> None:
     told = dataprep(folder, "trace", "sample_corpus", "--split", "train", "--token", "999999999")
     assert (told.returncode, told.stdout) == (1, "")
-    assert told.stderr.startswith("dataprep: trace: no token 999999999 in train, which has ")
+    assert told.stderr.startswith("dataprep: trace: token 999999999 is out of range: train has ")
     assert len(told.stderr.splitlines()) == 1
     told = dataprep(folder, "trace", "sample_tasks", "--document", "0")
     assert told.returncode == 2
