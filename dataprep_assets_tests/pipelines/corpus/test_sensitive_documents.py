@@ -120,5 +120,5 @@ def test_a_small_count_hides_those_that_would_tell_it_as_a_difference() -> None:
     cells = Privacy(closed=True, dataset="d")
     assert "r: by source: files withheld, row < 11" in list(drops.lines(cells))
     assert drops.to_json(cells)["rules"][0]["by_source"] == {"files": "withheld", "row": "< 11"}
-    assert "r: of files 17 (17.89 %), row 3 (10.00 %)" in list(drops.lines(OPEN))
+    assert "r: by source: files 17 (17.89 %), row 3 (10.00 %)" in list(drops.lines(OPEN))
     assert drops.to_json(OPEN)["rules"][0]["by_source"] == {"files": 17, "row": 3}
