@@ -69,7 +69,7 @@ def test_rows_in_another_order_are_not_those_that_were_packed(format: FileFormat
     rewrite(cohort, lambda payloads: payloads[::-1])
     found = prove(cohort)
     assert failed(found) == {"files_intact", "matches_packed_rows"}
-    assert "column inputs: not that of packed_cohorts" in found["matches_packed_rows"].summary
+    assert "column inputs: differs from packed_cohorts" in found["matches_packed_rows"].summary
 
 
 @pytest.mark.parametrize("format", FORMATS)

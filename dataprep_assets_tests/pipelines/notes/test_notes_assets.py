@@ -203,7 +203,7 @@ def test_a_patient_in_two_cohorts_is_refused_before_a_month_is_packed_unless_dec
             assert outcome.success == (policy == "allow")
             if policy == "fail":
                 # before a month is packed, however many there are
-                assert "1 patient in several cohorts, among 2010-01, 2010-02" in failures(outcome)
+                assert "patients in several cohorts: 1, of 2010-01, 2010-02" in failures(outcome)
                 assert made.store.partitions("notes", "packed_cohorts") == []
             else:
                 outcome = made.run(["tfds_directory"])

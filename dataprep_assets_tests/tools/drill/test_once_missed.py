@@ -88,7 +88,12 @@ CLAIMS: dict[str, list[tuple[str, str, Change, str]]] = {
         ("drill_notes/packed_cohorts", NAME, _facts("splits", "train", "fill", value=0.25), "0.25 in the receipt"),
         ("drill_notes/tfds_directory", "**/features.json", _extra_key, ""),
         ("drill_notes/tfds_directory", "provenance.json", _json(_repeated), "provenance.json differs from a rebuild"),
-        ("drill_notes/array_record_directory", "provenance.json", _json(_repeated), "provenance.json differs from a rebuild"),
+        (
+            "drill_notes/array_record_directory",
+            "provenance.json",
+            _json(_repeated),
+            "provenance.json differs from a rebuild",
+        ),
         ("drill_mixed/tfds_directory", "provenance.json", _json(_repeated), "provenance.json differs from a rebuild"),
     ],
     "blend": [
