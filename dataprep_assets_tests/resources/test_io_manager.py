@@ -173,5 +173,5 @@ def test_a_missing_input_and_a_pickled_output_are_refused_with_what_to_do(tmp_pa
 
     with project(sample_attributes(), tmp_path) as found:
         assert "the artifact is missing or incomplete. Materialize it first" in error_of(found, train)
-        assert "keeps no Python objects" in error_of(found, pickled)
+        assert "stores no Python objects" in error_of(found, pickled)
         assert "missing or incomplete" in error_of(found, unpublished)
