@@ -109,7 +109,7 @@ def test_no_process_outlives_it(by: signal.Signals, shell: tuple[str, ...], tmp_
         assert starting.startswith("Starting")
         assert str(ui.log) in log
         assert f"http://127.0.0.1:{ui.port}" in address
-        assert ended.startswith("Ended")
+        assert ended.startswith("Stopped")
         assert "dagster" in ui.log.read_text()
 
 
