@@ -12,7 +12,7 @@ from dataprep_assets.planning.cost import shown_bytes, shown_time
 from dataprep_assets.table import align_rows
 
 MOST = 20
-"""Most causes that are listed; one or two more are listed, too, because a line that counts them saves nothing."""
+"""Most causes and changes that are listed."""
 _HEAD = ("  artifact", "count", "partitions", "source", "tokens", "time", "")
 
 
@@ -30,10 +30,9 @@ class _Cause:
             groups.setdefault((work.stale.spec or work.stale.name, work.stale.provisional), []).append(work)
         for works in groups.values():
             first = works[0].stale
-            asset = "/".join(first.spec.path[1:]) if first.spec is not None else first.name
             partitions = [work.stale.partition for work in works if work.stale.partition is not None]
             yield (
-                f"  {asset}",
+                f"  {first.asset}",
                 str(len(partitions)) if partitions else "-",
                 partitions[0] + (f"...{partitions[-1]}" if len(partitions) > 1 else "") if partitions else "-",
                 *_amounts(works, privacy),
@@ -43,23 +42,33 @@ class _Cause:
 
 def _causes(works: Iterable[ToBuild], privacy: Privacy) -> list[_Cause]:
     """Group artifacts by what they are built for, in the order of the build; each line is in one group."""
-    found: list[_Cause] = []
+    groups: list[_Cause] = []
     of_line: dict[str, _Cause] = {}
+    # thousands of shards may share the thousand new files that are their causes
+    of_causes: dict[tuple[tuple[str, ...], str], _Cause] = {}
     for work in works:
-        lines = [privacy.text(line, work.stale.kind) for line in work.stale.causes]
-        if (cause := of_line.get(lines[0])) is None:
-            found.append(cause := _Cause())
-        new = [line for line in dict.fromkeys(lines) if line not in of_line]
-        cause.lines += new
-        of_line |= dict.fromkeys(new, cause)
-        cause.works.append(work)
-    return found
+        key = (work.stale.causes, work.stale.kind)
+        if key not in of_causes:
+            lines = [privacy.text(line, work.stale.kind) for line in work.stale.causes]
+            if (cause := of_line.get(lines[0])) is None:
+                groups.append(cause := _Cause())
+            new = [line for line in dict.fromkeys(lines) if line not in of_line]
+            cause.lines += new
+            of_line |= dict.fromkeys(new, cause)
+            of_causes[key] = cause
+        of_causes[key].works.append(work)
+    return groups
 
 
-def _shortened(lines: Sequence[str]) -> Iterator[str]:
-    most = MOST if len(lines) > MOST + 2 else len(lines)
-    yield from lines[:most]
-    if more := len(lines) - most:
+def _count_listed(count: int) -> int:
+    """Return how many of so many are listed: a line that counts one or two more would save nothing."""
+    return MOST if count > MOST + 2 else count
+
+
+def _list_changes(lines: Sequence[str]) -> Iterator[str]:
+    listed = _count_listed(len(lines))
+    yield from lines[:listed]
+    if more := len(lines) - listed:
         yield f"and {count_of(more, 'more change')} (`--json` lists all)"
 
 
@@ -80,16 +89,16 @@ def _amounts(works: Sequence[ToBuild], privacy: Privacy) -> tuple[str, str, str]
 def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterator[str]:
     """The causes, below each what a run builds for it, then sums: plain text, also on a terminal."""
     causes = _causes(rebuild.works, privacy)
-    most = MOST if len(causes) > MOST + 2 else len(causes)
-    rows = [list(cause.rows(privacy)) for cause in causes[:most]]
+    listed = _count_listed(len(causes))
+    rows = [list(cause.rows(privacy)) for cause in causes[:listed]]
     if rows:
         head, *lines = align_rows([_HEAD, *chain.from_iterable(rows)], right={1, 3, 4, 5})
         yield head
-        for cause, own in zip(causes[:most], rows, strict=True):
-            yield from _shortened(cause.lines)
+        for cause, own in zip(causes[:listed], rows, strict=True):
+            yield from _list_changes(cause.lines)
             yield from lines[: len(own)]
             del lines[: len(own)]
-    if hidden := causes[most:]:
+    if hidden := causes[listed:]:
         artifacts = count_of(sum(len(cause.works) for cause in hidden), "artifact")
         yield f"and {count_of(len(hidden), 'more cause')}, of {artifacts} (`--json` lists all)"
     yield ""
@@ -117,8 +126,7 @@ def _checks_due(due: Sequence[Decision]) -> Iterator[str]:
     """A line per artifact and reason for which checks have to run."""
     groups: dict[tuple[str, str], list[Decision]] = {}
     for one in due:
-        asset = "/".join(one.spec.path[1:]) if one.spec is not None else one.name
-        groups.setdefault((asset, one.reason), []).append(one)
+        groups.setdefault((one.asset, one.reason), []).append(one)
     for (asset, reason), decisions in groups.items():
         partitions = [one.partition for one in decisions if one.partition is not None]
         where = f" ({count_of(len(partitions), 'partition')})" if partitions else ""

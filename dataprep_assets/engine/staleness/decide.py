@@ -133,8 +133,8 @@ class PartitionFacts:
         stale_input: The name of an input that is stale.
         missing_input: Whether that input was never built, or is lost.
         input_causes: The causes for which that input is stale.
-        inputs: Name of each input artifact → the causes for which it is stale. A setting of such a name says what the
-            input contains.
+        inputs: Name of each input artifact → the causes for which it is stale. A setting of such a name describes
+            the content of the input.
         gains_input: Whether a stale input is a partition that it was not made of, so that it will change for certain.
         checks: Each check that judges it → its result that holds, or None.
         since: Results from before this time no longer count, in seconds since 1970.
@@ -161,8 +161,8 @@ class Decision:
         action: What to do.
         kind: A keyword for tables, as in the module's table; empty to keep it.
         reason: The same in one sentence.
-        causes: What a run would build it for, a line each, such as `rule short changed: words < 50 → words < 20`: those
-            of its own, else those of its stale input.
+        causes: The changes for which a run would build it, one line each, such as `rule short changed: words < 50 →
+            words < 20`: its own, else the causes of the inputs that changed.
         provisional: Stale only because of an input whose new content is not known yet: kept if the input comes out
             unchanged.
         same_content: Whether what is built in its place is expected to have the content that its receipt says.
@@ -182,6 +182,11 @@ class Decision:
     name: str = ""
     spec: "ArtifactSpec | None" = field(default=None, compare=False, repr=False)
     partition: str | None = field(default=None, compare=False)
+
+    @property
+    def asset(self) -> str:
+        """The name of the asset in its dataset, such as `token_bins_train`."""
+        return "/".join(self.spec.path[1:]) if self.spec is not None else self.name
 
     @property
     def is_stale(self) -> bool:
@@ -242,7 +247,7 @@ def _applying_to_files(facts: PartitionFacts) -> Iterator[Decision]:
 
 
 def _causes(change: Change, facts: PartitionFacts) -> tuple[str, ...]:
-    """The changes of its own, else the causes of the inputs that changed, else those of any stale input."""
+    """Return its own changes, else the causes of the inputs that changed, else the causes of any stale input."""
     own, of_inputs = [], dict[str, None]()
     for one in change.changes:
         name = re.split(r"[./]", one.name, maxsplit=1)[0]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from dataprep_assets.engine.artifact.losses import no_losses
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, ReadCost
 from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, UNREADABLE, Action, Decision
@@ -188,7 +189,7 @@ class ToBuild:
         """The JSON object with the documented keys of `--json`, with the counts that leave."""
         slot, read = self.stale, self.reading
         return {
-            "artifact": "/".join(slot.spec.path[1:]) if slot.spec is not None else slot.name,
+            "artifact": slot.asset,
             "name": slot.name,
             "partition": slot.partition,
             "kind": slot.kind,
@@ -216,7 +217,7 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class LossChange:
-    """What a run would drop for one reason, beside what finished artifacts dropped.
+    """How much a run would drop for one reason, compared with the finished artifacts.
 
     Attributes:
         artifact: The artifact that drops it, such as `selection_train`.
@@ -238,7 +239,7 @@ class Rebuild:
     Attributes:
         works: The artifacts.
         losses: What is dropped otherwise than before, of steps that are cheap enough to be foreseen.
-        due: The artifacts that stay as they are and of which checks have to run: they have no result, or too old a one.
+        due: The artifacts that stay as they are, but whose checks must run: they have no result, or an old one.
         published: The publications that the next run replaces.
         machine: Who would build them.
         seconds: The least and the most time that a run is expected to take. They differ by what is built only where an
@@ -434,7 +435,7 @@ def _find_loss_changes(
     """What stale artifacts drop otherwise than their finished partitions, as far as it is foreseen in the view."""
     by_spec: dict[ArtifactSpec, set[str | None]] = {}
     for one in stale_slots:
-        if one.spec is not None and one.spec.foresee is not None:
+        if one.spec is not None and one.spec.foresee is not None and one.spec.losses is not no_losses:
             by_spec.setdefault(one.spec, set()).add(one.partition)
     for spec, slots in by_spec.items():
         had, has = _read_receipts(spec, store), _read_receipts(spec, view)
