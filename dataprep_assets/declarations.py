@@ -81,7 +81,7 @@ class Declarations:
     def load(self, path: Path) -> "Dataset | dg.Component":
         """The dataset of a `defs.yaml`, loaded without reading any other; a component of somebody else's as it is.
 
-        Dagster is imported only for what it alone can read: `automation`, templates, and components of other packages.
+        Dagster is imported only for `automation`, templates, dates and components of other packages (`_needs_dagster`).
 
         Raises ConfigError when the file is wrong.
         """

@@ -160,9 +160,8 @@ def main(arguments: list[str] | None = None) -> int:
         _load_environment(given)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    if (
-        arguments is not None or ui.__name__.rpartition(".")[2] in given
-    ):  # not bounded: `main` was called from Python, or `ui`, which only starts other processes
+    # not bounded: `main` was called from Python, or for `ui`, which only starts other processes
+    if arguments is not None or ui.__name__.rpartition(".")[2] in given:
         return _run_one(given)
     try:
         bounds = Bounds.from_environment(os.environ)
