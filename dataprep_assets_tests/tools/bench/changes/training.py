@@ -178,7 +178,10 @@ class Training:
     def _told(self, pending: set[str]) -> Iterator[str]:
         """What `status` does not tell of that, or tells without it."""
         status = self.project.command("status", self)
-        if status.returncode or "everything is up to date" not in status.stdout:
+        # a schedule is not built again for what changed in its sources, but its checks are due
+        up_to_date = status.returncode == 0 and "everything is up to date" in status.stdout
+        to_check = status.returncode == 1 and "nothing to build" in status.stdout
+        if not (up_to_date or (pending and to_check)):
             yield f"schedule: status: rc {status.returncode}: {last_lines(status.stdout + status.stderr)}"
         told = [line for line in status.stdout.splitlines() if "not read yet" in line]
         # declared weights may come to the same shares
