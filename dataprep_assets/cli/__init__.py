@@ -11,6 +11,7 @@ import atexit
 import gc
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -49,7 +50,7 @@ from dataprep_assets.cli.support.welcome import DOCS, welcome
 from dataprep_assets.cli.training import release, schedule, seen
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.run_task import without_core
-from dataprep_assets.execution.watch import run_bounded
+from dataprep_assets.execution.watch import process_start, run_bounded
 from dataprep_assets.project import find
 
 # the last two are 128 and the number of the signal, as a shell tells them: SIGPIPE and SIGINT
@@ -155,6 +156,8 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
+    # before the fork: a child process has a start time of its own
+    Options.began = process_start() if arguments is None else time.monotonic()
     Options.verbose, Options.quiet = "--verbose" in given, "--quiet" in given
     try:
         _load_environment(given)

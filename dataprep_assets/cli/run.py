@@ -84,7 +84,7 @@ def command(
 
 def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
     """Build datasets, each with its lock if it has one; skip datasets whose inputs failed."""
-    codes: dict[str, int] = {}
+    codes, began = dict[str, int](), Options.began
     for dataset, lock_ in sound:
         failed = [of for of in _made_of(dataset) if codes.get(of)]
         if failed:
@@ -93,7 +93,8 @@ def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
                 file=sys.stderr,
             )
         # a skipped dataset ends with the exit code of its failed input
-        codes[dataset.name] = codes[failed[0]] if failed else _run(dataset, lock_)
+        codes[dataset.name] = codes[failed[0]] if failed else _run(dataset, lock_, began)
+        began = time.monotonic()
     if 0 in codes.values():
         print(project.in_the_browser())
     return max(codes.values())
@@ -162,7 +163,8 @@ def _foretell(name: str, *, as_json: bool) -> int:
     return code
 
 
-def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
+def _run(dataset: "OpenDataset", lock: "Lock | None", began: float) -> int:
+    """Build a dataset and print the result. `began` is the start of the command, or the end of the previous dataset."""
     from dataprep_assets.cli.support.steps import Steps
     from dataprep_assets.engine.artifact.summary import end_of_run, present_counts, summary, up_to_date
     from dataprep_assets.engine.staleness.status import sweep
@@ -182,7 +184,7 @@ def _run(dataset: "OpenDataset", lock: "Lock | None") -> int:
         steps = Steps(specs)
         attendants: list[BuildListener] = [steps, *([locked] if locked is not None else [])]
         with _attended():
-            result = dataset.build(attendants=attendants, verbose=Options.verbose)
+            result = dataset.build(attendants=attendants, verbose=Options.verbose, began=began)
             steps.end()
         if code := _report_result(dataset, result):
             if locked is not None and locked.drift is not None:

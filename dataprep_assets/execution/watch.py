@@ -16,8 +16,10 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dataprep_assets.bounds import Bounds, told_to
 from dataprep_assets.execution.run_task import without_core
@@ -138,6 +140,15 @@ class _Heartbeat:
     def read(self) -> tuple[bytes, str]:
         length = int.from_bytes(self.memory[8:16], "little")
         return self.memory[:8], self.memory[16 : 16 + length].decode("utf-8", "replace")
+
+
+def process_start() -> float:
+    """Return the start of this process in seconds of `time.monotonic`, or the current time if `/proc` is missing."""
+    if not CAN_WATCH:
+        return time.monotonic()
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - age
 
 
 def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str], None], *, again: bool) -> int:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -142,6 +143,7 @@ class OpenDataset:
         attendants: "Sequence[BuildListener]" = (),
         part: str = "",
         verbose: bool = False,
+        began: float | None = None,
     ) -> "RunResult":
         """Execute the dataset's job, or the part of it that makes `only` some partitions.
 
@@ -150,6 +152,7 @@ class OpenDataset:
             attendants: Who attends to the build.
             part: What the run's tag says of a part.
             verbose: Whether Dagster's own error messages go to standard error.
+            began: Start of the command that builds it, in seconds of `time.monotonic`; default: now.
         """
         import dagster as dg
 
@@ -160,7 +163,7 @@ class OpenDataset:
         from dataprep_assets.orchestration.runs.runs import execute
         from dataprep_assets.orchestration.runs.terminal import watched_in_notebook
 
-        timer = StepTimer()
+        timer = StepTimer(time.monotonic() if began is None else began)
         job, here = job_of(self.specs, only=only, attendants=[timer, *attendants]), self.project.project
         definitions = bind_resources(dg.Definitions(jobs=[job]), here.root)
         with self.project.instance() as instance, private_files(self.component.declaration.sensitive):
@@ -168,7 +171,7 @@ class OpenDataset:
             whole = definitions.resolve_job_def(job.name)
             with watched_in_notebook():
                 result = execute(whole, instance, tags=tags, verbose=verbose)
-            timer.keep(self.project.step_times(), self.specs, self.store)
+            timer.keep(self.project.step_times(), self.specs, self.store, whole=only is None and not result.ended)
             return result
 
     def build_part(

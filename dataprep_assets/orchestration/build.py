@@ -51,15 +51,18 @@ class BuildListener(Protocol):
 
     def checking(self, spec: ArtifactSpec) -> None:
         """Called before the checks of an artifact that was made."""
+        return  # not abstract
 
     def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
         """Called when the artifact is there and its checks let it pass; may raise DataprepError."""
 
     def failed(self, spec: ArtifactSpec, why: str) -> None:
         """Called when an artifact cannot be made, or a check blocks it; `why` may be empty."""
+        return  # not abstract
 
     def report_line(self, sentence: str) -> None:
         """Called with what a step warns of, and with what the last one did."""
+        return  # not abstract
 
 
 def job_of(

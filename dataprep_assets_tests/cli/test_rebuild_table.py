@@ -25,18 +25,16 @@ def rebuild(
     losses: tuple[LossChange, ...] = (),
 ) -> Rebuild:
     machine = Machine(cores=2, bandwidth=1e6)
-    return Rebuild(
-        works=works,
-        due=due,
-        losses=losses,
-        published=published,
-        machine=machine,
-        seconds=(3.0, 90.0),
-        untimed=("bins",),
-    )
+    return Rebuild(works=works, due=due, losses=losses, published=published, machine=machine, run_seconds=(4.0, 4.0))
 
 
-def work(name: str, partition: str | None = None, *causes: str, provisional: bool = False) -> ToBuild:
+def work(
+    name: str,
+    partition: str | None = None,
+    *causes: str,
+    provisional: bool = False,
+    seconds: tuple[float, float] = (3.0, 3.0),
+) -> ToBuild:
     stale = Decision(
         action=Action.BUILD,
         name=name,
@@ -47,7 +45,7 @@ def work(name: str, partition: str | None = None, *causes: str, provisional: boo
         provisional=provisional,
     )
     reading = ReadCost(source_bytes=1_500_000, density=1.0, tokenized=True) if partition else None
-    return ToBuild(stale=stale, reading=reading, tokens=1200 if partition else None, seconds=3.0 if partition else None)
+    return ToBuild(stale=stale, reading=reading, tokens=1200 if partition else None, seconds=seconds)
 
 
 def test_each_cause_is_there_once_and_below_it_what_follows_from_it() -> None:
@@ -62,11 +60,11 @@ def test_each_cause_is_there_once_and_below_it_what_follows_from_it() -> None:
     head, *lines = rebuild_lines(rebuild(*works), OPEN)
     assert head.split() == ["artifact", "count", "partitions", "source", "tokens", "time"]
     assert lines[:2] == [new, "removed file b"]
-    assert lines[2].split() == ["list", "-", "-", "-", "-", "-"]
+    assert lines[2].split() == ["list", "-", "-", "-", "-", "3.0", "s"]
     assert lines[3].split() == ["bins", "2", "a-0...a-1", "3.0", "MB", "2,400", "6.0", "s"]
     assert lines[4] == rule
-    assert lines[5].split() == ["rows", "-", "-", "-", "-", "-"]
-    assert lines[6].split(maxsplit=6) == ["a_longer_name", *"-----", "if its input changes"]
+    assert lines[5].split() == ["rows", "-", "-", "-", "-", "3.0", "s"]
+    assert lines[6].split(maxsplit=7) == ["a_longer_name", *"----", "3.0", "s", "if its input changes"]
     assert lines[7] == ""
     assert all(lines.count(cause) == 1 for cause in (new, rule, "removed file b"))
     assert {line.rindex("-") for line in (lines[2], lines[5], lines[6])} == {lines[2].rindex("-")}
@@ -83,7 +81,7 @@ def test_of_a_sensitive_dataset_names_kinds_and_rounded_counts_leave() -> None:
     )
     reading = ReadCost(source_bytes=1_500_000, density=1.0, tokenized=True)
     losses = (LossChange(artifact="rows", reason="short", before=3, after=1234),)
-    made = rebuild(ToBuild(stale=stale, reading=reading, tokens=1234, seconds=3.0), losses=losses)
+    made = rebuild(ToBuild(stale=stale, reading=reading, tokens=1234, seconds=(3.0, 3.0)), losses=losses)
     told = "\n".join(rebuild_lines(made, CLOSED))
     assert told.splitlines()[1:3] == ["check failed", "  bins          1  2010-01          -   1,200     -"]
     assert "rows" in told
@@ -144,10 +142,17 @@ def test_sums_and_places_are_told() -> None:
         rebuild_lines(rebuild(work("bins", "a-0"), work("view", provisional=True), published=published), OPEN)
     )
     assert "1 of 2 are built only if a rebuilt input differs" in told
-    assert "expected: 3.0 s to 1.5 min on 2 cores; never timed here: bins" in told
+    assert "expected: 7.0 s to 10.0 s on 2 cores" in told
     assert "replaces the published s3://bucket/there (ds/published_shards)" in told
     assert told.isascii()
     assert "\x1b" not in told
+
+
+def test_one_number_is_expected_of_steps_that_were_timed_and_a_range_of_others() -> None:
+    assert list(rebuild_lines(rebuild(work("bins"), work("view")), OPEN))[-1] == "expected: about 10.0 s on 2 cores"
+    lines = list(rebuild_lines(rebuild(work("bins"), work("view", seconds=(1.0, 9.0))), OPEN))
+    assert ["view", *"-----"] in [line.split() for line in lines]
+    assert lines[-1].startswith("expected: 8.0 s to 16.0 s on 2 cores")
 
 
 def test_a_reader_that_closes_early_causes_no_traceback(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """`dataprep run --all` builds every dataset of a project, inputs first; without a name it lists them."""
 
+import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +46,13 @@ def test_all_are_built_inputs_first_and_without_a_name_they_are_listed(project: 
     assert "articles, books, sample_corpus" in listed.stderr
     both = dataprep(project.parent, "run", "books", "--all", project=project)
     assert (both.returncode, "--all" in both.stderr) == (2, True)
+    started = time.monotonic()
     built = dataprep(project.parent, "run", "--all", project=project)
     assert built.returncode == 0, built.stdout + built.stderr
+    kept = json.loads((project.parent / "home" / "step_times.json").read_bytes())
+    assert kept.keys() >= {f"CorpusDeclaration/{name}/run" for name in ("articles", "books", "sample_corpus")}
+    # each second of the command counts for one dataset alone
+    assert sum(seconds for builds in kept.values() for _, seconds in builds) <= time.monotonic() - started
     begun = [line for line in built.stdout.splitlines() if line in ("articles:", "books:", "sample_corpus:")]
     assert sorted(begun) == ["articles:", "books:", "sample_corpus:"]
     assert begun.index("books:") < begun.index("articles:")

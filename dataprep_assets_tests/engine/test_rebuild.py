@@ -6,13 +6,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 import zstandard
 
 from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.results import keep
 from dataprep_assets.engine.checks.verdicts import version_of
 from dataprep_assets.engine.staleness.rebuild import Rebuild, rebuild_of
-from dataprep_assets.engine.staleness.step_times import StepTimes
+from dataprep_assets.engine.staleness.step_times import RUN, StepTimes
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
@@ -22,8 +23,22 @@ from dataprep_assets_tests.pipelines.corpus.selected import Selected
 MACHINE = Machine(cores=2, bandwidth=1e6)
 
 
-def rebuilt(corpus: ChangedCorpus) -> Rebuild:
-    return rebuild_of(corpus.specs(), corpus.store, MACHINE, StepTimes(corpus.root / "step_times.json"))
+def timed(corpus: ChangedCorpus, *names: str) -> StepTimes:
+    """Times in which each of these steps took a second for each 1,000 bytes of source."""
+    times = StepTimes(corpus.root / "step_times.json")
+    times.add(corpus.declared(), {name: [(1000.0, 1.0)] for name in names})
+    return times
+
+
+def rebuilt(corpus: ChangedCorpus, *names: str) -> Rebuild:
+    return rebuild_of(corpus.specs(), corpus.store, MACHINE, timed(corpus, *names))
+
+
+def append(corpus: ChangedCorpus) -> int:
+    """Add a file to the split `val`, and return its size."""
+    lines = zstandard.compress(json.dumps({"text": "One more document, longer than most. " * 2000}).encode() + b"\n")
+    (corpus.data / "validation" / "chunk1" / "example_holdout_99.jsonl.zst").write_bytes(lines)
+    return len(lines)
 
 
 def causes(found: Rebuild) -> dict[str, tuple[str, ...]]:
@@ -44,7 +59,6 @@ def test_nothing_to_build_has_no_row(corpus: ChangedCorpus) -> None:
 
 def test_a_damaged_shard_has_the_tokens_that_it_had(corpus: ChangedCorpus) -> None:
     flip_byte(corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin")
-    StepTimes(corpus.root / "step_times.json").add("sample_corpus", {"token_bins": (1e6, 4.0)}, 2.0)
     found = rebuilt(corpus)
     (work,) = found.works
     shard = corpus.store.require(corpus.declared().artifact("token_bins", "train-00001"))
@@ -52,21 +66,16 @@ def test_a_damaged_shard_has_the_tokens_that_it_had(corpus: ChangedCorpus) -> No
     assert work.reading is not None
     assert shard.ledger is not None
     assert (work.reading.source_bytes, work.reading.tokenized) == (shard.ledger.source_bytes, True)
-    assert work.seconds is not None
-    assert 0 < work.seconds < 4
-    assert found.seconds == (work.seconds + 2, work.seconds + 2)
-    assert found.untimed == ()
+    assert work.timed_seconds is None
 
 
 def test_a_new_file_adds_its_tokens_to_what_is_joined(corpus: ChangedCorpus) -> None:
-    text = "One more document, which is longer than most. " * 2000
-    lines = zstandard.compress(json.dumps({"text": text}).encode() + b"\n")
-    (corpus.data / "validation" / "chunk1" / "example_holdout_99.jsonl.zst").write_bytes(lines)
+    size = append(corpus)
     before = tokens(corpus, "combined_bins", "val")
     works = {work.stale.name.removeprefix("sample_corpus/"): work for work in rebuilt(corpus).works}
     new = works["token_bins/val-00001"]
     assert new.reading is not None
-    assert new.reading.source_bytes == len(lines)
+    assert new.reading.source_bytes == size
     assert new.tokens is not None
     assert works["combined_bins/val"].tokens == before + new.tokens
     other = tokens(corpus, "combined_bins", "train") + tokens(corpus, "combined_bins", "test")
@@ -88,8 +97,59 @@ def test_the_promised_keys_are_there_and_sums_count_tokens_once(corpus: ChangedC
     assert value["totals"]["artifacts"] == len(rows)
     assert value["totals"]["tokens"] == rows["token_bins/val-00000"]["tokens"]
     assert value["totals"]["source_bytes"] == rows["token_bins/val-00000"]["source_bytes"]
-    assert 0 < value["totals"]["least_seconds"] < value["totals"]["most_seconds"]
-    assert {"token_bins", "manifest"} <= set(value["totals"]["untimed"])
+    assert value["totals"].keys() == {
+        *("artifacts", "provisional", "untimed", "source_bytes", "tokens", "least_seconds", "most_seconds"),
+    }
+
+
+def test_before_any_run_each_step_is_untimed_and_the_forecast_is_a_range(corpus: ChangedCorpus) -> None:
+    flip_byte(corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin")
+    found = rebuilt(corpus)
+    least, most = found.seconds
+    assert found.untimed == ["token_bins"]
+    assert 0 < least < most
+    value = found.to_json()
+    assert [row["seconds"] for row in value["rebuild"]] == [None]
+    assert value["totals"]["least_seconds"] < value["totals"]["most_seconds"]
+
+
+def test_after_a_run_the_forecast_is_what_steps_and_the_run_took(corpus: ChangedCorpus) -> None:
+    flip_byte(corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin")
+    timed(corpus).add(corpus.declared(), {RUN: [(1.0, 5.0)]})
+    found = rebuilt(corpus, "token_bins")
+    (work,) = found.works
+    assert work.reading is not None
+    assert work.timed_seconds == pytest.approx(work.reading.source_bytes / 1000)
+    assert found.seconds == pytest.approx((5 + work.timed_seconds,) * 2)
+    assert found.untimed == []
+
+
+def test_of_an_appended_file_the_new_shard_is_certain_and_what_it_may_change_is_not(corpus: ChangedCorpus) -> None:
+    size, specs = append(corpus), corpus.specs()
+    found = rebuilt(corpus, *{spec.name for spec in specs}, RUN)
+    works = {work.stale.name.removeprefix("sample_corpus/"): work for work in found.works}
+    assert works["token_bins/val-00001"].timed_seconds == pytest.approx(size / 1000)
+    joined = works["combined_bins/val"].timed_seconds
+    assert joined is not None
+    assert joined > size / 1000
+    least, most = found.seconds
+    certain = [work.timed_seconds or 0.0 for work in found.works if work.certain]
+    assert 0 < len(certain) < len(found.works)
+    # a run counts as one byte of the thousand that take a second, see `timed`
+    assert least == pytest.approx(0.001 + sum(certain))
+    assert most == pytest.approx(0.001 + sum(work.timed_seconds or 0.0 for work in found.works))
+
+
+def test_of_what_reads_a_shard_several_times_source_and_tokens_count_once(corpus: ChangedCorpus) -> None:
+    corpus.rewrite("validation/chunk1/example_holdout_0.jsonl.zst", b" the ", b" teh it is longer ")
+    specs = corpus.specs(tag=["gopher"], drop={"short": "words < 3"})
+    found = rebuild_of(specs, corpus.store, MACHINE, timed(corpus))
+    readers = {
+        work.stale.spec.name for work in found.works if work.stale.spec and work.reading and work.reading.tokenized
+    }
+    assert readers == {"tags", "token_bins"}
+    sources = sum(path.stat().st_size for path in corpus.data.glob("**/*.zst"))
+    assert found.to_json()["totals"]["source_bytes"] <= sources
 
 
 def test_a_failed_check_is_a_row_without_amounts(corpus: ChangedCorpus) -> None:
@@ -97,7 +157,7 @@ def test_a_failed_check_is_a_row_without_amounts(corpus: ChangedCorpus) -> None:
     said = {proof.name: Finding(passed=False, summary="other") for proof in view.checks}
     keep(view, corpus.store, version_of(view.artifacts(corpus.store), corpus.store), said)
     (work,) = rebuilt(corpus).works
-    assert (work.stale.kind, work.tokens, work.reading, work.seconds) == ("check failed", None, None, None)
+    assert (work.stale.kind, work.tokens, work.reading, work.timed_seconds) == ("check failed", None, None, None)
 
 
 def test_a_new_and_a_removed_file_are_the_causes_of_all_that_follows(corpus: ChangedCorpus) -> None:

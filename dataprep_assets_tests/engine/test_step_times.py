@@ -1,115 +1,163 @@
-"""How long steps took here: kept after a run, ignored where it is damaged, replaced as a whole."""
+"""How long steps took here, as kept in a file, and what is estimated by it."""
 
 import json
-import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.staleness.step_times import KEPT_BUILDS, StepTimes, expected_seconds
+from dataprep_assets.engine.staleness.step_times import (
+    KEPT_BUILDS,
+    RUN,
+    Build,
+    StepTimes,
+    expected_seconds,
+    step_sizes,
+)
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.library.step_timer import StepTimer
 from dataprep_assets.orchestration.build import StepResult
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "home" / "step_times.json"
-
-
-def test_the_last_builds_of_a_step_are_kept(path: Path) -> None:
-    for seconds in range(KEPT_BUILDS + 3):
-        StepTimes(path).add("pages", {"token_bins": (100.0, float(seconds))}, 4.0)
-    builds = json.loads(path.read_bytes())
-    assert builds["pages/token_bins"] == [[100.0, float(s)] for s in range(3, KEPT_BUILDS + 3)]
-    assert StepTimes(path).seconds("pages", "token_bins", 100.0) == 5.0
-    assert StepTimes(path).run_seconds("pages") == 4.0
-
-
-def test_a_dataset_that_was_never_built_takes_the_times_of_the_others(path: Path) -> None:
-    StepTimes(path).add("pages", {"token_bins": (100.0, 5.0)}, 4.0)
-    times = StepTimes(path)
-    assert times.seconds("books", "token_bins", 100.0) == 5.0
-    assert times.seconds("books", "selection", 100.0) is None
-    assert times.run_seconds("books") == 4.0
+PAGES = DatasetDeclaration(dataset="pages")
 
 
 @pytest.mark.parametrize(
     ("builds", "size", "seconds"),
     [
-        ([(100.0, 3.0), (200.0, 5.0)], 400.0, 9.0),  # a start of 1, and 2 for each hundred
-        ([(100.0, 1.1)], 200.0, 2.1),
-        ([(100.0, 1.1), (105.0, 9.0), (100.0, 1.1)], 200.0, 2.1),  # sizes that differ by noise say no rate
-        ([(100.0, 5.0), (200.0, 3.0)], 400.0, 4.0),  # nothing gets faster by its size
-        ([(0.0, 4.0), (0.0, 6.0)], 0.0, 5.0),
+        ([(10, 4.0)], 10, 4.0),
+        ([(10, 4.0)], 20, 8.0),  # beyond all known sizes in proportion
+        ([(10, 4.0)], 5, 2.0),
+        ([(10, 4.0), (110, 24.0)], 60, 14.0),  # between two sizes on their line: most steps have a fixed start
+        ([(10, 4.0), (110, 24.0)], 220, 48.0),
+        ([(100, 10.0), (101, 30.0), (100, 11.0)], 100, 11.0),  # a loaded machine is no slope
+        ([(100, 10.0), (10, 3.0)], None, 10.0),  # of an unknown size: as the largest
+        ([(1, 0.0)], 1, 0.0),
     ],
 )
-def test_a_start_and_a_rate_are_estimated(builds: list[tuple[float, float]], size: float, seconds: float) -> None:
+def test_a_step_is_estimated_by_builds_of_the_nearest_sizes(
+    builds: Sequence[Build], size: float | None, seconds: float
+) -> None:
     assert expected_seconds(builds, size) == pytest.approx(seconds)
 
 
+def test_what_is_kept_is_estimated_also_for_another_dataset_of_its_kind_alone(tmp_path: Path) -> None:
+    class OtherKind(DatasetDeclaration):
+        pass
+
+    StepTimes(tmp_path / "home" / "times.json").add(PAGES, {"tags": [(10.0, 4.0)], RUN: [(1.0, 3.0)]})
+    times = StepTimes(tmp_path / "home" / "times.json")
+    for declaration in (PAGES, DatasetDeclaration(dataset="letters")):
+        assert times.seconds(declaration, "tags", 20.0) == 8.0
+        assert times.seconds(declaration, RUN, 1.0) == 3.0
+        assert times.seconds(declaration, "bins", 20.0) is None
+    assert times.seconds(OtherKind(dataset="letters"), "tags", 20.0) is None
+
+
+def test_a_machine_that_changed_is_followed_and_small_builds_displace_no_large_one(tmp_path: Path) -> None:
+    times = StepTimes(tmp_path / "times.json")
+    times.add(PAGES, {"tags": [(1000.0, 50.0)]})
+    for seconds in (1.0, 1.0, 1.0, 7.0, 8.0, 9.0):
+        times.add(PAGES, {"tags": [(10.0, seconds)]})
+    (kept,) = json.loads((tmp_path / "times.json").read_bytes()).values()
+    assert kept == [[1000.0, 50.0], [10.0, 7.0], [10.0, 8.0], [10.0, 9.0]]
+    assert len(kept) == 1 + KEPT_BUILDS
+
+
+def test_what_another_process_kept_meanwhile_stays(tmp_path: Path) -> None:
+    first, second = StepTimes(tmp_path / "times.json"), StepTimes(tmp_path / "times.json")
+    first.add(PAGES, {"tags": [(10.0, 4.0)]})
+    second.add(PAGES, {"tags": [(100.0, 5.0)], "bins": [(1.0, 6.0)]})
+    found = json.loads((tmp_path / "times.json").read_bytes())
+    assert sorted(found.values()) == [[[1.0, 6.0]], [[10.0, 4.0], [100.0, 5.0]]]
+
+
+_TAGS = "DatasetDeclaration/pages/tags"
+
+
 @pytest.mark.parametrize(
-    "text",
+    "content",
     [
-        "",
-        '{"pages/token_bins": [[1, 2]',
-        "[]",
-        "null",
-        '{"pages/token_bins": 3}',
-        '{"pages/token_bins": [[1]]}',
-        '{"pages/token_bins": [[1, "much"]]}',
-        '{"pages/token_bins": [[1, -2]]}',
-        '{"pages/token_bins": [[1, NaN]]}',
-        '{"pages/token_bins": [[1, 1e999]]}',
-        f'{{"pages/token_bins": [[1, 1{"0" * 400}]]}}',
-        "[" * 100_000,
-        "\x00\xff",
+        *("", "\xff", "[]", "null", "[" * 100_000, '{"a": 1}', f'{{"{_TAGS}": [[1, 2]'),
+        *(f'{{"{_TAGS}": [{pair}]}}' for pair in ("[1]", "[0, 1]", "[1, -1]", '["x", 1]', "[NaN, 1]", "[1, 1e999]")),
+        f'{{"{_TAGS}": [[1, 1{"0" * 400}]]}}',
     ],
-    ids=lambda text: text[:40],
+    ids=lambda content: content[:50],
 )
-def test_a_damaged_file_is_ignored_and_replaced(path: Path, text: str) -> None:
-    path.parent.mkdir()
-    path.write_text(text, encoding="latin-1")
-    times = StepTimes(path)
-    assert times.seconds("pages", "token_bins", 1.0) is None
-    times.add("pages", {"token_bins": (1.0, 2.0)}, 0.0)
-    assert StepTimes(path).seconds("pages", "token_bins", 1.0) == 2.0
+def test_a_damaged_file_is_as_none_and_is_replaced(tmp_path: Path, content: str) -> None:
+    (tmp_path / "times.json").write_text(content, encoding="latin-1")
+    times = StepTimes(tmp_path / "times.json")
+    assert times.seconds(PAGES, "tags", 1.0) is None
+    times.add(PAGES, {"tags": [(1.0, 2.0)]})
+    assert json.loads((tmp_path / "times.json").read_bytes()) == {_TAGS: [[1.0, 2.0]]}
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_no_draft(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    StepTimes(path).add("pages", {"token_bins": (1.0, 2.0)}, 0.0)
-    before = path.read_bytes()
-
-    def fail(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "replace", fail)
-        StepTimes(path).add("pages", {"token_bins": (1.0, 9.0)}, 0.0)  # a forecast is worth no failed run
-    assert path.read_bytes() == before
-    assert list(path.parent.iterdir()) == [path]
+def test_nothing_of_a_sensitive_dataset_is_kept(tmp_path: Path) -> None:
+    times = StepTimes(tmp_path / "times.json")
+    times.add(DatasetDeclaration(dataset="ward", sensitive=True), {"bins": [(123.0, 4.0)]})
+    assert list(tmp_path.iterdir()) == []
+    assert times.seconds(PAGES, "bins", 1.0) is None
 
 
-def test_a_run_is_kept_by_what_it_built_and_never_of_a_sensitive_dataset(
-    path: Path, corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch
+def test_a_finished_run_does_not_fail_where_nothing_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    StepTimes(tmp_path / "file" / "times.json").add(PAGES, {"tags": [(1.0, 2.0)]})
+    (tmp_path / "times.lock").symlink_to(tmp_path / "file")
+    StepTimes(tmp_path / "times.json").add(PAGES, {"tags": [(1.0, 2.0)]})
+    assert (tmp_path / "file").read_text() == "no folder"
+
+
+def test_an_artifact_is_as_large_as_the_source_of_what_it_is_made_of(corpus: ChangedCorpus) -> None:
+    specs = corpus.specs()
+    size_of = step_sizes(specs, corpus.store)
+    stored = {
+        split: sum(path.stat().st_size for path in corpus.data.glob(f"{folder}/**/*.zst"))
+        for split, folder in (("train", "train"), ("val", "validation"))
+    }
+    by_path = {spec.path[-1]: spec for spec in specs}
+    bins = by_path["token_bins_train"]
+    assert size_of(bins, bins.slots(corpus.store)) == size_of(by_path["combined_bins_train"], [None]) == stored["train"]
+    assert 0 < (size_of(bins, bins.slots(corpus.store)[:1]) or 0) < stored["train"]
+    assert size_of(by_path["combined_bins_val"], [None]) == stored["val"]
+    assert (size_of(by_path["nanogpt_bins"], [None]) or 0) > stored["train"] + stored["val"]
+    assert size_of(by_path["manifest"], [None]) == 1
+    (corpus.root / "sample_corpus/manifest/receipt.json").unlink()
+    assert size_of(bins, [None]) is None
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_of_a_run_the_steps_that_built_are_kept_by_their_size_and_the_rest_if_it_was_whole(
+    corpus: ChangedCorpus, whole: bool
 ) -> None:
-    def run(built: int, **changes: Any) -> None:
-        specs, timer = corpus.specs(**changes), StepTimer()
-        for spec in specs:
-            if spec.name in ("snapshot", "token_bins"):
-                keys = [slot for slot in spec.slots(corpus.store) if slot is not None]
-                timer.before(spec, keys, current=False)
-                timer.after(spec, keys, StepResult(built=built if spec.name == "token_bins" else 0, reused=1))
-        timer.keep(StepTimes(path), specs, corpus.store)
+    specs = corpus.specs()
+    by_path = {spec.path[-1]: spec for spec in specs}
+    bins = by_path["token_bins_train"]
+    keys = [key for key in bins.slots(corpus.store) if key is not None]
+    timer = StepTimer(time.monotonic() - 100)
+    for name, result in (
+        ("token_bins_train", StepResult(built=1, reused=len(keys) - 1)),
+        ("combined_bins_val", StepResult(built=1, reused=0)),
+        ("nanogpt_bins", StepResult(built=0, reused=1)),
+    ):
+        timer.before(by_path[name], keys if name == bins.path[-1] else [], current=False)
+        timer.after(by_path[name], keys if name == bins.path[-1] else [], result)
+    timer.keep(StepTimes(corpus.root / "times.json"), specs, corpus.store, whole=whole)
+    found = json.loads((corpus.root / "times.json").read_bytes())
+    kept = {key.rpartition("/")[2]: builds for key, builds in found.items()}
+    assert kept.keys() == {"token_bins", "combined_bins", *([RUN] if whole else [])}
+    ((size, _),) = kept["token_bins"]
+    assert size == pytest.approx((step_sizes(specs, corpus.store)(bins, keys) or 0) / len(keys))
+    if whole:
+        ((_, besides),) = kept[RUN]
+        assert besides >= 99
 
-    monkeypatch.setenv("SOME_KEY", "k" * 64)
-    run(0)
-    run(1, sensitive=True, document={"separator": "<|endoftext|>", "id_key": {"env": "SOME_KEY"}})
-    assert not path.exists()
-    run(1)
-    builds = json.loads(path.read_bytes())
-    assert builds.keys() == {"sample_corpus/token_bins", "sample_corpus/run"}
-    ((size, seconds),) = builds["sample_corpus/token_bins"]
-    whole = sum(file.stat().st_size for file in corpus.data.rglob("*.zst"))
-    assert (size, seconds >= 0) == (whole / 2, True)  # one of two shards of each split was there
+
+def test_a_process_knows_when_it_began() -> None:
+    before = time.monotonic()
+    code = "from dataprep_assets.execution.watch import process_start; print(process_start())"
+    began = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    # the kernel counts in hundredths of a second
+    assert before - 0.02 <= began <= time.monotonic()

@@ -2,9 +2,11 @@
 
 import ast
 import inspect
+import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,8 @@ import pytest
 
 import dataprep_assets
 from dataprep_assets import ConfigError, OpenDataset, OpenProject, RunFailedError, open_project
+from dataprep_assets.engine.staleness.step_times import RUN
+from dataprep_assets.library.part import PartitionSelection
 from dataprep_assets_tests.cli.nested_project import nested_project, write_corpus
 
 pytestmark = pytest.mark.slow
@@ -116,9 +120,25 @@ def test_damage_is_named_told_by_status_and_made_again(corpus: OpenDataset) -> N
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     (bad,) = [verdict for verdict in corpus.verify() if verdict.defects]
     assert bad.name == "d00/nanogpt_bins"
-    assert corpus.status().works[0].stale.kind == "damaged"
+    rebuild = corpus.status()
+    assert rebuild.works[0].stale.kind == "damaged"
+    # each step and the run besides them were timed when it was made
+    assert (rebuild.untimed, rebuild.seconds[0]) == ([], rebuild.seconds[1])
     assert not corpus.run().ended
     assert corpus.status().works == ()
+
+
+def test_a_command_is_timed_from_its_begin_and_a_part_without_the_run(project: OpenProject) -> None:
+    write_corpus(project.project.defs / "team" / "timed", "timed")
+    project._forget()
+    dataset, part = project.dataset("timed"), PartitionSelection(splits=("train",), option="--split")
+    declaration = dataset.component.declaration
+    assert not dataset.build_part(part).ended
+    kept = json.loads((project.home / "step_times.json").read_bytes())
+    assert "CorpusDeclaration/timed/token_bins" in kept
+    assert "CorpusDeclaration/timed/run" not in kept
+    assert not dataset.build(began=time.monotonic() - 1000).ended
+    assert (project.step_times().seconds(declaration, RUN, 1.0) or 0.0) >= 1000
 
 
 def test_a_run_that_fails_is_raised_with_what_failed(project: OpenProject) -> None:

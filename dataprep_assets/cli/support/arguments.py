@@ -8,11 +8,13 @@ import typer
 
 
 class Options:
-    """The global options, which may stand before or after the command."""
+    """The global options, allowed before or after the command, and the start time of the command."""
 
     verbose = False
     quiet = False
     """Whether standard output is closed."""
+    began = 0.0
+    """Start of the command, in seconds of `time.monotonic`."""
 
 
 def tell_wrong(line: str) -> None:

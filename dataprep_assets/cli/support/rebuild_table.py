@@ -76,7 +76,7 @@ def _amounts(works: Sequence[ToBuild], privacy: Privacy) -> tuple[str, str, str]
     """Source bytes, tokens and time, summed and formatted; `-` for an amount that is not known, or does not leave."""
     sizes = [work.reading.source_bytes for work in works if work.reading is not None]
     tokens = [work.tokens for work in works if work.tokens is not None]
-    seconds = [work.seconds for work in works if work.seconds is not None]
+    seconds = [work.timed_seconds for work in works if work.timed_seconds is not None]
     if privacy.closed:
         return "-", privacy.count(sum(tokens)) if tokens else "-", "-"
     return (

@@ -12,11 +12,17 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, ReadCost
 from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, UNREADABLE, Action, Decision
 from dataprep_assets.engine.staleness.status import decisions, foreseeing
-from dataprep_assets.engine.staleness.step_times import Sizes, StepTimes, step_sizes
+from dataprep_assets.engine.staleness.step_times import RUN, Sizes, StepTimes, step_sizes
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt, Verification
 from dataprep_assets.planning.cost import Machine, Rates
+
+_RECORDS_SECONDS = 0.1
+"""Shortest time of a step, in seconds: its records and checks."""
+_SLOWEST_STEP = 16.0
+"""Longest time of a step that reads every text (signatures, slow taggers), as a multiple of tokenizing."""
 
 # Finds other datasets made of the same source files: what a retraction in one dataset leaves in others.
 #
@@ -169,6 +175,10 @@ def published_places(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Ite
             yield from (spec.published_to(receipt) for receipt in _receipts(spec, store))
 
 
+Bounds = tuple[float, float]
+"""Lower and upper bound of a time, in seconds."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToBuild:
     """One artifact to build. None means that an amount is not known, or does not apply.
@@ -177,13 +187,23 @@ class ToBuild:
         stale: The artifact, and why it is stale.
         reading: What building it reads of the source.
         tokens: Expected number of tokens.
-        seconds: Time to build it with its checks, as it took in the last runs here.
+        seconds: Bounds of the time to build and check it. They are equal if its step was timed in an earlier run.
     """
 
     stale: Decision
     reading: ReadCost | None = None
     tokens: int | None = None
-    seconds: float | None = None
+    seconds: Bounds | None = None
+
+    @property
+    def timed_seconds(self) -> float | None:
+        """Seconds to build it, from earlier runs on this machine; None if its step was never timed."""
+        return self.seconds[1] if self.seconds is not None and self.seconds[0] == self.seconds[1] else None
+
+    @property
+    def certain(self) -> bool:
+        """Whether the next run builds it in any case. Otherwise it may be kept, or only checked."""
+        return self.stale.action is Action.BUILD and not self.stale.provisional
 
     def to_json(self, privacy: Privacy) -> dict[str, Any]:
         """The JSON object with the documented keys of `--json`, with the counts that leave."""
@@ -201,7 +221,7 @@ class ToBuild:
                     "source_bytes": read.source_bytes if read is not None else None,
                     "fetch_bytes": read.fetch_bytes if read is not None else None,
                     "tokens": self.tokens,
-                    "seconds": round(self.seconds, 1) if self.seconds is not None else None,
+                    "seconds": round(seconds, 1) if (seconds := self.timed_seconds) is not None else None,
                 }
             ),
         }
@@ -242,9 +262,7 @@ class Rebuild:
         due: The artifacts that stay as they are, but whose checks must run: they have no result, or an old one.
         published: The publications that the next run replaces.
         machine: Who would build them.
-        seconds: The least and the most time that a run is expected to take. They differ by what is built only where an
-            input comes out other than it was, and by steps that were never timed here.
-        untimed: The names of these steps.
+        run_seconds: Bounds of the time that a run takes in addition to its artifacts, from the start of its process.
     """
 
     works: tuple[ToBuild, ...]
@@ -252,13 +270,31 @@ class Rebuild:
     losses: tuple[LossChange, ...]
     published: tuple[Published, ...]
     machine: Machine
-    seconds: tuple[float, float]
-    untimed: tuple[str, ...] = ()
+    run_seconds: Bounds
+
+    @property
+    def seconds(self) -> Bounds:
+        """Bounds of the time that a run is expected to take.
+
+        They differ by artifacts that may be kept or only checked, and by steps that were never timed here.
+        """
+        if not self.works:
+            return 0.0, 0.0
+        bounds = [(work.certain, *work.seconds) for work in self.works if work.seconds is not None]
+        least = sum(low for certain, low, _ in bounds if certain)
+        return self.run_seconds[0] + least, self.run_seconds[1] + sum(high for *_, high in bounds)
+
+    @property
+    def untimed(self) -> list[str]:
+        """The names of the steps that were never timed on this machine."""
+        works = [work for work in self.works if work.stale.spec is not None and work.timed_seconds is None]
+        return sorted({work.stale.spec.name for work in works if work.stale.spec is not None})
 
     @property
     def tokenized(self) -> list[ToBuild]:
-        """The artifacts to tokenize. Source bytes and tokens are counted here only, not again downstream."""
-        return [work for work in self.works if work.reading is not None and work.reading.tokenized]
+        """The last artifact of each shard that reads its texts. Taggers read the same source, which counts once."""
+        reading = [work for work in self.works if work.reading is not None and work.reading.tokenized]
+        return list({work.stale.partition: work for work in reading}.values())
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object with the documented keys of `--json`; sizes in bytes, times in seconds."""
@@ -276,7 +312,7 @@ class Rebuild:
             "totals": {
                 "artifacts": len(self.works),
                 "provisional": sum(work.stale.provisional for work in self.works),
-                "untimed": list(self.untimed),
+                "untimed": self.untimed,
                 **privacy.amounts(
                     {
                         "source_bytes": sum(w.reading.source_bytes for w in self.tokenized if w.reading is not None),
@@ -315,12 +351,13 @@ def rebuild_of(
         rates = _rates(specs, store, _density([r for r in readings.values() if r.tokenized]))
         expected = _Expected(stale_slots, readings, view, store, rates)
         forecast = _Forecast(times, step_sizes(specs, view), machine, rates)
+        seconds = forecast.seconds_of(stale_slots, readings)
         works = tuple(
             ToBuild(
                 stale=one,
                 reading=readings.get((one.spec, one.partition)),
                 tokens=expected.tokens_of(one),
-                seconds=forecast.seconds_of(one),
+                seconds=seconds.get((one.spec, one.partition)),
             )
             for one in stale_slots
         )
@@ -330,8 +367,7 @@ def rebuild_of(
             losses=tuple(_find_loss_changes(stale_slots, view, store)),
             published=tuple(_find_published(stale_slots, store)),
             machine=machine,
-            seconds=forecast.bounds(works),
-            untimed=tuple(sorted(forecast.untimed)),
+            run_seconds=forecast.run_seconds(specs[0].declaration),
         )
 
 
@@ -385,48 +421,42 @@ def _readings(stale_slots: Iterable[Decision], view: ArtifactStore) -> dict[Slot
 
 
 class _Forecast:
-    """Estimates how long artifacts take to build; `untimed` are the steps that were never timed here."""
+    """Estimates the time of a run from the times of its steps in earlier runs on this machine."""
 
     def __init__(self, times: StepTimes, size_of: Sizes, machine: Machine, rates: Rates) -> None:
         self._times, self._size_of, self._machine, self._rates = times, size_of, machine, rates
-        self.untimed: set[str] = set()
 
-    def seconds_of(self, one: Decision) -> float | None:
-        """Seconds of an artifact with its checks, if its step was timed; of many together, the start counts once."""
-        if one.spec is None:
-            return None
-        return self._times.seconds(
-            one.spec.declaration.dataset, one.spec.name, self._size_of(one.spec, [one.partition])
-        )
+    def run_seconds(self, declaration: DatasetDeclaration) -> Bounds:
+        """Return bounds of the time of a run without its steps: start of the process, definitions, planning."""
+        known, guess = self._times.seconds(declaration, RUN, 1.0), self._rates.build_seconds
+        return (known, known) if known is not None else (guess / 2, guess * 3)
 
-    def bounds(self, works: Sequence[ToBuild]) -> tuple[float, float]:
-        """The least and the most seconds of a run that builds these."""
-        if not works:
-            return 0.0, 0.0
-        least = most = 0.0
-        steps: dict[ArtifactSpec, list[ToBuild]] = {}
-        for work in works:
-            if work.stale.spec is not None:
-                steps.setdefault(work.stale.spec, []).append(work)
-        for spec, built in steps.items():
-            size = self._size_of(spec, [work.stale.partition for work in built])
-            known = self._times.seconds(spec.declaration.dataset, spec.name, size)
-            low, high = (known, known) if known is not None else self._guess(spec, size, len(built))
-            least += 0.0 if all(work.stale.provisional for work in built) else low
-            most += high
-        dataset = next(iter(steps)).declaration.dataset if steps else ""
-        if (besides := self._times.run_seconds(dataset)) is not None:
-            return least + besides, most + besides
-        return least + self._rates.build_seconds / 2, most + 2 * self._rates.build_seconds
+    def seconds_of(self, stale_slots: Iterable[Decision], readings: Mapping[Slot, ReadCost]) -> dict[Slot, Bounds]:
+        """Return bounds of the time of each artifact: its share, by size, of the time of its step."""
+        steps: dict[ArtifactSpec, list[str | None]] = {}
+        for one in stale_slots:
+            if one.spec is not None:
+                steps.setdefault(one.spec, []).append(one.partition)
+        seconds: dict[Slot, Bounds] = {}
+        for spec, slots in steps.items():
+            whole, sizes = self._size_of(spec, slots), [self._size_of(spec, [slot]) or 1.0 for slot in slots]
+            known = self._times.seconds(spec.declaration, spec.name, whole)
+            reading = [readings[(spec, slot)] for slot in slots if (spec, slot) in readings]
+            low, high = (known, known) if known is not None else self._guess(whole or 1.0, reading)
+            for slot, size in zip(slots, sizes, strict=True):
+                share = size / sum(sizes)
+                seconds[(spec, slot)] = low * share, high * share
+        return seconds
 
-    def _guess(self, spec: ArtifactSpec, size: float, partitions: int) -> tuple[float, float]:
-        """The bounds of a step that was never timed; taggers take up to ten times as long as tokenizing."""
-        self.untimed.add(spec.name)
-        least = partitions * self._rates.partition_seconds
-        if spec.reads is None and spec.partitions is not None:
-            return least, least * 10
+    def _guess(self, size: float, readings: Sequence[ReadCost]) -> Bounds:
+        """Return bounds for a step that was never timed. Reading texts takes at least as long as tokenizing them."""
         tokenizing = size / self._rates.source_bytes_per_cpu_second / self._machine.cores
-        return least, least + 10 * tokenizing
+        fetching = sum(reading.fetch_bytes for reading in readings) / self._machine.bandwidth
+        fastest, slowest = (1.0, _SLOWEST_STEP) if any(reading.tokenized for reading in readings) else (0.0, 1.0)
+        return (
+            _RECORDS_SECONDS + fetching + fastest * tokenizing,
+            10 * (_RECORDS_SECONDS + fetching) + slowest * tokenizing,
+        )
 
 
 def _find_loss_changes(

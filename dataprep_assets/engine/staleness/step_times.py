@@ -1,108 +1,144 @@
-"""How long the steps of a dataset take on this machine, learned from its last runs: `step_times.json` in DAGSTER_HOME.
+"""How long the steps of datasets take on this machine, learned from their last runs: `step_times.json` in DAGSTER_HOME.
 
-The file maps `dataset/step` to `[size, seconds]` of its last builds, checks included, newest last; `dataset/run` to the
-time that runs took besides their steps. A size is in bytes of the source, or in partitions where no source is read.
-The file holds nothing of sensitive datasets. Without it, forecasts are ranges.
+The file maps `KIND/DATASET/STEP` to `[size, seconds]` of builds of the step with its checks, oldest first. The step
+`run` is the time that whole runs took besides their steps. A size is in bytes of the source, or in partitions where no
+source is read. The file holds nothing of sensitive datasets.
 """
 
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import combinations
 from pathlib import Path
 from statistics import median
+from typing import Annotated
 
-from dataprep_assets.engine.artifact.build import ancestors
-from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from pydantic import Field, TypeAdapter
+
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
+from dataprep_assets.stores.locks import owned_file
 
-KEPT_BUILDS = 5
-"""Builds of a step that are kept: an estimate follows a machine that changed."""
-_RUN = "run"
-_SMALLEST_START = 0.1
-"""Seconds of a step that depend on no size, where builds of one size cannot show them: its records and checks."""
-Builds = Sequence[tuple[float, float]]
-Sizes = Callable[[ArtifactSpec, Sequence[str | None]], float]
+KEPT_BUILDS = 3
+"""Builds of a step that are kept for each size: an estimate follows a machine that changed."""
+RUN = "run"
+"""The step that stands for a run besides its steps; its size is 1."""
+_SIMILAR = 1.5
+"""The largest ratio of two sizes that are similar."""
+_Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_FILE = TypeAdapter(dict[str, list[tuple[_Size, _Seconds]]])
+Build = tuple[float, float]
+"""The size and the seconds of a build."""
+Sizes = Callable[[ArtifactSpec, Sequence[str | None]], float | None]
 
 
 class StepTimes:
-    """The builds in a file: none if it is missing or broken."""
+    """The builds in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._builds: dict[str, Builds] = {}
-        with suppress(OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-            found = json.loads(path.read_bytes()).items()
-            self._builds = {str(name): [(float(a), float(b)) for a, b in builds] for name, builds in found}
-            if not all(
-                math.isfinite(n) and n >= 0 for builds in self._builds.values() for pair in builds for n in pair
-            ):
-                self._builds = {}
+        self._builds = self._read()
 
-    def seconds(self, dataset: str, step: str, size: float) -> float | None:
-        """Estimate how long a step of this size takes; None if neither it nor its like was built here.
+    def seconds(self, declaration: DatasetDeclaration, step: str, size: float | None) -> float | None:
+        """Estimate how long a step of this size takes; None if no dataset of this kind was ever built here.
 
-        A dataset that was never built is estimated by the same step of the other datasets.
+        A dataset that was never built is estimated by others of its kind, an unknown size by the largest build.
         """
-        builds = self._builds.get(f"{dataset}/{step}") or [
-            build for name, others in self._builds.items() if name.endswith(f"/{step}") for build in others
+        builds = self._builds.get(_key(declaration, step)) or [
+            build
+            for key, others in self._builds.items()
+            if key.startswith(f"{type(declaration).__name__}/") and key.endswith(f"/{step}")
+            for build in others
         ]
         return expected_seconds(builds, size) if builds else None
 
-    def run_seconds(self, dataset: str) -> float | None:
-        """Estimate the time of a run besides its steps."""
-        return self.seconds(dataset, _RUN, 0.0)
-
-    def add(self, dataset: str, builds: Mapping[str, tuple[float, float]], run_seconds: float) -> None:
-        """Keep the builds of a run. Of two commands that end at once, one may be lost."""
-        for step, build in {**builds, _RUN: (0.0, run_seconds)}.items():
-            kept = [*self._builds.get(f"{dataset}/{step}", ()), build]
-            self._builds[f"{dataset}/{step}"] = kept[-KEPT_BUILDS:]
-        # a project that cannot be written to has forecasts that are ranges
-        with suppress(OSError):
+    def add(self, declaration: DatasetDeclaration, builds: Mapping[str, Iterable[Build]]) -> None:
+        """Keep builds of steps, beside those that other processes have kept meanwhile; none of a sensitive dataset."""
+        if declaration.sensitive:
+            return
+        # a finished run does not fail because nothing can be kept of it: the folder is read-only, or holds a link
+        with suppress(OSError, DataprepError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._path, json.dumps(self._builds, sort_keys=True).encode(), durably=False)
+            with owned_file(self._path.with_suffix(".lock"), self._path.name):
+                self._builds = self._read()
+                for step, added in builds.items():
+                    kept = self._builds.setdefault(_key(declaration, step), [])
+                    for build in added:
+                        _keep(kept, build)
+                write_atomically(self._path, json.dumps(self._builds, sort_keys=True).encode(), durably=False)
+
+    def _read(self) -> dict[str, list[Build]]:
+        # without the file, or with a damaged one, forecasts are ranges until the next run
+        with suppress(OSError, ValueError):
+            return _FILE.validate_json(self._path.read_bytes())
+        return {}
 
 
-def expected_seconds(builds: Builds, size: float) -> float:
-    """Estimate a fixed start and a rate by medians over builds, and return the time for `size`."""
-    slopes = [
-        (b[1] - a[1]) / (b[0] - a[0])
-        for a, b in combinations(builds, 2)
-        if abs(b[0] - a[0]) > 0.1 * max(a[0], b[0])  # what differs by less is noise
-    ]
-    if slopes:
-        rate = max(0.0, median(slopes))
-        start = max(0.0, median(seconds - rate * known for known, seconds in builds))
-    else:
-        known, typical = (median(values) for values in zip(*builds, strict=True))
-        start = min(typical, _SMALLEST_START) if known else typical
-        rate = (typical - start) / known if known else 0.0
-    return start + rate * size
+def _key(declaration: DatasetDeclaration, step: str) -> str:
+    return f"{type(declaration).__name__}/{declaration.dataset}/{step}"
+
+
+def _keep(kept: list[Build], build: Build) -> None:
+    """Append a build; of too many of a similar size the oldest goes, so that small builds displace no large ones."""
+    similar = [one for one in kept if _are_similar(one[0], build[0])]
+    if len(similar) >= KEPT_BUILDS:
+        kept.remove(similar[0])
+    kept.append(build)
+
+
+def _are_similar(size: float, other: float) -> bool:
+    return max(size, other) <= _SIMILAR * min(size, other)
+
+
+def expected_seconds(builds: Sequence[Build], size: float | None) -> float:
+    """Estimate by the builds of similar sizes; between two sizes on the line, beyond all of them in proportion."""
+    sizes = [known for known, _ in builds]
+    if size is None:
+        size = max(sizes)
+    below = max((known for known in sizes if known <= size), default=None)
+    above = min((known for known in sizes if known >= size), default=None)
+    if below is None or above is None:
+        nearest = max(sizes) if above is None else min(sizes)
+        return _typical(builds, nearest) * size / nearest
+    share = (size - below) / (above - below) if above > below else 0.0
+    return (1 - share) * _typical(builds, below) + share * _typical(builds, above)
+
+
+def _typical(builds: Sequence[Build], size: float) -> float:
+    """The median of the builds of similar sizes, each in proportion to this size."""
+    return median(seconds * size / known for known, seconds in builds if _are_similar(known, size))
 
 
 def step_sizes(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Sizes:
-    """Return the function that gives the size of partitions of an artifact, or of one without partitions.
+    """Return the function that gives the size of some partitions of an artifact: None if they are not planned yet.
 
     An artifact without partitions is as large as the partitions that it is made of.
     """
-    held: dict[str, int] = {}
-    for spec in specs:
-        if spec.reads is not None:
-            with suppress(DataprepError):  # not planned yet
-                keys = [slot for slot in spec.slots(store) if slot is not None]
-                held |= {key: one.source_bytes for key, one in zip(keys, spec.reads(store, keys), strict=True)}
+    source_bytes: dict[tuple[Partitions, str], int] = {}
+    for spec in {spec.partitions: spec for spec in specs if spec.reads is not None}.values():
+        with suppress(DataprepError):
+            slots = list(_planned(spec, store))
+            readings = spec.reads(store, [key for _, key in slots]) if spec.reads is not None else ()
+            source_bytes |= {slot: one.source_bytes for slot, one in zip(slots, readings, strict=True)}
 
-    def size(spec: ArtifactSpec, slots: Sequence[str | None]) -> float:
-        keys = {slot for slot in slots if slot is not None}
-        if spec.partitions is None:
-            for source in ancestors([spec]):
-                with suppress(DataprepError):
-                    keys |= {slot for slot in source.slots(store) if slot is not None}
-        known = [held[key] for key in keys if key in held]
-        return float(sum(known) if known else len(keys) or 1)
+    def size(spec: ArtifactSpec, chosen: Sequence[str | None]) -> float | None:
+        try:
+            slots = {slot for slot in _planned(spec, store) if spec.partitions is None or slot[1] in chosen}
+        except DataprepError:
+            return None
+        return sum(source_bytes.get(slot, 1) for slot in slots) or 1.0
 
     return size
+
+
+def _planned(spec: ArtifactSpec, store: ArtifactStore) -> Iterable[tuple[Partitions, str]]:
+    """The partitions of an artifact, or those that it is made of; raises MissingArtifactError if there is no plan."""
+    if spec.partitions is not None:
+        yield from ((spec.partitions, key) for key in spec.partitions.keys(store))
+        return
+    for source in spec.inputs:
+        if isinstance(source, ArtifactSpec):
+            yield from _planned(source, store)
