@@ -10,7 +10,7 @@ from dataprep_assets.orchestration.build import BuildListener, StepResult
 
 
 class StepTimer(BuildListener):
-    """Listens to a build; `keep` adds what it has timed to a file.
+    """Times the steps of a build; `keep` adds the times to a file.
 
     Args:
         began: Start of the run, in seconds of `time.monotonic`.
@@ -25,16 +25,16 @@ class StepTimer(BuildListener):
         self._step_began = time.monotonic()
 
     def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
-        """Stop it, after the checks."""
+        """Store the time of a step, checks included."""
         self._steps.append((spec, partitions, result, time.monotonic() - self._step_began))
 
     def keep(self, times: StepTimes, specs: Sequence[ArtifactSpec], store: ArtifactStore, *, whole: bool) -> None:
-        """Add the steps that built something, and the time besides the steps if the `whole` dataset was built."""
+        """Add the times of steps that built something; for a `whole` dataset also the time between steps."""
         besides = time.monotonic() - self._began - sum(seconds for *_, seconds in self._steps)
         size_of, builds = step_sizes(specs, store), dict[str, list[Build]]()
         for spec, partitions, result, seconds in self._steps:
             if result.built and (size := size_of(spec, partitions)) is not None:
-                # what was reused took no time, and what was built is about as large as that
+                # reused partitions took no time and are about as large as built ones
                 share = result.built / (result.built + result.reused)
                 builds.setdefault(spec.name, []).append((size * share, seconds))
         if builds and whole:

@@ -1,8 +1,8 @@
 """How long the steps of datasets take on this machine, learned from their last runs: `step_times.json` in DAGSTER_HOME.
 
 The file maps `KIND/DATASET/STEP` to `[size, seconds]` of builds of the step with its checks, oldest first. The step
-`run` is the time that whole runs took besides their steps. A size is in bytes of the source, or in partitions where no
-source is read. The file holds nothing of sensitive datasets.
+`run` is the time of whole runs without their steps. A size is in bytes of the source, or in partitions if no source is
+read. Sensitive datasets are never in the file.
 """
 
 import json
@@ -22,9 +22,9 @@ from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.stores.locks import owned_file
 
 KEPT_BUILDS = 3
-"""Builds of a step that are kept for each size: an estimate follows a machine that changed."""
+"""Number of builds kept per step and size. It is small, so that estimates follow a machine that changed."""
 RUN = "run"
-"""The step that stands for a run besides its steps; its size is 1."""
+"""Name under which the time of a run without its steps is stored, with size 1."""
 _SIMILAR = 1.5
 """The largest ratio of two sizes that are similar."""
 _Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -36,7 +36,7 @@ Sizes = Callable[[ArtifactSpec, Sequence[str | None]], float | None]
 
 
 class StepTimes:
-    """The builds in a file."""
+    """Sizes and times of the last builds of each step, stored in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -56,10 +56,10 @@ class StepTimes:
         return expected_seconds(builds, size) if builds else None
 
     def add(self, declaration: DatasetDeclaration, builds: Mapping[str, Iterable[Build]]) -> None:
-        """Keep builds of steps, beside those that other processes have kept meanwhile; none of a sensitive dataset."""
+        """Add builds to those in the file, which other processes may have changed; skip a sensitive dataset."""
         if declaration.sensitive:
             return
-        # a finished run does not fail because nothing can be kept of it: the folder is read-only, or holds a link
+        # the times are not worth a failed run: the folder may be read-only, or contain a link
         with suppress(OSError, DataprepError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with owned_file(self._path.with_suffix(".lock"), self._path.name):
@@ -71,7 +71,7 @@ class StepTimes:
                 write_atomically(self._path, json.dumps(self._builds, sort_keys=True).encode(), durably=False)
 
     def _read(self) -> dict[str, list[Build]]:
-        # without the file, or with a damaged one, forecasts are ranges until the next run
+        # a missing or damaged file only makes forecasts ranges until the next run
         with suppress(OSError, ValueError):
             return _FILE.validate_json(self._path.read_bytes())
         return {}
@@ -82,7 +82,7 @@ def _key(declaration: DatasetDeclaration, step: str) -> str:
 
 
 def _keep(kept: list[Build], build: Build) -> None:
-    """Append a build; of too many of a similar size the oldest goes, so that small builds displace no large ones."""
+    """Append a build. It replaces the oldest of `KEPT_BUILDS` builds of a similar size, never one of another size."""
     similar = [one for one in kept if _are_similar(one[0], build[0])]
     if len(similar) >= KEPT_BUILDS:
         kept.remove(similar[0])
@@ -94,7 +94,7 @@ def _are_similar(size: float, other: float) -> bool:
 
 
 def expected_seconds(builds: Sequence[Build], size: float | None) -> float:
-    """Estimate by the builds of similar sizes; between two sizes on the line, beyond all of them in proportion."""
+    """Return the time of builds of this size: on the line between two known sizes, and in proportion beyond all."""
     sizes = [known for known, _ in builds]
     if size is None:
         size = max(sizes)
@@ -108,14 +108,14 @@ def expected_seconds(builds: Sequence[Build], size: float | None) -> float:
 
 
 def _typical(builds: Sequence[Build], size: float) -> float:
-    """The median of the builds of similar sizes, each in proportion to this size."""
+    """Return the median time of builds of similar sizes, scaled to this size."""
     return median(seconds * size / known for known, seconds in builds if _are_similar(known, size))
 
 
 def step_sizes(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Sizes:
-    """Return the function that gives the size of some partitions of an artifact: None if they are not planned yet.
+    """Return a function from partitions of an artifact to their size; None if they are not planned yet.
 
-    An artifact without partitions is as large as the partitions that it is made of.
+    The size of an artifact without partitions is that of the partitions that it is built from.
     """
     source_bytes: dict[tuple[Partitions, str], int] = {}
     for spec in {spec.partitions: spec for spec in specs if spec.reads is not None}.values():
