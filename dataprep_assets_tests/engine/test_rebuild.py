@@ -178,6 +178,13 @@ def test_a_deleted_artifact_is_missing_and_what_is_made_of_it_follows(corpus: Ch
     assert {(other.stale.causes, other.stale.provisional) for other in others} == {(("missing",), True)}
 
 
+def test_a_missing_manifest_that_drops_nothing_changes_no_losses(corpus: ChangedCorpus) -> None:
+    shutil.rmtree(corpus.root / "sample_corpus/manifest")
+    found = rebuilt(corpus)
+    assert found.works[0].stale.kind == "missing"
+    assert found.losses == ()
+
+
 def test_a_check_without_a_result_is_due_and_nothing_is_built(corpus: ChangedCorpus) -> None:
     (view,) = [spec for spec in corpus.specs() if spec.name == "nanogpt_bins"]
     names = ", ".join(proof.name for proof in view.checks)

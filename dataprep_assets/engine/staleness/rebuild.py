@@ -3,6 +3,7 @@
 Nothing is written. Entry point: `rebuild_of`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -472,12 +473,13 @@ def _find_loss_changes(
         before, after = (_losses_by_reason(spec, of, found) for of, found in ((store, had), (view, has)))
         is_foreseen = all(slot in has and has[slot] != had.get(slot) for slot in slots)
         for reason in dict.fromkeys([*after, *before]):
-            if not is_foreseen or before.get(reason) != after.get(reason):
+            counts = before[reason], after[reason]
+            if not is_foreseen or counts[0] != counts[1]:
                 yield LossChange(
                     artifact="/".join(spec.path[1:]),
                     reason=reason,
-                    before=before.get(reason, 0),
-                    after=after.get(reason, 0) if is_foreseen else None,
+                    before=counts[0],
+                    after=counts[1] if is_foreseen else None,
                 )
 
 
@@ -492,14 +494,14 @@ def _read_receipts(spec: ArtifactSpec, store: ArtifactStore) -> dict[str | None,
 
 def _losses_by_reason(
     spec: ArtifactSpec, store: ArtifactStore, receipts: Mapping[str | None, Receipt]
-) -> dict[str, int]:
+) -> Counter[str]:
     try:
         found = list(spec.losses(store, list(receipts.values()))) if receipts else []
     except DataprepError:
-        return {}
-    totals: dict[str, int] = {}
+        return Counter()
+    totals = Counter[str]()
     for loss in found:
-        totals[loss.reason] = totals.get(loss.reason, 0) + loss.count
+        totals[loss.reason] += loss.count
     return totals
 
 
