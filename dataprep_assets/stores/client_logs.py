@@ -1,7 +1,8 @@
-"""Keeps the clients of stores from logging secrets: at DEBUG they write whole requests, with signatures.
+"""Log filters that keep secrets out of the logs of store clients, which write full signed requests at DEBUG.
 
-Setting the root logger to DEBUG is meant for this project, not for what botocore signs. So these loggers start at INFO.
-httpx and its fork, the hub's client, write each URL at INFO: there the query, which signs it, is cut.
+Setting the root logger to DEBUG should show this project's messages, but not botocore's signed requests. Therefore the
+clients' loggers start at INFO. httpx and its fork (used by the Hugging Face Hub client) write each URL at INFO, so the
+query, which contains the signature, is removed from their messages.
 """
 
 import logging
@@ -15,7 +16,7 @@ _LOGGERS = (
     *("botocore", "boto3", "s3transfer", "urllib3", "urllib3.connectionpool", "urllib3.connection"),
     *("requests", "google.auth", "google.auth.transport", "google.resumable_media", "google.cloud.storage"),
     *(f"botocore.{part}" for part in _OF_BOTOCORE),
-    # They would write all headers of requests and answers, including `Location` and `Set-Cookie`.
+    # These loggers would write all request and response headers, including `Location` and `Set-Cookie`.
     *(
         f"{core}.{part}"
         for core in ("httpcore", "httpcore2")
@@ -26,23 +27,23 @@ _QUERY = re.compile(r"(https?://[^\s?'\"<>]+)\?[^\s'\"<>]+")
 
 
 def without_queries(text: str) -> str:
-    """The text with its URLs cut before the query, which has the signature of a storage URL."""
+    """Return the text with the query of each URL removed, because a storage URL's query contains its signature."""
     return _QUERY.sub(r"\1?...", text)
 
 
 class _WithoutQueries(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        # the URL is among the arguments, so the message is made here and they are dropped
+        # Formatted here, because the URL is in the arguments; they are then dropped.
         record.msg, record.args = without_queries(record.getMessage()), ()
         return True
 
 
 def keep_secrets_from_logs() -> None:
-    """Keep clients of stores from logging requests and answers; a higher level that was set stays."""
+    """Keep store clients from logging requests and responses; loggers with a higher level keep that level."""
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.setLevel(max(logger.level, logging.INFO))
-    # A logger's filter does not see records of the loggers below it: so each that writes URLs is named.
+    # Set on each logger that writes URLs, because a logger's filter does not see records of its child loggers.
     for name in ("httpx", "httpx2", "huggingface_hub.utils._http"):
         logger = logging.getLogger(name)
         if not any(isinstance(one, _WithoutQueries) for one in logger.filters):

@@ -1,6 +1,6 @@
-"""Checks the URLs of data servers: credentials and data are sent to them, so the connection must be encrypted.
+"""Validation of server URLs: they receive credentials and data, so the connection must be encrypted.
 
-Every such URL (of a hub, an S3-compatible store, Google's emulator) is checked here before it is used.
+Every URL of a Hub, an S3-compatible store or Google's emulator is checked here before it is used.
 
 Entry points: :func:`check_endpoint`, :func:`allows_http`.
 """
@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 from dataprep_assets.errors import ConfigError
 
 ALLOW_HTTP = "DATAPREP_ALLOW_HTTP"
-"""The variable equivalent to `allow_http: true`, for servers that no declaration names."""
+"""Environment variable with the effect of `allow_http: true`, for servers that are not named in a declaration."""
 
 
 def allows_http(environment: Mapping[str, str]) -> bool:
-    """Return whether the environment allows servers without TLS; raises ConfigError for an invalid value."""
+    """Return whether the environment allows servers without TLS; raise ConfigError for an invalid value."""
     value = environment.get(ALLOW_HTTP, "").lower()
     if value not in ("", "0", "1", "false", "true"):
         raise ConfigError(f"{ALLOW_HTTP}: must be `true` or `false`, not {value!r}")
@@ -24,22 +24,22 @@ def allows_http(environment: Mapping[str, str]) -> bool:
 
 
 def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
-    """The URL itself; raises ConfigError unless it is https://host[:port], or http:// where that is allowed.
+    """Return `url` unchanged; raise ConfigError unless it is https://host[:port], or http:// where that is allowed.
 
     Args:
-        url: The URL of a server, with or without a path.
-        setting: Where the URL was declared, for the message: a YAML key or a variable.
-        allow_http: Whether plain HTTP is allowed beyond this machine. To loopback it always is.
+        url: URL of a server, with or without a path.
+        setting: YAML key or environment variable that declares the URL, for messages.
+        allow_http: Whether plain HTTP to other machines is allowed. HTTP to loopback is always allowed.
     """
     try:
         parts = urlsplit(url)
-        _ = parts.port  # parsed only when it is asked for; raises ValueError
-    except ValueError:  # not repeated: it may hold credentials
+        _ = parts.port  # parsed on access; raises ValueError
+    except ValueError:  # the URL is left out of the message, because it may contain credentials
         raise ConfigError(
             f"{setting}: must be http(s)://host[:port], but a bracket is not closed, or the port is invalid"
         ) from None
     if "@" in parts.netloc:
-        # Not repeated: the part before the @ is a secret.
+        # The URL is left out of the message, because the part before the @ is a secret.
         raise ConfigError(f"{setting}: contains credentials. Leave only https://host, and set them in the environment")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{setting}: must be http(s)://host[:port], not {url!r}")
@@ -52,7 +52,7 @@ def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):  # names of this machine (RFC 6761)
+    if host == "localhost" or host.endswith(".localhost"):  # RFC 6761 reserves these names for this machine
         return True
     try:
         return ipaddress.ip_address(host).is_loopback

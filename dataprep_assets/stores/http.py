@@ -1,10 +1,10 @@
-"""Objects that a web server serves below a URL, read-only: a mirror, a CDN, or a repository on the hub.
+"""Read-only store of the objects that a web server serves below a URL: a mirror, a CDN or a Hugging Face repository.
 
-A key is the rest of the path. The server must answer HEAD, and ranges for files beyond one part. Redirects are followed
-again for each request, so signed URLs behind them never expire; a token is sent to the first server only. Messages
-contain only the status of an answer.
+A key is the path relative to that URL. The server must answer HEAD, and range requests for files larger than one part.
+Redirects are followed anew for each request, so the signed URLs they lead to never expire. A token is sent only to the
+first server. Messages contain only the status of a response.
 
-Entry point: :class:`HttpStore`; `hub_url` for `hf://` addresses.
+Entry points: :class:`HttpStore`, and `hub_url` for `hf://` addresses.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,9 +38,9 @@ keep_secrets_from_logs()
 
 
 def hub_url(address: str, environment: Mapping[str, str]) -> str:
-    """The URL of `hf://[datasets/]organization/name[@revision][/folder]`: of a dataset's files, or of a model's.
+    """Return the URL of the files at `hf://[datasets/]organization/name[@revision][/folder]` (a dataset or a model).
 
-    The hub is HF_ENDPOINT of `environment`, else https://huggingface.co; the revision `main` unless given. Raises
+    The Hub is HF_ENDPOINT of `environment`, or https://huggingface.co. The default revision is `main`. Raises
     ConfigError for an address without a name.
     """
     parts = urlsplit(address)
@@ -55,13 +55,13 @@ def hub_url(address: str, environment: Mapping[str, str]) -> str:
 
 
 class HttpStore(ReadOnlyStore):
-    """See the module. `base` is the URL of the folder, without a query.
+    """Objects below the URL `base`; the module docstring describes the requirements on its server.
 
     Args:
-        base: `https://host/folder`; `http://` only on this machine, unless `allow_http`.
+        base: `https://host/folder` without a query. `http://` is allowed only for this machine, or with `allow_http`.
         token: Sent as `Authorization: Bearer …` to the host of `base`.
-        token_name: The variable that messages name if access is refused.
-        allow_http: Whether plain HTTP is allowed beyond this machine.
+        token_name: Environment variable named in messages if access is refused.
+        allow_http: Whether plain HTTP to other machines is allowed.
         retry: Retry policy of each request.
         workers: Number of parallel ranges of a download.
         range_bytes: Largest size of a range.
@@ -82,15 +82,15 @@ class HttpStore(ReadOnlyStore):
     ) -> None:
         parts = urlsplit(base)
         if parts.query or parts.fragment:
-            # The rest is not repeated: a query may be a signature.
+            # The message leaves out the rest of the URL, because a query may be a signature.
             raise ConfigError(
                 f"{parts.scheme}://{parts.hostname}: the URL of a folder cannot have a query. Remove the query"
             )
         self._base = check_endpoint(base.rstrip("/"), "the URL of the release", allow_http=allow_http)
         self._token_name = token_name
         self._retry, self._workers, self._range_bytes = retry, workers, range_bytes
-        # httpx sends the token to the first server only: the storage that the hub redirects to takes signed URLs.
-        # identity: the length and the ranges of an encoded answer would not be those of the stored bytes.
+        # httpx sends the token only to the first server; the storage behind the Hub's redirects uses signed URLs.
+        # `identity`, because the length and ranges of an encoded response differ from those of the stored bytes.
         headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})}
         self._client = httpx.Client(headers=headers, timeout=timeout_seconds, follow_redirects=True)
 
@@ -163,9 +163,9 @@ class HttpStore(ReadOnlyStore):
             return None
 
     def _range(self, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes [start, stop) of the version that `info` names; see `ranged.download`."""
+        """Yield the bytes [start, stop) of the version in `info`; see `ranged.download`."""
         label = self._label(info.key)
-        if start == stop:  # HTTP has no empty range
+        if start == stop:  # HTTP cannot request an empty range
             return
         try:
             with self._answer("GET", info.key, {"Range": f"bytes={start}-{stop - 1}"}) as answer:
@@ -176,13 +176,13 @@ class HttpStore(ReadOnlyStore):
                             f"{label}: requested bytes {start}-{stop - 1} of {info.bytes}, but the server sent a "
                             "different range"
                         )
-                # A server without ranges is good enough for a file that is read in one piece.
+                # A server without range support is sufficient for a file that is read in one piece.
                 elif (start, stop) != (0, info.bytes):
                     raise SourceError(
                         f"{label}: the server ignores ranges (HTTP {answer.status_code}). Use a server that supports "
                         "them"
                     )
-                # Compared in each answer: a file may be replaced between two ranges, and their bytes must not mix.
+                # Compared in each response, because the file may be replaced between two ranges.
                 if _version(answer.headers, info.bytes) != info.version:
                     raise ConflictError(f"{label}: replaced during the download")
                 for block in answer.iter_raw(_BLOCK):
@@ -195,7 +195,7 @@ class HttpStore(ReadOnlyStore):
 
     @contextmanager
     def _answer(self, method: str, key: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """The answer to one request, with its body still to come.
+        """Yield the response to one request before its body is read.
 
         Raises FileNotFoundError for 404, RetryableError for temporary failures, SourceError for a refusal.
         """
@@ -206,7 +206,7 @@ class HttpStore(ReadOnlyStore):
                     raise self._refusal(answer, label)
                 yield answer
         except httpx.HTTPError as error:
-            # Not chained: the request of a redirect has a signed URL.
+            # Not chained, because the request after a redirect has a signed URL.
             host = urlsplit(self._base).netloc
             raise_alone(RetryableError(f"the connection to {host} failed ({type(error).__name__})"))
 
@@ -225,6 +225,6 @@ class HttpStore(ReadOnlyStore):
 
 
 def _version(headers: httpx.Headers, size: int) -> str:
-    """Identifies the present content of an object: its ETag, else its modification time, else its size."""
+    """Return an identifier of the object's current content: its ETag, or its modification time, or its size."""
     found = headers.get("ETag") or headers.get("Last-Modified") or ""
     return found.removeprefix("W/").strip('"') or f"{size} bytes"

@@ -1,7 +1,7 @@
-"""File locks, and safe opening of files in folders that several users can write.
+"""File locks, and safe opening of files in folders that several users can write to.
 
-The kernel releases a lock when its process ends, however it ends. A file of this project's own (a lock, a part, a
-draft) has a predictable name, so somebody may have planted a link there.
+The kernel releases a lock when its process ends, even after a kill. This project's own files (locks, parts, drafts)
+have predictable names, so another user may have planted a link there.
 
 Entry points: :func:`try_lock`, :func:`owned_file`, :func:`own_file`, :func:`refuse_link`.
 """
@@ -21,15 +21,15 @@ from dataprep_assets.stores.retry import StoppedError
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
-# How long a second process waits for the first one to finish with the same file, and how often it checks, in seconds.
+# Maximum wait for another process that uses the same file, and the interval between checks, in seconds.
 _LOCK_SECONDS = 3600.0
 _POLL_SECONDS = 0.05
 
 
 def try_lock(file: int | IO[Any], *, required: bool = True) -> bool:
-    """Try to take the exclusive lock of an open file; returns whether it is held now.
+    """Try to take the exclusive lock of an open file and return whether it is held now.
 
-    Some network file systems have no locks: then raises OSError if a lock is `required`, else returns True.
+    On network file systems without locks, raises OSError if a lock is `required` and returns True otherwise.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,17 +43,17 @@ def try_lock(file: int | IO[Any], *, required: bool = True) -> bool:
 
 @contextmanager
 def owned_file(path: Path, label: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[int, bool]]:
-    """Create or open a file of the project's own, and lock it; yields it and whether another process had it first.
+    """Create or open one of the project's own files and lock it.
 
-    ``label`` names the work in messages. Raises StoppedError once ``stopped()`` is true, TransferError when another
-    process keeps the file for an hour.
+    Yields its descriptor and whether another process held the lock before. ``label`` names the work in messages.
+    Raises StoppedError once ``stopped()`` is true, and TransferError if another process holds the lock for an hour.
     """
     deadline = time.monotonic() + _LOCK_SECONDS
     waited = False
     while True:
         descriptor = own_file(path, os.O_RDWR | os.O_CREAT)
         try:
-            # The previous owner may have renamed or removed the file between our open and our lock.
+            # The previous owner may have renamed or removed the file after this process opened it.
             if try_lock(descriptor, required=False) and is_same_file(descriptor, path):
                 yield descriptor, waited
                 return
@@ -68,7 +68,7 @@ def owned_file(path: Path, label: str, stopped: Callable[[], bool] = lambda: Fal
 
 
 def is_same_file(descriptor: int, path: Path) -> bool:
-    """Return whether an open file is the one that `path` names now."""
+    """Return whether `path` still names the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -76,15 +76,16 @@ def is_same_file(descriptor: int, path: Path) -> bool:
 
 
 def own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
-    """Open a file of the project's own; usable as `opener` of `open`, or like `os.open` (`mode` is before the umask).
+    """Open one of the project's own files; usable as `opener` of `open`.
 
-    Raises IntegrityError if its name is a link or not a regular file: that is neither followed nor written.
+    Takes the arguments of `os.open`; `mode` is reduced by the umask. Raises IntegrityError if the name is a link or not
+    a regular file, without following or writing it.
     """
     try:
-        # Non-blocking, because opening a pipe would wait for its other end.
+        # Non-blocking, because opening a pipe otherwise waits for its other end.
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
-        # ELOOP: a link. ENXIO: a pipe that nobody reads, or a socket.
+        # ELOOP: the path is a link. ENXIO: it is a pipe without a reader, or a socket.
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise _planted(path) from None
         raise
@@ -95,7 +96,7 @@ def own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int
 
 
 def refuse_link(folder: Path) -> None:
-    """Raise IntegrityError if the path of a folder of the project's own is a link."""
+    """Raise IntegrityError if the path of one of the project's own folders is a link."""
     if folder.is_symlink():
         raise _planted(folder)
 

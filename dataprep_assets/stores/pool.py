@@ -1,4 +1,4 @@
-"""Groups of transfers: threads that work through a list of items, and end together at the first error.
+"""Thread pools for transfers, in which the first error stops all other items.
 
 Entry points: :func:`run_all` and :func:`map_all`.
 """
@@ -15,9 +15,9 @@ R = TypeVar("R")
 
 
 def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: threading.Event) -> None:
-    """Call ``fetch`` for every one of ``items`` on ``at_once`` threads; the first error or interrupt ends the group.
+    """Call ``fetch`` for each of ``items`` on ``at_once`` threads; the first error or interrupt ends the group.
 
-    The calls watch ``stop``, which is set when the group ends for any reason. Once it is set, no further item is begun.
+    ``stop`` is set when the group ends for any reason, so calls should poll it. Once it is set, no further item starts.
     """
 
     def guarded(item: T) -> None:
@@ -26,7 +26,7 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         try:
             fetch(item)
         except BaseException:
-            # Set here and not by the waiting thread: until that one runs, the others would begin more items.
+            # Set by the failing thread, because other threads would start more items until the waiting thread runs.
             stop.set()
             raise
 
@@ -36,20 +36,20 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         futures = [pool.submit(guarded, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:
-        # Before the shutdown, which waits for the calls at work: after an interrupt only this event ends them early.
+        # Set before the shutdown, which waits for running calls: after an interrupt only this event ends them early.
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
     errors = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]
-    # Items that were stopped because of another one raise too; the cause is what matters.
+    # Items that another item's failure stopped also raise, but only the original error is useful to the caller.
     causes = [error for error in errors if not isinstance(error, StoppedError)]
     for error in causes or errors:
         raise error
 
 
 def map_all(do: Callable[[T], R], items: Sequence[T], at_once: int, stop: threading.Event | None = None) -> list[R]:
-    """Call ``do`` for every item on ``at_once`` threads, as `run_all`; the results, in the order of the items.
+    """Call ``do`` for every item on ``at_once`` threads, as `run_all` does; return the results in item order.
 
-    ``stop`` is for calls that watch it.
+    Pass ``stop`` if the calls poll it.
     """
     results: dict[int, R] = {}
 

@@ -1,7 +1,7 @@
-"""Tries everything that a store must be able to do, on a scratch prefix that is removed, before a long job needs it.
+"""Test of all operations that dataprep needs from a store, before a long job depends on them.
 
-Each step says what it proves and, if it fails, what to fix. The output contains no secrets: errors of stores repeat
-only the code of a server's answer.
+The test uses a scratch prefix, which it removes. Each step reports success, or what to fix. The output contains no
+secrets, because a store's errors repeat only the code of the server's response.
 """
 
 import hashlib
@@ -15,15 +15,15 @@ from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
 SCRATCH = ".dataprep-preflight/"
-# A MiB more than a part of an S3 upload, which is the largest of all stores' (`s3.PART_BYTES`).
+# 1 MiB more than the largest part size of any store, which is S3's (`amazon.s3.PART_BYTES`).
 _BIG_BYTES = 17 << 20
-"""Size of an upload with more than one part."""
+"""Size of an upload that needs more than one part."""
 _READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightStep:
-    """One line of the report. `error` is empty for a success, and says what to fix otherwise."""
+    """One line of the report. `error` is empty after a success; otherwise it describes the problem and the fix."""
 
     name: str
     error: str = ""
@@ -31,12 +31,15 @@ class PreflightStep:
 
     @property
     def ok(self) -> bool:
-        """Whether the step succeeded."""
+        """Whether the step was tried and succeeded."""
         return self.tried and not self.error
 
 
 def preflight(store: Store) -> Iterator[PreflightStep]:
-    """Try the store step by step; a step that needs a failed one is not tried. The scratch prefix is always removed."""
+    """Test the store step by step, and always remove the scratch prefix.
+
+    Steps that depend on a failed step are reported as not tried.
+    """
     scratch = f"{SCRATCH}{secrets.token_hex(8)}/"
     with tempfile.TemporaryDirectory() as folder:
         trial = _Trial(store, scratch, Path(folder))
@@ -55,9 +58,9 @@ def preflight(store: Store) -> Iterator[PreflightStep]:
 
 
 def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[PreflightStep]:
-    """Try what a reader needs, on an existing object; nothing is written.
+    """Test the operations that a reader needs on an existing object, without writing anything.
 
-    ``known`` are keys that may exist, tried first, because a place may refuse to be listed.
+    ``known`` are keys that may exist. They are tried before a listing, because a store may not allow listing.
     """
     found: list[ObjectInfo] = []
 
@@ -90,7 +93,7 @@ def _tried(name: str, do: Callable[[], str | None]) -> PreflightStep:
 
 
 class _Trial:
-    """The steps, on objects below one prefix. Each returns what is wrong, or None."""
+    """Steps of the test, on objects below one prefix. Each step returns an error message, or None."""
 
     def __init__(self, store: Store, scratch: str, folder: Path) -> None:
         self._store, self._scratch, self._folder = store, scratch, folder
@@ -98,7 +101,7 @@ class _Trial:
         self._big = secrets.token_bytes(1 << 20) * (_BIG_BYTES >> 20)
 
     def steps(self) -> Iterator[tuple[str, set[str], Callable[[], str | None]]]:
-        """The steps in order: name, the steps that it needs, and the function."""
+        """Yield each step in order: its name, the names of the steps it depends on, and its function."""
         yield "credentials and list", set(), self._list
         yield "put", {"credentials and list"}, self._write
         yield "range read back", {"put"}, self._check_read
@@ -110,7 +113,7 @@ class _Trial:
         yield "join on the server", {"upload in parts"}, self._compose
 
     def delete(self) -> str | None:
-        """Remove all that the trial made, unfinished uploads too."""
+        """Remove all objects that the trial created, including unfinished uploads."""
         for info in list(self._store.list(self._scratch)):
             self._store.delete(info.key)
         self._store.sweep(self._scratch)
@@ -179,7 +182,7 @@ class _Trial:
         return None if made.bytes == len(self._big) else "the copy has a different size"
 
     def _compose(self) -> str | None:
-        # 17 MiB are no multiple of a part of 5: on S3 the server copies some parts, and the client puts one together.
+        # 17 MiB is not a multiple of 5 MiB, so S3 copies some parts on the server and the client assembles one part.
         made = self._store.compose([self._key("big"), self._key("small"), self._key("big")], self._key("joined"))
         start = len(self._big) - 10
         got = b"".join(self._store.read(self._key("joined"), start, start + 20))

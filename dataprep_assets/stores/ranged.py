@@ -1,10 +1,10 @@
-"""Download one object in parallel ranges to a file that appears only when it is complete, verified and synced.
+"""Download of one object in parallel ranges, to a file that appears only when it is complete, verified and synced.
 
-The bytes are written to ``<target>.part``, which a kernel lock keeps for one process. After an error or an interrupt
-nothing stays; what a kill left is overwritten by the next download of the same target.
+The bytes are written to ``<target>.part``, which a kernel lock reserves for one process. An error or an interrupt
+removes this file. A file left behind by a killed process is overwritten by the next download to the same target.
 
-Why boto3's transfer manager, obstore and huggingface_hub are not used: they trust the length alone, and s3fs left a
-full-length file under the final name on a full disk. `stores.s3` has the measurements.
+boto3's transfer manager, obstore and huggingface_hub are not used, because they verify only the length. s3fs left a
+file of full length under the final name when the disk was full. `stores.amazon.s3` lists the measurements.
 
 Entry points: :func:`download`, :func:`download_pinned`, :func:`digest_file`, :func:`partial_path`, :func:`held_bytes`
 and :func:`discard_partial`.
@@ -26,7 +26,7 @@ from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy, StoppedError
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, ReversibleProgress, no_object
 
-# A failed range is fetched again from the byte it reached; smaller ones only cost more requests.
+# A failed range resumes at the byte that it reached, so smaller ranges would only cost more requests.
 PART_BYTES = 32 * 1024 * 1024
 
 _TRIES = 3
@@ -37,9 +37,9 @@ _NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS, e
 
 
 def digest_file(path: Path, *, git: bool = False, stopped: Callable[[], bool] = lambda: False) -> str:
-    """Hex digest of the file ``path``: SHA-256, or with ``git`` its git blob id.
+    """Return the hex digest of the file ``path``: its SHA-256, or with ``git`` its git blob id.
 
-    That is the SHA-1 over ``blob <size>\\0`` and the bytes. Raises StoppedError once ``stopped()`` is true.
+    A git blob id is the SHA-1 over ``blob <size>\\0`` and the bytes. Raises StoppedError once ``stopped()`` is true.
     """
     with path.open("rb") as stream:
         if git:
@@ -55,19 +55,19 @@ def digest_file(path: Path, *, git: bool = False, stopped: Callable[[], bool] = 
 
 
 def partial_path(target: Path) -> Path:
-    """Return the file that a download of ``target`` writes."""
+    """Return the path of the file that a download to ``target`` writes."""
     return target.with_name(target.name + ".part")
 
 
 def held_bytes(target: Path) -> int:
-    """Return the disk space that the partial file of ``target`` has, which its next download uses."""
+    """Return the disk space in bytes of ``target``'s partial file, which the next download to it reuses."""
     part = partial_path(target)
-    # st_blocks counts 512 bytes on every file system; a preallocated file has all its blocks, a sparse one few.
+    # st_blocks counts units of 512 bytes on every file system: all of a preallocated file, few of a sparse one.
     return part.stat().st_blocks * 512 if part.is_file() else 0
 
 
 def discard_partial(target: Path) -> None:
-    """Remove the partial file of ``target``, unless a download of it is under way in some process."""
+    """Remove the partial file of ``target``, unless a process is downloading to it."""
     part = partial_path(target)
     try:
         descriptor = own_file(part, os.O_RDWR)
@@ -87,13 +87,13 @@ def download_pinned(
     label: str,
     progress: Progress | None,
 ) -> ObjectInfo:
-    """`fetch` the version that `head` finds; if that raises ConflictError, discard its bytes and ask again.
+    """Call `fetch` with the version that `head` finds, and return the object with the SHA-256 that `fetch` returns.
 
-    Returns the object with its SHA-256, which `fetch` returns.
+    If `fetch` raises ConflictError, its bytes are discarded and the new version is fetched. `label` names the object in
+    messages. `progress` receives the number of downloaded bytes, which is negative for discarded bytes.
 
-    `label` names the object in messages; `progress` gets the number of bytes fetched, negative if they are discarded.
-
-    Raises MissingArtifactError when there is no object, TransferError when it was replaced in every one of 3 tries.
+    Raises MissingArtifactError if the object does not exist, and TransferError if it was replaced during each of 3
+    downloads.
     """
     for _ in range(_TRIES):
         info = head()
@@ -122,18 +122,27 @@ def download(
     progress: Progress | None = None,
     stop: threading.Event | None = None,
 ) -> str:
-    """Fetch ``size`` bytes to ``target`` in parallel ranges; returns their SHA-256.
+    """Download ``size`` bytes to ``target`` in parallel ranges, and return their SHA-256.
 
-    ``read_range(start, end)`` yields the bytes of the half-open range [start, end) and raises :class:`RetryableError`
-    for failures worth another try; any other error ends the transfer at once. It is called from ``workers`` threads.
-    ``label`` names the object in messages, ``part_bytes`` is the length of a range, ``retry`` says how often each range
-    is tried. ``sha256`` (hex) and ``git_sha1`` (a git blob id) are verified when given. ``verify`` may check more: it
-    gets the complete file, not yet under its name, and its SHA-256, and returns a complaint or "". ``progress`` gets
-    the number of bytes written (negative for discarded ones), one call at a time; an exception of it ends the
-    transfer. ``stop`` ends it early from another thread.
+    Args:
+        read_range: Called with (start, end) on ``workers`` threads; yields the bytes of [start, end). Raises
+            :class:`RetryableError` for failures that may be temporary. Any other error ends the transfer immediately.
+        size: Size of the object in bytes.
+        target: Path of the finished file.
+        sha256: Expected SHA-256 (hex), if known.
+        git_sha1: Expected git blob id, if known.
+        verify: Additional check of the complete file before it is renamed. Called with its path and SHA-256; returns
+            an error message, or "".
+        label: Name of the object in messages.
+        part_bytes: Length of a range in bytes.
+        workers: Number of parallel ranges.
+        retry: Retry policy of each range.
+        progress: Receives the number of written bytes (negative for discarded ones), one call at a time. An exception
+            it raises ends the transfer.
+        stop: Ends the transfer early when it is set by another thread.
 
-    Raises TransferError (budget spent, disk full, stopped) and CorruptSourceError (wrong digest twice).
-    Raises ConfigError for a negative size, or parts or workers below 1.
+    Raises TransferError (attempts used up, disk full, stopped) and CorruptSourceError (wrong digest twice).
+    Raises ConfigError for a negative size, or for parts or workers below 1.
     """
     if size < 0 or part_bytes < 1 or workers < 1:
         raise ConfigError(f"{label}: size={size}, part_bytes={part_bytes}, workers={workers} cannot be downloaded")
@@ -143,7 +152,7 @@ def download(
     with owned_file(part, label, stopped) as (descriptor, waited):
         try:
             if waited and (digest := _already_there(target, size, sha256, git_sha1)) is not None:
-                # This `.part` was made by the wait for the lock: the other owner's went with its rename.
+                # The wait for the lock created this `.part`; the other process renamed its own to `target`.
                 part.unlink()
                 return digest
             transfer = _Transfer(
@@ -163,17 +172,17 @@ def download(
             os.fsync(descriptor)
             os.replace(part, target)
         except BaseException:
-            # Also on KeyboardInterrupt: nothing takes up these bytes again.
+            # Also removed on KeyboardInterrupt, because no later download resumes from these bytes.
             part.unlink(missing_ok=True)
             raise
-        # After the fsync, and before the end: no crash leaves the name without its bytes.
+        # The folder is synced after the file and before returning, so a crash cannot leave the name without its bytes.
         fsync_directory(target.parent)
         return digest
 
 
 @dataclass(kw_only=True)
 class _Transfer:
-    """One file under way: its ranges, and the digest of those that are written without a gap."""
+    """A download in progress: its ranges, and the digest of the written ranges up to the first gap."""
 
     read_range: Callable[[int, int], Iterator[bytes]]
     size: int
@@ -186,7 +195,7 @@ class _Transfer:
     progress: Progress | None
     outer_stopped: Callable[[], bool]
     over: threading.Event = field(default_factory=threading.Event)
-    # Indices of the written ranges, and the digest of the first `digested` of them, which `digest_lock` guards.
+    # Indices of the written ranges. `digest` covers the first `digested` of them; `digest_lock` guards both.
     written: set[int] = field(default_factory=set)
     digested: int = 0
     digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
@@ -196,7 +205,7 @@ class _Transfer:
     def fetch_verified(
         self, sha256: str | None, git_sha1: str | None, verify: Callable[[Path, str], str] | None
     ) -> str:
-        """Fetch and verify; if the digest is wrong, fetch everything once more. Returns the SHA-256."""
+        """Download and verify the file, at most twice, and return its SHA-256."""
         complaint = ""
         for _ in range(2):
             digest = self._fetch()
@@ -205,7 +214,7 @@ class _Transfer:
                 complaint = verify(self.part, digest)
             if not complaint:
                 return digest
-            # Which range is wrong cannot be known from one digest of the whole, so no range is kept.
+            # A digest of the whole file does not show which range is wrong, so all ranges are discarded.
             self._report(-self.size)
         raise CorruptSourceError(
             f"{self.label}: {complaint}, twice in a row. The source (or a proxy) serves wrong bytes of the right "
@@ -229,7 +238,7 @@ class _Transfer:
         label = f"{self.label}, bytes {start}-{end - 1}"
 
         def attempt() -> None:
-            # A retry continues at the byte that the last attempt reached: the whole file's digest covers both.
+            # A retry resumes at the byte that the last attempt reached; the file's digest covers the bytes of both.
             nonlocal reached
             body = self.read_range(reached, end)
             try:
@@ -237,7 +246,7 @@ class _Transfer:
                     if self._is_stopped():
                         raise StoppedError(f"{label}: stopped before completion")
                     if reached + len(chunk) > end:
-                        # Which of the bytes are the right ones is not known: the range begins anew.
+                        # Any of the bytes may be the surplus ones, so the range restarts from its beginning.
                         self._report(start - reached)
                         reached = start
                         raise RetryableError("the body is longer than the range")
@@ -245,7 +254,7 @@ class _Transfer:
                     reached += len(chunk)
                     self._report(len(chunk))
             finally:
-                # A generator holds its connection; close it here rather than whenever it is collected.
+                # A generator holds its connection until it is closed, so it is not left to the garbage collector.
                 close = getattr(body, "close", None)
                 if close is not None:
                     close()
@@ -254,14 +263,14 @@ class _Transfer:
 
         self.retry.run(attempt, label=label, stopped=self._is_stopped)
         self.written.add(index)
-        if self.digest_lock.acquire(blocking=False):  # the holder digests this range as well, or the end does
+        if self.digest_lock.acquire(blocking=False):  # else the lock's holder or the end of `_fetch` digests this range
             try:
                 self._digest_written()
             finally:
                 self.digest_lock.release()
 
     def _digest_written(self) -> None:
-        """Digest the written ranges that follow those already digested, while others arrive."""
+        """Digest the written ranges that directly follow the digested ones, while other ranges are downloaded."""
         while self.digested in self.written:
             position, left = self.digested * self.part_bytes, self.part_bytes
             while left and (block := os.pread(self.descriptor, min(left, _HASH_CHUNK), position)):
@@ -271,7 +280,7 @@ class _Transfer:
             self.digested += 1
 
     def _write(self, chunk: bytes, offset: int) -> None:
-        # pwrite, because workers write to one file at places of their own; a call may take less than it was given.
+        # pwrite, because workers write to different offsets of one file; a call may write fewer bytes than passed.
         view = memoryview(chunk)
         while view:
             try:
@@ -292,14 +301,14 @@ class _Transfer:
 def _mismatch(path: Path, digest: str, sha256: str | None, git_sha1: str | None) -> str:
     if sha256 is not None and digest != sha256.lower():
         return f"expected sha256 {sha256.lower()}, got {digest}"
-    # Of the hub's files only small ones have no SHA-256, so a second pass over them costs little.
+    # On the Hugging Face Hub only small files have no SHA-256, so reading them a second time is cheap.
     if git_sha1 is not None and (actual := digest_file(path, git=True)) != git_sha1.lower():
         return f"expected git blob sha1 {git_sha1.lower()}, got {actual}"
     return ""
 
 
 def _already_there(target: Path, size: int, sha256: str | None, git_sha1: str | None) -> str | None:
-    """The SHA-256 of a target that the previous owner of the ``.part`` completed, if it is provably the one wanted."""
+    """Return the SHA-256 of ``target`` if another process has completed it and its digest is the expected one."""
     if (sha256 is None and git_sha1 is None) or not target.is_file() or target.stat().st_size != size:
         return None
     digest = digest_file(target)
@@ -307,17 +316,17 @@ def _already_there(target: Path, size: int, sha256: str | None, git_sha1: str | 
 
 
 def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
-    """Give the open ``part`` its full ``size`` (bytes), with its blocks where the file system can.
+    """Set the open ``part`` to its full ``size`` (bytes), and reserve the space if the file system supports that.
 
-    A full disk then shows up now, as TransferError with ``label``, the bytes needed and the bytes free.
+    A full disk is thus reported before the download, as TransferError with ``label`` and the needed and free bytes.
     """
-    # What a kill left is overwritten; a smaller object would keep its last bytes.
+    # A killed process may have left a larger file, whose last bytes would remain after the new ones.
     if os.fstat(descriptor).st_size > size:
         os.ftruncate(descriptor, size)
     if size == 0:
         return
     held = os.fstat(descriptor).st_blocks * 512
-    # Checked first, because a failing allocation may fill the disk for everybody for a moment.
+    # Checked first, because a failing allocation may briefly fill the disk for all processes.
     if size - held > shutil.disk_usage(part.parent).free:
         raise _no_space(part, size - held, label)
     if not hasattr(os, "posix_fallocate"):
@@ -327,17 +336,17 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
         if error.errno in _NO_SPACE:
-            # Measured after giving back the blocks that the failed call may have taken.
+            # Measured after releasing the blocks that the failed call may have allocated.
             os.ftruncate(descriptor, 0)
             raise _no_space(part, size, label) from error
-        # Without preallocation the file only gets its length; a disk that fills up then shows in a later write.
+        # Without preallocation only the length is set, so a full disk is reported by a later write.
         if error.errno not in _NOT_SUPPORTED:
             raise
         os.ftruncate(descriptor, size)
 
 
 def _no_space(part: Path, size: int, label: str) -> TransferError:
-    """The error of ``label`` that ``part`` needs ``size`` bytes, and how many its disk has."""
+    """Return the error of ``label`` that ``part`` needs ``size`` bytes; it includes the free space of the disk."""
     free = shutil.disk_usage(part.parent).free
     return TransferError(
         f"{label}: the disk of {part.parent} is full: {count_of(size, 'byte is', 'bytes are')} needed, {free} are "

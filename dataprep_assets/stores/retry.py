@@ -1,10 +1,10 @@
-"""How every network call of this project is retried: after which failures, how often, with which pauses.
+"""Retry policy of all network calls in this project: the retryable failures, the number of attempts and the pauses.
 
-Entry points: :class:`RetryPolicy`, :class:`RetryableError` (raised by what may succeed on another try),
+Entry points: :class:`RetryPolicy`, :class:`RetryableError` (raised for failures that may be temporary),
 :class:`StoppedError` and :func:`parse_retry_after`.
 
-boto3's own retries are switched off (`s3_api` says why), google-cloud-storage's and huggingface_hub's are not used:
-attempts of theirs would multiply with these.
+The retries of boto3 (see `amazon.api` for the reasons), google-cloud-storage and huggingface_hub are switched off or
+not used, because their attempts would multiply with this policy's.
 """
 
 import math
@@ -19,17 +19,17 @@ from dataprep_assets.errors import ConfigError, TransferError, count_of
 T = TypeVar("T")
 
 RETRY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses of HTTP answers that ask to wait, or are a problem of the server; other refusals are definite."""
+"""HTTP statuses that ask the client to wait or report a server problem; other error statuses are final."""
 
-# How often a waiting thread checks whether it was stopped, in seconds.
+# Interval in seconds at which a waiting thread checks whether it was stopped.
 _POLL_SECONDS = 0.05
 
 
 class RetryableError(Exception):
     """A failure that may be temporary.
 
-    ``cause`` is what the final error says when all attempts have failed; ``retry_after`` is how many seconds the server
-    asks to wait, from :func:`parse_retry_after`.
+    ``cause`` appears in the final error if all attempts fail. ``retry_after`` is the wait in seconds that the server
+    requested, from :func:`parse_retry_after`.
     """
 
     def __init__(self, cause: str, retry_after: float | None = None) -> None:
@@ -39,20 +39,21 @@ class RetryableError(Exception):
 
 
 class StoppedError(TransferError):
-    """The transfer was stopped; another error, or the caller, says why."""
+    """A stopped transfer; the reason is in another error or known to the caller."""
 
 
 def parse_retry_after(value: str | None, *, now: float | None = None) -> float | None:
-    """Seconds to wait for a ``Retry-After`` header (RFC 9110, 10.2.3: delay-seconds or HTTP-date); None if unreadable.
+    """Return the seconds to wait according to a ``Retry-After`` header, or None if it is unreadable.
 
-    ``now`` is in seconds since 1970. A date in the past gives 0.
+    The header contains seconds or an HTTP-date (RFC 9110, 10.2.3). ``now`` is in seconds since 1970. A date in the past
+    gives 0.
     """
     if value is None or not value.strip():
         return None
     try:
         seconds = float(value)
     except ValueError:
-        # few answers have a date, and parsing one takes libraries of mail
+        # imported only here, because few servers send a date and the import loads the mail packages
         import email.utils
 
         try:
@@ -60,7 +61,7 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
         except ValueError:
             return None
         seconds = when.timestamp() - (time.time() if now is None else now)
-    # float() reads `nan` and `inf`, too.
+    # float() also accepts `nan` and `inf`.
     if not math.isfinite(seconds):
         return None
     return max(0.0, seconds)
@@ -68,15 +69,15 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """How often and how patiently a network call is tried again.
+    """Number of attempts of a network call, and the waits between them.
 
-    ``attempts`` counts the first try. The wait doubles from ``base_seconds`` up to ``max_seconds`` and is jittered over
-    its upper half. A server's Retry-After is obeyed even beyond ``max_seconds``; one beyond ``max_retry_after`` ends
-    the call at once, because a transfer that sleeps for hours looks like one that hangs. ``sleep`` replaces the wait
-    (for tests); by default a wait ends early when the transfer is stopped.
+    ``attempts`` includes the first one. The wait doubles from ``base_seconds`` up to ``max_seconds``, with jitter over
+    its upper half. A server's Retry-After may exceed ``max_seconds``, but a value above ``max_retry_after`` ends the
+    call immediately, because a transfer that sleeps for hours looks like one that hangs. ``sleep`` replaces the wait
+    (for tests). The default wait ends early if the transfer is stopped.
     """
 
-    # By default a call waits half a minute to a minute in all before it gives up: 0.5 s, doubled six times.
+    # With the defaults a call waits 30 to 60 s in total before it gives up: 0.5 s, doubled six times.
     attempts: int = 8
     base_seconds: float = 0.5
     max_seconds: float = 60.0
@@ -92,19 +93,20 @@ class RetryPolicy:
             )
 
     def delay(self, failures: int, retry_after: float | None) -> float:
-        """Seconds to wait after the ``failures``-th failure in a row (counted from 1)."""
-        # The exponent is capped because 2.0**1024 overflows and no ceiling needs more than 2**64.
+        """Return the seconds to wait after the ``failures``-th failure in a row (counted from 1)."""
+        # The exponent is capped because 2.0**1024 overflows, and any practical ceiling is below 2**64.
         ceiling = min(self.max_seconds, self.base_seconds * 2.0 ** min(failures - 1, 64))
         if retry_after is None:
             return random.uniform(ceiling / 2, ceiling)
-        # Never earlier than asked; spread out, because every worker was given the same time.
+        # At least the requested wait, plus jitter, because the server sends every worker the same value.
         return retry_after + random.uniform(0, self.base_seconds)
 
     def run(self, attempt: Callable[[], T], *, label: str, stopped: Callable[[], bool] = lambda: False) -> T:
-        """Call ``attempt`` until it returns; again after each :class:`RetryableError`, at most ``attempts`` times.
+        """Call ``attempt`` up to ``attempts`` times, until it raises no :class:`RetryableError`, and return its result.
 
-        ``label`` names the call in messages; a wait ends early once ``stopped()`` is true, with StoppedError. Raises
-        TransferError with the label, the last cause and the attempts made. Any other error passes through.
+        ``label`` names the call in messages. Raises StoppedError if ``stopped()`` is true after a wait, which ends
+        early in that case. Raises TransferError with the label, the last cause and the number of attempts. Other errors
+        are not caught.
         """
         for failures in range(1, self.attempts + 1):
             try:

@@ -1,10 +1,10 @@
-"""The small interface to all stores of objects (a folder, an S3-compatible or GCS bucket), and the keys they take.
+"""Interface shared by all object stores (a folder, an S3-compatible bucket or a GCS bucket), and its rules for keys.
 
-An object appears whole or not at all: no method leaves a partial object visible under its key. Keys are relative to
-the store's prefix, `/`-separated, without `.` and `..`. Every method retries temporary failures, within the store's
-`RetryPolicy`, and then raises TransferError; other failures raise at once, and say what to fix.
+A write is atomic: no method leaves a partial object visible under its key. Keys are relative to the store's prefix,
+`/`-separated, without `.` and `..`. Every method retries temporary failures according to the store's `RetryPolicy`,
+and then raises TransferError. Other failures raise immediately, with an error that describes the remedy.
 
-`ConflictError` means a lost race (`if_absent`, `if_version`), and is never retried.
+`ConflictError` means that a conditional write (`if_absent`, `if_version`) lost a race. It is never retried.
 """
 
 import re
@@ -17,28 +17,28 @@ from typing import Never
 
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, count_of
 
-# Which names of files are valid: keys in a store, paths in a receipt, a manifest, a release or a lock.
+# Rules for file names: keys in a store and paths in a receipt, a manifest, a release or a lock.
 #
-# The author of such a file may be malicious, and readers turn its names into paths, log lines and pages. So
-# :func:`why_not_a_name` checks each name once, where it is parsed; the parser adds where the name was found. Keys
+# The author of such a file may be malicious, and readers turn its names into paths, log lines and pages. Therefore
+# :func:`why_not_a_name` checks each name once, where it is parsed; the parser adds the location to the message. Keys
 # are restricted further by :func:`check_key`, so that any dataset can move between any two stores.
 
 UPLOADS = ".uploads/"
-"""Prefix of the temporaries of unfinished uploads: never listed, and not a valid key."""
+"""Prefix of the temporary objects of unfinished uploads. It is never listed, and no key may begin with it."""
 
-# Both GCS and S3 allow 1024 bytes for the whole name, the store's prefix included.
+# GCS and S3 both allow 1024 bytes for the full name, which includes the store's prefix.
 _LONGEST = 1024
 # Unicode's direction marks, overrides and line ends make a terminal show a name other than the real one.
-# Lone surrogates, which Python also reads for bytes of a file's name that are not UTF-8, cannot be written as UTF-8.
+# Python also uses lone surrogates for bytes of a file name that are not UTF-8; they cannot be encoded as UTF-8.
 _DECEIVING = re.compile("[\x00-\x1f\x7f-\x9f\N{ARABIC LETTER MARK}\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _OUTSIDE = frozenset(("", ".", ".."))
 
 
 def why_not_a_name(name: object) -> str:
-    """Why a value cannot be the relative path of a file; "" if it can.
+    """Return why a value cannot be the relative path of a file, or "" if it can.
 
-    A valid path is a text of parts separated by `/`, none of them empty, `.` or `..` (so it does not begin with `/`),
-    without control characters, direction marks and lone surrogates.
+    A valid path is a string of parts separated by `/`. No part is empty, `.` or `..`, so the path does not begin with
+    `/`. Control characters, direction marks and lone surrogates are not allowed.
     """
     if not isinstance(name, str):
         return f"it is {type(name).__name__}, not text"
@@ -52,7 +52,7 @@ def why_not_a_name(name: object) -> str:
 
 
 def check_key(key: str) -> str:
-    """The key itself; raises ConfigError, saying why, if it is not valid in every store."""
+    """Return `key` unchanged; raise ConfigError with the reason if it is not valid in every store."""
     why = why_not_a_name(key)
     if not why and len(key.encode()) > _LONGEST:
         why = f"it has {count_of(len(key.encode()), 'byte')} in UTF-8, more than {_LONGEST}"
@@ -64,17 +64,17 @@ def check_key(key: str) -> str:
 
 
 Progress = Callable[[int], None]
-"""Called with the number of bytes newly transferred; negative for discarded bytes."""
+"""Called with the number of newly transferred bytes; the number is negative if bytes are discarded."""
 
 NEEDS_BOTO3 = "S3 stores need boto3: pip install boto3, or the extra `r2`"
 
 
 class ReversibleProgress:
-    """Passes progress on, from any thread, and can take back all that it passed on, because the bytes are discarded."""
+    """Progress callback that forwards counts from any thread and can revert them when the bytes are discarded."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
-        # The sum of all that was passed on: taking it back passes on its negative, which sets it to 0.
+        # Sum of all forwarded counts. `take_back` forwards its negative, which resets the sum to 0.
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -85,20 +85,23 @@ class ReversibleProgress:
                 self._progress(count)
 
     def take_back(self) -> None:
-        """Take back everything that was passed on."""
+        """Revert all progress forwarded so far."""
         self(-self._bytes)
 
 
 class ConflictError(DataprepError):
-    """A conditional write did not find the state of the object that it required."""
+    """A failed conditional write: the object was not in the required state."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectInfo:
-    """An object as its store describes it. `version` names its present content: a GCS generation, an S3 ETag.
+    """An object as its store describes it.
 
-    `sha256` is hex, from the object's own metadata where we recorded it; `md5` (hex) and `crc32c` (unsigned)
-    are the store's own digests, where it has them for this object. None: unknown.
+    Attributes:
+        version: Identifier of the current content: a GCS generation or an S3 ETag.
+        sha256: Hex digest from the object's metadata, if this project recorded one; otherwise None.
+        md5: The store's own hex digest, if it has one for this object; otherwise None.
+        crc32c: The store's own checksum (unsigned), if it has one for this object; otherwise None.
     """
 
     key: str
@@ -110,21 +113,24 @@ class ObjectInfo:
 
 
 def no_object(label: str) -> MissingArtifactError:
-    """The error for an object that does not exist."""
+    """Return the error for an object that does not exist."""
     return MissingArtifactError(f"{label}: the object does not exist. Build or upload it, or correct the key")
 
 
 def conflict(label: str, wanted: str | None, found: object) -> ConflictError:
-    """The error of a conditional write of the object `label`: `found` is not the version `wanted` (None: no object)."""
+    """Return the error of a failed conditional write to `label`.
+
+    `wanted` is the required version (None: no object), `found` is the actual one.
+    """
     expected = "no object" if wanted is None else f"version {wanted}"
     there = "none" if found is None else f"version {found}"
     return ConflictError(f"{label}: expected {expected}, but found {there}")
 
 
 def check_range(start: int, stop: int | None, label: str) -> None:
-    """Raise ConfigError unless `[start, stop)` is a range of bytes; None stands for the end.
+    """Raise ConfigError unless `[start, stop)` is a valid byte range of the object `label`.
 
-    `label` names the object.
+    A `stop` of None means the end of the object.
     """
     if start < 0:
         raise ConfigError(f"{label}: invalid range [{start}, {stop}): start is negative")
@@ -133,84 +139,85 @@ def check_range(start: int, stop: int | None, label: str) -> None:
 
 
 class Store(ABC):
-    """See the module. Implementations are safe to use from many threads."""
+    """Base class of all stores; the module docstring describes its guarantees. Implementations are thread-safe."""
 
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where objects live, without credentials: `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`."""
+        """URL of the store without credentials: `file:///…`, `s3://bucket/prefix` or `gs://bucket/prefix`."""
 
     @abstractmethod
     def head(self, key: str) -> ObjectInfo | None:
-        """The object, or None when there is none."""
+        """Return the object's description, or None if it does not exist."""
 
     @abstractmethod
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All objects whose keys begin with `prefix`, in the order of their keys' UTF-8 bytes, page by page."""
+        """Yield all objects whose keys begin with `prefix`, sorted by the UTF-8 bytes of their keys, page by page."""
 
     @abstractmethod
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
-        """The bytes `[start, stop)` of an object, in blocks; all retries happen inside, resuming where it broke.
+        """Yield the bytes `[start, stop)` of an object in blocks; retries resume at the byte where the read failed.
 
-        `stop` None stands for the end of the object. Raises MissingArtifactError when the object does not exist, and
-        ConflictError when `version` is given and the object has another. Never yields fewer bytes than asked without
-        raising.
+        A `stop` of None means the end of the object. Raises MissingArtifactError if the object does not exist, and
+        ConflictError if the object does not have the required `version`. Raises an error rather than yield fewer bytes
+        than requested.
         """
 
     @abstractmethod
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
         """Write `data` as one small object, in one request.
 
-        With `if_absent` only if there is no object of this key, with `if_version` only over that version; otherwise
-        raises ConflictError.
+        With `if_absent`, writes only if the key has no object yet. With `if_version`, writes only if the current object
+        has that version. Raises ConflictError if the condition is not met.
         """
 
     @abstractmethod
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
-        """Send the file `path` of any size in parallel parts; a sweep removes those that a kill left.
+        """Send the file `path`, of any size, in parallel parts; `sweep` removes the parts of a killed process.
 
-        `sha256` (hex) is compared with the bytes as they are read (IntegrityError: the file changed) and recorded in
-        the metadata; the store's digests are compared with what was sent (TransferError). `progress` gets the number of
-        bytes sent. Memory is bounded by the parts in flight.
+        `sha256` (hex) is compared with the bytes as they are read (IntegrityError if the file changed) and recorded in
+        the metadata. The store's digests are compared with the sent bytes (TransferError). `progress` receives the
+        number of sent bytes. Memory is bounded by the parts in flight.
         """
 
     @abstractmethod
     def download(
         self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
     ) -> ObjectInfo:
-        """Fetch an object to `target` in parallel ranges; verified, then renamed.
+        """Download an object to `target` in parallel ranges; the file is verified before it is renamed to `target`.
 
-        `sha256` (hex) is compared with the bytes, if it is given; `progress` gets the number of bytes fetched.
-        Raises MissingArtifactError, CorruptSourceError (wrong digest twice), TransferError.
+        `sha256` (hex), if set, is compared with the bytes. `progress` receives the number of downloaded bytes. Raises
+        MissingArtifactError, CorruptSourceError (if the digest is wrong twice) and TransferError.
         """
 
     @abstractmethod
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
-        """Concatenate the objects `keys` of this store into `key` on the server; no data passes through the client.
+        """Concatenate the objects `keys` of this store into `key` on the server, bypassing the client.
 
-        The result's size and the store's own digests are compared with those of the parts. `sha256` (hex) of the whole,
-        if known, is recorded in the metadata, as after an upload; it is compared only if all bytes pass through the
-        client.
+        The result's size and the store's own digests are compared with those of the parts. `sha256` (hex) of the full
+        content, if known, is recorded in the metadata, as after an upload. It is verified only if all bytes pass
+        through the client.
         """
 
     @abstractmethod
     def copy(self, source: str, key: str) -> ObjectInfo:
-        """Copy an object within the store, on the server if possible; its metadata are kept."""
+        """Copy an object and its metadata within the store, on the server if possible."""
 
     @abstractmethod
     def delete(self, key: str) -> None:
-        """Remove an object; no error if there is none."""
+        """Remove an object; do nothing if it does not exist."""
 
     @abstractmethod
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
-        """Give up unfinished uploads below `prefix` (abort multipart uploads, remove temporaries); returns how many.
+        """Discard unfinished uploads below `prefix` and return their number.
 
-        Those of which a part arrived in the last `older_than_seconds` are left alone.
+        Multipart uploads are aborted and temporary objects are removed. Uploads that received a part in the last
+        `older_than_seconds` are kept.
         """
 
 
 class ReadOnlyStore(Store):
-    """A store that refuses to be written, with an error of its own."""
+    """A store whose write methods all raise the error of `_refuse`."""
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> Never:
         self._refuse()
@@ -232,4 +239,4 @@ class ReadOnlyStore(Store):
 
     @abstractmethod
     def _refuse(self) -> Never:
-        """Raise ConfigError that says where to write instead."""
+        """Raise a ConfigError that names a location to write to instead."""

@@ -1,7 +1,7 @@
-"""What all uploads in parts share: cutting into parts, one ordered pass over the file, digests, bounded memory.
+"""Shared parts of multipart uploads: the plan of parts, one ordered pass over the file, digests and bounded memory.
 
-A file is read once, in order, under a lock; each lane holds one part's buffer, so memory is lanes x part size whatever
-the file's size. The SHA-256 of the whole is computed in that same pass and compared before anything is published.
+A file is read once, in order, under a lock. Each lane has a buffer for one part, so memory is lanes × part size for
+files of any size. The same pass computes the SHA-256 of the file, which is compared before anything is published.
 
 Entry points: :func:`plan_parts`, :func:`plan_concatenation`, :func:`send_parts`, :class:`PartBody`.
 """
@@ -22,18 +22,18 @@ T = TypeVar("T")
 
 MiB = 1024 * 1024
 
-# The multipart limits of AWS S3 and Cloudflare R2 (each one's documentation, "Multipart upload").
+# Multipart limits of AWS S3 and Cloudflare R2, according to the "Multipart upload" page of their documentation.
 MIN_PART_BYTES = 5 * MiB
 MAX_PARTS = 10_000
 MAX_OBJECT_BYTES = 5 * 1024 * 1024 * MiB
 
-# Bytes sent with one system call. The socket's timeout applies to each, not to a whole part.
+# Bytes sent per system call. The socket's timeout applies to each call, not to a whole part.
 _BLOCK_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
 class UploadPart:
-    """The bytes [start, stop) of a file, as part `number` (from 1) of an upload."""
+    """The bytes [start, stop) of a file, which are part `number` (from 1) of an upload."""
 
     number: int
     start: int
@@ -41,13 +41,13 @@ class UploadPart:
 
     @property
     def bytes(self) -> int:
-        """Its length."""
+        """Length of the part."""
         return self.stop - self.start
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The bytes [start, stop) of the source with this index."""
+    """The bytes [start, stop) of the source with index `source`."""
 
     source: int
     start: int
@@ -55,15 +55,15 @@ class Piece:
 
     @property
     def bytes(self) -> int:
-        """Its length."""
+        """Length of the piece."""
         return self.stop - self.start
 
 
 def plan_parts(size: int, *, part_bytes: int) -> list[UploadPart]:
-    """Cut `size` bytes into equal parts but the last (R2's rule): at least 5 MiB each, at most 10,000.
+    """Split `size` bytes into at most 10,000 equal parts of at least 5 MiB; only the last may be smaller (R2's rule).
 
-    Parts are `part_bytes` long, or as many whole MiB as 10,000 of them need. Raises ConfigError for parts under 5 MiB,
-    and for a size beyond 5 TiB.
+    Parts have `part_bytes`, or more (in whole MiB) if 10,000 such parts do not suffice. Raises ConfigError for parts
+    under 5 MiB and for sizes over 5 TiB.
     """
     if part_bytes < MIN_PART_BYTES:
         raise ConfigError(
@@ -77,18 +77,18 @@ def plan_parts(size: int, *, part_bytes: int) -> list[UploadPart]:
 
 
 def cut_parts(size: int, step: int) -> list[UploadPart]:
-    """Cut `size` bytes into parts of `step` bytes and what is left."""
+    """Split `size` bytes into parts of `step` bytes; the last part has the remaining bytes."""
     return [UploadPart(n, start, min(start + step, size)) for n, start in enumerate(range(0, size, step), 1)]
 
 
 def plan_concatenation(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
-    """The parts that concatenate sources of these sizes; each part is the pieces it is made of, in order.
+    """Return the parts of a concatenation of sources with these sizes; each part is a tuple of pieces in order.
 
-    A part of one piece can be copied by the server; one of several has to be put together by the client. All parts but
-    the last are equal, as small as 10,000 parts of at least 5 MiB allow, so that at most one small part per boundary
-    between sources goes through the client.
+    The server can copy a part with one piece; the client must assemble a part with several pieces. All parts except the
+    last are equal, and as small as 10,000 parts of at least 5 MiB allow. So at most one small part per boundary between
+    sources passes through the client.
 
-    Raises ConfigError beyond 5 TiB.
+    Raises ConfigError for more than 5 TiB.
     """
     total = sum(sizes)
     if total > MAX_OBJECT_BYTES:
@@ -99,7 +99,7 @@ def plan_concatenation(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
     for source, size in enumerate(sizes):
         position = 0
         while position < size:
-            # A piece ends with its source, or with the part of the result that it lies in.
+            # A piece ends at the end of its source, or at the end of the part that contains it.
             stop = min(size, position + step - (offset + position) % step)
             parts[(offset + position) // step].append(Piece(source, position, stop))
             position = stop
@@ -121,11 +121,11 @@ def send_parts(
     label: str,
     stop: threading.Event,
 ) -> list[T]:
-    """Read `path` once, in order, and `send` each of `parts` on one of `lanes` threads; the answers, in their order.
+    """Read `path` once, in order, call `send` for each part on `lanes` threads, and return the answers in part order.
 
-    The bytes that `send` gets are valid during its call only. `label` names the object in messages, `stop` is set when
-    the group ends. Raises IntegrityError when the file's SHA-256 is not `sha256` (hex) or its size not that of the
-    parts, and the first error that `send` raised.
+    The bytes passed to `send` are valid only during the call. `label` names the object in messages. `stop` is set when
+    the group ends. Raises IntegrityError if the file's SHA-256 is not `sha256` (hex) or its size is not the sum of the
+    parts, and re-raises the first error of `send`.
     """
     answers: dict[int, T] = {}
     with path.open("rb", buffering=0) as stream:
@@ -138,7 +138,7 @@ def send_parts(
 
         count = min(lanes, len(parts))
         run_all(lane, range(count), count, stop)
-        # Bytes that were appended meanwhile are in no part, so that only the size shows them.
+        # Bytes appended during the upload are not in any part, so only the size reveals them.
         actual = reader.digest.hexdigest()
         if actual != sha256.lower() or os.fstat(stream.fileno()).st_size != parts[-1].stop:
             raise IntegrityError(
@@ -149,7 +149,7 @@ def send_parts(
 
 
 class _OrderedReader:
-    """Hands out the parts of a file in order, to many threads, and digests them."""
+    """Reader that hands out a file's parts in order to many threads, and digests them."""
 
     def __init__(self, *, path: Path, stream: io.FileIO, parts: Sequence[UploadPart]) -> None:
         self.path = path
@@ -160,7 +160,7 @@ class _OrderedReader:
 
     def read_next(self, buffer: bytearray) -> UploadPart | None:
         with self._lock:
-            # Reading and digesting are both under the lock: a digest needs the bytes in order. Sending is not.
+            # Reading and digesting hold the lock, because a digest needs the bytes in order. Sending does not hold it.
             part = next(self._parts, None)
             if part is None:
                 return None
@@ -179,10 +179,10 @@ class _OrderedReader:
 
 
 class PartBody(io.RawIOBase):
-    """One part as a request's body: seekable, read in blocks whose size the reader does not choose.
+    """One part as the body of a request: seekable, and read in blocks of at least 256 KiB.
 
-    An HTTP client sends a plain buffer with one call, for all of which the socket's timeout counts: a large part on a
-    slow link could then never be sent. Blocks of 256 KiB make the timeout count for each of them.
+    An HTTP client sends a plain buffer in one call, and the socket's timeout applies to the whole call. A large part
+    could then never be sent over a slow link. With blocks the timeout applies to each block.
     """
 
     def __init__(self, view: memoryview) -> None:
