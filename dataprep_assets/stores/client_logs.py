@@ -46,5 +46,5 @@ def keep_secrets_from_logs() -> None:
     # Set on each logger that writes URLs, because a logger's filter does not see records of its child loggers.
     for name in ("httpx", "httpx2", "huggingface_hub.utils._http"):
         logger = logging.getLogger(name)
-        if not any(isinstance(one, _WithoutQueries) for one in logger.filters):
+        if not any(isinstance(log_filter, _WithoutQueries) for log_filter in logger.filters):
             logger.addFilter(_WithoutQueries())

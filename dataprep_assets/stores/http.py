@@ -118,9 +118,9 @@ class HttpStore(ReadOnlyStore):
                 f"{label}: has {count_of(info.bytes, 'byte')}, but bytes up to {stop or start} were requested"
             )
         end = info.bytes if stop is None else stop
-        for at in range(start, end, _BLOCK):
-            part = min(at + _BLOCK, end)
-            yield self._retry.run(lambda a=at, b=part: b"".join(self._range(info, a, b)), label=label)  # type: ignore[misc]
+        for offset in range(start, end, _BLOCK):
+            block_end = min(offset + _BLOCK, end)
+            yield self._retry.run(lambda a=offset, b=block_end: b"".join(self._range(info, a, b)), label=label)  # type: ignore[misc]
 
     def download(
         self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
@@ -226,5 +226,5 @@ class HttpStore(ReadOnlyStore):
 
 def _version(headers: httpx.Headers, size: int) -> str:
     """Return an identifier of the object's current content: its ETag, or its modification time, or its size."""
-    found = headers.get("ETag") or headers.get("Last-Modified") or ""
-    return found.removeprefix("W/").strip('"') or f"{size} bytes"
+    identifier = headers.get("ETag") or headers.get("Last-Modified") or ""
+    return identifier.removeprefix("W/").strip('"') or f"{size} bytes"

@@ -62,22 +62,22 @@ def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[Prefl
 
     ``known`` are keys that may exist. They are tried before a listing, because a store may not allow listing.
     """
-    found: list[ObjectInfo] = []
+    objects: list[ObjectInfo] = []
 
     def find() -> str | None:
-        there = next((info for key in known if (info := store.head(key)) is not None), None)
-        there = there or next((info for info in store.list() if info.bytes), None)
-        found.extend([there] if there is not None else [])
-        return None if there is not None else "no objects found to read. Check the bucket and prefix"
+        sample = next((info for key in known if (info := store.head(key)) is not None), None)
+        sample = sample or next((info for info in store.list() if info.bytes), None)
+        objects.extend([sample] if sample is not None else [])
+        return None if sample is not None else "no objects found to read. Check the bucket and prefix"
 
     def read() -> str | None:
-        stop = min(found[0].bytes, _READ_BYTES)
-        got = sum(len(block) for block in store.read(found[0].key, 0, stop))
+        stop = min(objects[0].bytes, _READ_BYTES)
+        got = sum(len(block) for block in store.read(objects[0].key, 0, stop))
         return None if got == stop else f"received {count_of(got, 'byte')}, but {stop} were requested"
 
     def last() -> str | None:
-        size = found[0].bytes
-        got = b"".join(store.read(found[0].key, max(0, size - 1), size))
+        size = objects[0].bytes
+        got = b"".join(store.read(objects[0].key, max(0, size - 1), size))
         return None if len(got) == min(1, size) else "the range of the last byte has a different length"
 
     yield (step := _tried("credentials and an object", find))
@@ -117,8 +117,8 @@ class _Trial:
         for info in list(self._store.list(self._scratch)):
             self._store.delete(info.key)
         self._store.sweep(self._scratch)
-        left = [info.key for info in self._store.list(self._scratch)]
-        return f"could not be removed: {', '.join(left)}. Remove them by hand" if left else None
+        remaining_keys = [info.key for info in self._store.list(self._scratch)]
+        return f"could not be removed: {', '.join(remaining_keys)}. Remove them by hand" if remaining_keys else None
 
     def _key(self, name: str) -> str:
         return f"{self._scratch}{name}"
@@ -128,10 +128,10 @@ class _Trial:
 
     def _write(self) -> str | None:
         self._store.put(self._key("small"), self._small)
-        found = self._store.head(self._key("small"))
+        info = self._store.head(self._key("small"))
         return (
             None
-            if found is not None and found.bytes == len(self._small)
+            if info is not None and info.bytes == len(self._small)
             else "the object does not exist after it was written"
         )
 
@@ -154,14 +154,14 @@ class _Trial:
         )
 
     def _if_version(self) -> str | None:
-        first = self._store.put(self._key("version"), b"first")
-        second = self._store.put(self._key("version"), b"second", if_version=first.version)
+        first_info = self._store.put(self._key("version"), b"first")
+        second_info = self._store.put(self._key("version"), b"second", if_version=first_info.version)
         try:
-            self._store.put(self._key("version"), b"third", if_version=first.version)
+            self._store.put(self._key("version"), b"third", if_version=first_info.version)
         except ConflictError:
             return None
         return (
-            f"a conditional write (if version {first.version}) replaced {second.version}, so two runs could "
+            f"a conditional write (if version {first_info.version}) replaced {second_info.version}, so two runs could "
             "overwrite each other's results. Use a store that supports If-Match (AWS S3, R2, MinIO, GCS)"
         )
 
@@ -169,8 +169,8 @@ class _Trial:
         path = self._folder / "big"
         path.write_bytes(self._big)
         self._store.upload(path, self._key("big"), sha256=hashlib.sha256(self._big).hexdigest())
-        found = self._store.head(self._key("big"))
-        return None if found is not None and found.bytes == len(self._big) else "the object has a different size"
+        info = self._store.head(self._key("big"))
+        return None if info is not None and info.bytes == len(self._big) else "the object has a different size"
 
     def _download(self) -> str | None:
         target = self._folder / "back"
@@ -178,13 +178,13 @@ class _Trial:
         return None if target.stat().st_size == len(self._big) else "the file has a different size"
 
     def _copy(self) -> str | None:
-        made = self._store.copy(self._key("big"), self._key("copy"))
-        return None if made.bytes == len(self._big) else "the copy has a different size"
+        info = self._store.copy(self._key("big"), self._key("copy"))
+        return None if info.bytes == len(self._big) else "the copy has a different size"
 
     def _compose(self) -> str | None:
         # 17 MiB is not a multiple of 5 MiB, so S3 copies some parts on the server and the client assembles one part.
-        made = self._store.compose([self._key("big"), self._key("small"), self._key("big")], self._key("joined"))
+        info = self._store.compose([self._key("big"), self._key("small"), self._key("big")], self._key("joined"))
         start = len(self._big) - 10
         got = b"".join(self._store.read(self._key("joined"), start, start + 20))
-        right = made.bytes == 2 * len(self._big) + len(self._small) and got == self._big[-10:] + self._small[:10]
+        right = info.bytes == 2 * len(self._big) + len(self._small) and got == self._big[-10:] + self._small[:10]
         return None if right else "the joined object differs from its parts"

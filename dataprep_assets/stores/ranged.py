@@ -99,11 +99,11 @@ def download_pinned(
         info = head()
         if info is None:
             raise no_object(label)
-        given = ReversibleProgress(progress)
+        reversible_progress = ReversibleProgress(progress)
         try:
-            return replace(info, sha256=fetch(info, given))
+            return replace(info, sha256=fetch(info, reversible_progress))
         except ConflictError:
-            given.take_back()
+            reversible_progress.take_back()
     raise TransferError(f"{label}: replaced during each of {_TRIES} downloads. Run again when its writer has finished")
 
 
@@ -272,11 +272,11 @@ class _Transfer:
     def _digest_written(self) -> None:
         """Digest the written ranges that directly follow the digested ones, while other ranges are downloaded."""
         while self.digested in self.written:
-            position, left = self.digested * self.part_bytes, self.part_bytes
-            while left and (block := os.pread(self.descriptor, min(left, _HASH_CHUNK), position)):
+            position, remaining = self.digested * self.part_bytes, self.part_bytes
+            while remaining and (block := os.pread(self.descriptor, min(remaining, _HASH_CHUNK), position)):
                 self.digest.update(block)
                 position += len(block)
-                left -= len(block)
+                remaining -= len(block)
             self.digested += 1
 
     def _write(self, chunk: bytes, offset: int) -> None:
@@ -284,13 +284,13 @@ class _Transfer:
         view = memoryview(chunk)
         while view:
             try:
-                written = os.pwrite(self.descriptor, view, offset)
+                count = os.pwrite(self.descriptor, view, offset)
             except OSError as error:
                 if error.errno in _NO_SPACE:
                     raise _no_space(self.part, self.size, self.label) from error
                 raise
-            view = view[written:]
-            offset += written
+            view = view[count:]
+            offset += count
 
     def _report(self, count: int) -> None:
         if self.progress is not None and count:
@@ -325,10 +325,10 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
         os.ftruncate(descriptor, size)
     if size == 0:
         return
-    held = os.fstat(descriptor).st_blocks * 512
+    allocated_bytes = os.fstat(descriptor).st_blocks * 512
     # Checked first, because a failing allocation may briefly fill the disk for all processes.
-    if size - held > shutil.disk_usage(part.parent).free:
-        raise _no_space(part, size - held, label)
+    if size - allocated_bytes > shutil.disk_usage(part.parent).free:
+        raise _no_space(part, size - allocated_bytes, label)
     if not hasattr(os, "posix_fallocate"):
         os.ftruncate(descriptor, size)
         return

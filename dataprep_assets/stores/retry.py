@@ -112,24 +112,26 @@ class RetryPolicy:
             try:
                 return attempt()
             except RetryableError as error:
-                last = error
+                last_error = error
             if failures == self.attempts:
                 break
-            if last.retry_after is not None and last.retry_after > self.max_retry_after:
+            if last_error.retry_after is not None and last_error.retry_after > self.max_retry_after:
                 raise TransferError(
-                    f"{label}: {last.cause}. The server asks to wait {last.retry_after:.0f} s, but at most "
+                    f"{label}: {last_error.cause}. The server asks to wait {last_error.retry_after:.0f} s, but at most "
                     f"{self.max_retry_after:.0f} s are allowed (attempt {failures} of {self.attempts}). Run again "
                     "later"
-                ) from last
-            self._wait(self.delay(failures, last.retry_after), stopped)
+                ) from last_error
+            self._wait(self.delay(failures, last_error.retry_after), stopped)
             if stopped():
-                raise StoppedError(f"{label}: stopped after {last.cause}. Run again to resume") from last
-        raise TransferError(f"{label}: {last.cause} (gave up after {count_of(self.attempts, 'attempt')})") from last
+                raise StoppedError(f"{label}: stopped after {last_error.cause}. Run again to resume") from last_error
+        raise TransferError(
+            f"{label}: {last_error.cause} (gave up after {count_of(self.attempts, 'attempt')})"
+        ) from last_error
 
     def _wait(self, seconds: float, stopped: Callable[[], bool]) -> None:
         if self.sleep is not None:
             self.sleep(seconds)
         else:
             until = time.monotonic() + seconds
-            while not stopped() and (left := until - time.monotonic()) > 0:
-                time.sleep(min(left, _POLL_SECONDS))
+            while not stopped() and (remaining := until - time.monotonic()) > 0:
+                time.sleep(min(remaining, _POLL_SECONDS))

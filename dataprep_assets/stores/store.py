@@ -44,8 +44,8 @@ def why_not_a_name(name: object) -> str:
         return f"it is {type(name).__name__}, not text"
     if not _OUTSIDE.isdisjoint(name.split("/")):
         return "it has an empty part, '.' or '..'"
-    if (found := _DECEIVING.search(name)) is not None:
-        if "\ud800" <= found[0] <= "\udfff":
+    if (match := _DECEIVING.search(name)) is not None:
+        if "\ud800" <= match[0] <= "\udfff":
             return "it is not UTF-8"
         return "it has a control character or a bidirectional mark"
     return ""
@@ -123,8 +123,8 @@ def conflict(label: str, wanted: str | None, found: object) -> ConflictError:
     `wanted` is the required version (None: no object), `found` is the actual one.
     """
     expected = "no object" if wanted is None else f"version {wanted}"
-    there = "none" if found is None else f"version {found}"
-    return ConflictError(f"{label}: expected {expected}, but found {there}")
+    actual = "none" if found is None else f"version {found}"
+    return ConflictError(f"{label}: expected {expected}, but found {actual}")
 
 
 def check_range(start: int, stop: int | None, label: str) -> None:
