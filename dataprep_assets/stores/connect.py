@@ -1,20 +1,20 @@
-"""Addresses of stores: small values that name a bucket or a folder, with everything needed to open it.
+"""Store addresses: small values that name a bucket or a folder and contain everything needed to open it.
 
-A `StoreAddress` is the address of a store; the path of an artifact in it is the artifact's location. It can be pickled
-into worker processes and made from a URL and the environment, without Dagster. Secrets are never part of its repr.
+A `StoreAddress` is the address of a store; an artifact's location is a path in it. An address can be pickled into
+worker processes and created from a URL and the environment, without Dagster. Its repr never contains secrets.
 
-A new kind of object storage is a subclass of `BucketPlace` here, listed in `BUCKETS`, and a `Store` that it opens.
+To add a kind of object storage, add a subclass of `BucketPlace` here, list it in `BUCKETS`, and write its `Store`.
 
-The environment (`place_of`):
+Environment variables (read by `place_of`):
 
-- `s3://bucket/prefix`: endpoint DATAPREP_ENDPOINT_URL, or that of the Cloudflare account R2_DATASET_ACCOUNT_ID;
-  credentials R2_DATASET_WRITE_ACCESS_KEY_ID and R2_DATASET_WRITE_SECRET_ACCESS_KEY (of temporary keys also
-  R2_DATASET_WRITE_SESSION_TOKEN), else R2_DATASET_READ_…, else boto3's own chain (AWS_ACCESS_KEY_ID, AWS_PROFILE, an
-  instance's role; its endpoint may be AWS_ENDPOINT_URL).
+- `s3://bucket/prefix`: the endpoint is DATAPREP_ENDPOINT_URL, or that of the Cloudflare account R2_DATASET_ACCOUNT_ID.
+  The credentials are R2_DATASET_WRITE_ACCESS_KEY_ID and R2_DATASET_WRITE_SECRET_ACCESS_KEY (and
+  R2_DATASET_WRITE_SESSION_TOKEN for temporary keys), else R2_DATASET_READ_…, else those of boto3's own chain
+  (AWS_ACCESS_KEY_ID, AWS_PROFILE, an instance's role; it may use the endpoint AWS_ENDPOINT_URL).
 - `gs://bucket/prefix`: Google's default credentials (GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default
   login`, an instance's account), GOOGLE_CLOUD_PROJECT, STORAGE_EMULATOR_HOST.
 - `file:///folder` or a path.
-- DATAPREP_ALLOW_HTTP=true: endpoints may be http:// beyond this machine.
+- DATAPREP_ALLOW_HTTP=true: endpoints on other machines may use http://.
 """
 
 import re
@@ -34,7 +34,7 @@ from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import NEEDS_BOTO3, Store
 
 Access = Literal["keys", "anonymous", "requester_pays"]
-"""How a bucket is reached: with credentials; without any; or with those of the reader, who pays for the requests."""
+"""Access to a bucket: with credentials, without any, or with credentials of the reader, who pays for the requests."""
 WRITE_PAIR = ("R2_DATASET_WRITE_ACCESS_KEY_ID", "R2_DATASET_WRITE_SECRET_ACCESS_KEY")
 READ_PAIR = ("R2_DATASET_READ_ACCESS_KEY_ID", "R2_DATASET_READ_SECRET_ACCESS_KEY")
 AWS_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -43,7 +43,7 @@ _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(?:/[^\s?#]*)?")
 
 @dataclass(frozen=True, kw_only=True)
 class LocalPlace:
-    """A folder."""
+    """Address of a folder."""
 
     root: Path
 
@@ -57,32 +57,35 @@ class LocalPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketPlace(ABC):
-    """A prefix of a bucket. A source may set `endpoint_url`, `region` and `access` if its class has such fields."""
+    """Address of a prefix of a bucket.
 
-    scheme: ClassVar[str]  # of its URLs
-    kinds: ClassVar[tuple[str, ...]]  # its names in DATAPREP_STORAGE
+    A source may set `endpoint_url`, `region` and `access` if the class has these fields.
+    """
+
+    scheme: ClassVar[str]  # scheme of the bucket's URLs
+    kinds: ClassVar[tuple[str, ...]]  # values of DATAPREP_STORAGE that select this class
     mirror: ClassVar[str]  # folder below a source's `cache_dir`; no bucket can have this name
-    client: ClassVar[str]  # module that opening it imports
-    needs: ClassVar[str]  # message if that module is not installed
+    client: ClassVar[str]  # client module, which opening the store imports
+    needs: ClassVar[str]  # error message if `client` is not installed
     bucket: str
     prefix: str = ""
     allow_http: bool = False
 
     @abstractmethod
     def __call__(self) -> Store:
-        """A new store; safe to share between threads, not between processes."""
+        """Open a new store, which threads may share, but processes may not."""
 
     @property
     def url(self) -> str:
-        """Its URL, without credentials."""
+        """URL without credentials."""
         return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
 
     def with_environment(self, environment: Mapping[str, str], *, profile: str | None, reads: bool) -> Self:
-        """The place with what the environment has for its kind; arguments as in `place_of`."""
+        """Return the address with the environment's settings for this class; `place_of` describes the arguments."""
         return self
 
     def with_options(self, **options: Any) -> Self:
-        """The place with the options of a source, by their fields."""
+        """Return the address with the options of a source, which are named after its fields."""
         return replace(self, **options)
 
 
@@ -92,9 +95,9 @@ StoreAddress = LocalPlace | BucketPlace
 
 @dataclass(frozen=True, kw_only=True)
 class S3Place(BucketPlace):
-    """A prefix of a bucket of AWS S3, Cloudflare R2, MinIO, or another store that speaks S3.
+    """Address of a prefix of a bucket in AWS S3, Cloudflare R2, MinIO or another S3-compatible store.
 
-    Without keys and profile, boto3's own chain finds the credentials. `key_names` are the variables that messages name.
+    Without keys and profile, boto3's own chain finds the credentials. `key_names` are the variables named in messages.
     """
 
     scheme = "s3"
@@ -112,7 +115,7 @@ class S3Place(BucketPlace):
     key_names: tuple[str, str] = AWS_PAIR
 
     def __call__(self) -> Store:
-        # Imported only now: a place can be made and compared without the client that it takes to open it.
+        # Imported here, because addresses are also created and compared without the client installed.
         from dataprep_assets.stores.amazon.api import CredentialNames, s3_client
         from dataprep_assets.stores.amazon.s3 import S3Store
 
@@ -136,16 +139,16 @@ class S3Place(BucketPlace):
     def with_options(self, **options: Any) -> Self:
         endpoint, place = options["endpoint_url"] or self.endpoint_url, self
         if endpoint and self.endpoint_url and endpoint.rstrip("/") != self.endpoint_url.rstrip("/"):
-            # without the environment's keys, because those are for another store
+            # The environment's keys are dropped, because they belong to a different store.
             place = type(self)(bucket=self.bucket, prefix=self.prefix)
-        # AWS has no region called `auto`.
+        # The region `auto` does not exist on AWS.
         region = None if options["region"] == "auto" and endpoint is None else options["region"]
         return replace(place, **options | {"endpoint_url": endpoint, "region": region})
 
 
 @dataclass(frozen=True, kw_only=True)
 class GcsPlace(BucketPlace):
-    """A prefix of a Google Cloud Storage bucket, with Google's default credentials."""
+    """Address of a prefix of a Google Cloud Storage bucket, with Google's default credentials."""
 
     scheme = "gs"
     kinds = ("gcs",)
@@ -169,14 +172,14 @@ class GcsPlace(BucketPlace):
             else:
                 client = storage.Client(project=self.project)
         except (DefaultCredentialsError, OSError, ValueError) as error:
-            # Only the type: the message could quote the key file.
+            # Shows only the type, because the message could quote the key file.
             raise ConfigError(
                 f"{self.url}: no usable Google credentials ({type(error).__name__}). Set "
                 "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`. Also "
                 "set GOOGLE_CLOUD_PROJECT if the credentials have no project. For a source in a public bucket, set "
                 "`access: anonymous`"
             ) from None
-        # The client took the variable from the environment by itself, so it is asked where it would send to.
+        # The client reads this variable itself, so the endpoint that it uses is checked here.
         check_endpoint(client.api_endpoint, "STORAGE_EMULATOR_HOST", allow_http=self.allow_http)
         pays = self.access == "requester_pays"
         return GcsStore(client, self.bucket, self.prefix, user_project=client.project if pays else None)
@@ -186,27 +189,28 @@ class GcsPlace(BucketPlace):
 
 
 BUCKETS: Mapping[str, type[BucketPlace]] = {place.scheme: place for place in (S3Place, GcsPlace)}
-"""Scheme of a URL → the places that it names."""
+"""Address class for each URL scheme."""
 KINDS = {"local": "file"} | dict(sorted((kind, place.scheme) for place in BUCKETS.values() for kind in place.kinds))
-"""Value of DATAPREP_STORAGE → the scheme of its URLs."""
+"""URL scheme for each value of DATAPREP_STORAGE."""
 BUCKET_URL = rf"^({'|'.join(BUCKETS)})://[A-Za-z0-9][A-Za-z0-9._-]{{1,220}}[A-Za-z0-9](/[^?#]*)?$"
-"""The pattern of a bucket's URL, with or without a prefix."""
+"""Pattern of a bucket URL, with or without a prefix."""
 
 
 def is_bucket(url: str) -> bool:
-    """Return whether a path or URL begins as that of a bucket."""
+    """Return whether a path or URL begins with the scheme of a bucket."""
     return url.startswith(tuple(f"{scheme}://" for scheme in BUCKETS))
 
 
 def bucket_urls(rest: str = "bucket/prefix") -> str:
-    """Return how the URLs of buckets begin, for messages: each scheme with `rest`."""
+    """Return `rest` with the URL scheme of each kind of bucket, as a list for messages."""
     return ", ".join(f"{scheme}://{rest}" for scheme in BUCKETS)
 
 
 def s3_credentials(environment: Mapping[str, str]) -> tuple[str, str, str] | None:
-    """The variables of the key id, the secret and the session token, which only temporary keys have.
+    """Return the names of the variables with the key id, the secret and the session token (only for temporary keys).
 
-    Write credentials first; None: boto3's chain, including AWS_…. Raises ConfigError naming the missing half of a pair.
+    Write credentials are preferred. None means boto3's chain, which includes AWS_…. Raises ConfigError naming the
+    missing variable if only one of the two is set.
     """
     for key_id, secret in (WRITE_PAIR, READ_PAIR):
         there = [name for name in (key_id, secret) if environment.get(name)]
@@ -219,15 +223,15 @@ def s3_credentials(environment: Mapping[str, str]) -> tuple[str, str, str] | Non
 
 
 def s3_endpoint(environment: Mapping[str, str]) -> str | None:
-    """DATAPREP_ENDPOINT_URL, else the endpoint of the Cloudflare account R2_DATASET_ACCOUNT_ID, else None.
+    """Return DATAPREP_ENDPOINT_URL, else the endpoint of the Cloudflare account R2_DATASET_ACCOUNT_ID, else None.
 
-    Raises ConfigError if the variable is not an endpoint or an account id.
+    Raises ConfigError if the variable is not a valid endpoint or account id.
     """
     if endpoint := environment.get("DATAPREP_ENDPOINT_URL"):
-        if not _ENDPOINT.fullmatch(endpoint):  # not repeated: the part before an @ is a secret
+        if not _ENDPOINT.fullmatch(endpoint):  # not shown in the message, because the part before an @ is a secret
             raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port] without credentials")
         return endpoint
-    # It becomes part of a host's name: a dot or a slash in it could lead to somebody else's host.
+    # The account id becomes part of a host name, so a dot or slash in it could lead to someone else's host.
     account = environment.get("R2_DATASET_ACCOUNT_ID")
     if account and not account.isalnum():
         raise ConfigError("R2_DATASET_ACCOUNT_ID: must contain only letters and digits, not a URL")
@@ -235,36 +239,35 @@ def s3_endpoint(environment: Mapping[str, str]) -> str | None:
 
 
 def missing_library(url: str) -> str | None:
-    """Return what has to be installed to open the store of this address, as its error says; None if nothing is
-    missing."""
+    """Return how to install the library that opens this store, as in its error; None if it is installed."""
     if (place := BUCKETS.get(urlsplit(url).scheme)) is None:
         return None
     try:
         return place.needs if find_spec(place.client) is None else None
-    except ModuleNotFoundError:  # a package above it
+    except ModuleNotFoundError:  # a parent package is not installed
         return place.needs
 
 
 def place_of(
     url: str, environment: Mapping[str, str], *, profile: str | None = None, reads: bool = False
 ) -> StoreAddress:
-    """The place of `url` (or a path), reached as the environment says (see the module).
+    """Return the address for a URL or path, with credentials and endpoint from the environment (see the module).
+
+    `profile` is a profile of boto3's own configuration, which then provides the credentials and the endpoint. `reads`
+    means that nothing will be written, so messages ask only for keys with read access.
 
     Raises ConfigError for other URLs.
-
-    `profile` names a profile of boto3's own configuration, which then provides the credentials and the endpoint.
-    `reads` says that nothing will be written, so that a message asks only for keys to read.
     """
     if "://" not in url:
         return LocalPlace(root=expanded(url))
     allowed = f"use {bucket_urls()}, file:///folder or a path"
     try:
         parts = urlsplit(url)
-        _ = parts.port  # parsed only when it is asked for; raises ValueError
-    except ValueError:  # not repeated: it may hold a secret
+        _ = parts.port  # parsed on access; raises ValueError
+    except ValueError:  # the message leaves out the URL, because it may contain a secret
         raise ConfigError(f"the storage URL is invalid; {allowed}") from None
     if "@" in parts.netloc:
-        # Not repeated: what stands before the @ is a secret.
+        # The message leaves out the URL, because the part before the @ is a secret.
         raise ConfigError("a storage URL contains credentials. Remove them, and set them in the environment")
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return LocalPlace(root=Path(unquote(parts.path)))
@@ -276,9 +279,9 @@ def place_of(
 
 
 def names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tuple[str, str]:
-    """The pair of variables to set if none is, of the kind that the environment already uses.
+    """Return the names of the two variables to set if no credentials are set.
 
-    If the account or the bucket of R2 is set, these are R2's keys; for a reader (`reads`), those to read.
+    They are R2's if the environment sets the account or the bucket of R2, and its read keys for a reader (`reads`).
     """
     if environment.get("R2_DATASET_ACCOUNT_ID") or environment.get("R2_DATASET_BUCKET_NAME"):
         return READ_PAIR if reads else WRITE_PAIR
@@ -286,10 +289,10 @@ def names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tupl
 
 
 def server_between(source: StoreAddress, destination: StoreAddress) -> tuple[Store, str, str] | None:
-    """A store that contains both places, with their prefixes in it, if its server can copy between them; else None."""
+    """Return a store that contains both addresses, and their prefixes; None if no server can copy between them."""
     if isinstance(source, LocalPlace) or isinstance(destination, LocalPlace):
         return None
-    # Equal but for the prefix: one bucket, one endpoint, one set of credentials.
+    # If only the prefixes differ, both are in one bucket with the same endpoint and credentials.
     if replace(source, prefix="") != replace(destination, prefix=""):
         return None
     prefixes = [f"{place.prefix}/" if place.prefix else "" for place in (source, destination)]
@@ -297,11 +300,11 @@ def server_between(source: StoreAddress, destination: StoreAddress) -> tuple[Sto
 
 
 def consumer_lines(place: StoreAddress) -> list[str]:
-    """The environment variables for a reader of this place, as a shell takes them, with the secrets to be filled in."""
+    """Return the environment variables for readers of this location, in shell syntax, with empty secrets to fill in."""
     if isinstance(place, S3Place):
         endpoint = place.endpoint_url or ""
         account = endpoint.removeprefix("https://").removesuffix(".r2.cloudflarestorage.com")
-        # a bucket in a jurisdiction has an endpoint of two names (`<id>.eu`), which is no account id (`s3_endpoint`)
+        # A bucket in a jurisdiction has an endpoint with a dot (`<id>.eu`), which is not an account id (`s3_endpoint`).
         is_r2 = account.isalnum() and endpoint == f"https://{account}.r2.cloudflarestorage.com"
         reached = f"R2_DATASET_ACCOUNT_ID={account}" if is_r2 else f"DATAPREP_ENDPOINT_URL={endpoint}"
         return [

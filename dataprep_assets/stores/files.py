@@ -1,4 +1,4 @@
-"""Local files: links and concatenations made by the kernel, digests, and modes that only their owner can read.
+"""Utilities for local files: links and concatenations by the kernel, digests, and files that only their owner can read.
 
 Entry points: `concatenate`, `create`, `create_durably`, `regular`, `fsync_directory`, `fsync_path`, `boot_id`,
 `version_of`, `while_unchanged`; `sha256_file`, `digest_value`, `SourceDigests`; `private_files`, `closed_folder`;
@@ -29,11 +29,11 @@ T = TypeVar("T")
 
 
 def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None:
-    """Raise SourceError unless the disk of ``path`` has ``needed_bytes`` free and ``headroom`` (a fraction) on top."""
+    """Raise SourceError unless the disk of ``path`` has ``needed_bytes`` plus the fraction ``headroom`` of it free."""
     if needed_bytes <= 0:
         return
     folder = path.absolute()
-    # It may have to be made yet; the nearest folder that is there is on the same disk.
+    # The folder may not exist yet; its nearest existing parent is on the same disk.
     while not folder.exists():
         folder = folder.parent
     wanted = needed_bytes + int(needed_bytes * headroom)
@@ -47,39 +47,40 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
         )
 
 
-# The SHA-256 of source files, computed while they are read, and the keyed digests that replace it for sensitive data:
+# SHA-256 digests of source files, computed while they are read, and the keyed digests that replace them for sensitive
+# data.
 
 
 @dataclass(frozen=True)
 class SourceDigests:
-    """The digests of source files in keys, receipts, listings and messages of a dataset. Picklable.
+    """Digests that identify source files in a dataset's keys, receipts, listings and messages. Picklable.
 
-    They are SHA-256. For sensitive data they are HMAC-SHA256 of that under `key`, because a plain digest would tell
-    anybody with a copy of a file that the file is among the sources.
+    They are plain SHA-256 digests. For sensitive data they are the HMAC-SHA256 of that digest under `key`, because with
+    a plain digest everybody who has a copy of a file could find out that it is among the sources.
     """
 
     key: bytes | None = field(default=None, repr=False)
 
     def digest_of(self, sha256: str) -> str:
-        """The digest of a file with this SHA-256 (hex): 64 hex digits."""
+        """Return the digest (64 hex digits) that identifies the file with this SHA-256 (hex)."""
         if self.key is None:
             return sha256
-        # the word is that of the first sources with keyed digests; another one would rebuild all notes
+        # The prefix is kept from the first sources with keyed digests, because a new one would rebuild all notes.
         return hmac.digest(self.key, b"dataprep_assets/cohort_file\0" + sha256.encode(), "sha256").hex()
 
 
 PLAIN = SourceDigests()
-"""Plain SHA-256, for data that are not sensitive."""
+"""Plain SHA-256, for data that is not sensitive."""
 
 
 def require_digest(label: str, actual: str, expected: str, listing: str) -> None:
-    """Raise CorruptSourceError if the bytes read from a file are not those that its snapshot lists.
+    """Raise CorruptSourceError if the bytes read from a file differ from the bytes listed in its snapshot.
 
     Args:
-        label: The file's name in messages.
+        label: Name of the file in messages.
         actual: SHA-256 of the bytes read.
         expected: SHA-256 in the snapshot.
-        listing: The asset to materialize again if the file was meant to change.
+        listing: Asset to rematerialize if the file was changed intentionally.
     """
     if actual != expected:
         raise CorruptSourceError(
@@ -88,36 +89,37 @@ def require_digest(label: str, actual: str, expected: str, listing: str) -> None
         )
 
 
-# Files that only their owner can read: those of a sensitive dataset.
+# Private files of sensitive datasets, which only their owner can read.
 #
-# Everything that this project, a library or Dagster writes inside of `private_files` is private: folders 0700,
-# files 0600. This uses the process's umask, because a mode that is set after a file was created comes too late, and
-# libraries create files by themselves. Modes that are set explicitly are never wider than what the umask left
-# (`file_placement`, `integrity.verified_copies`).
+# Everything that this project, a library or Dagster writes inside `private_files` is private: folders have mode 0700,
+# files 0600. This uses the process's umask, because libraries create files by themselves, and a mode set after a file's
+# creation comes too late. Modes that are set explicitly are never wider than the umask allows (`file_placement`,
+# `integrity.verified_copies`).
 
 OTHERS = 0o077
-"""The permissions of the group and of everybody else."""
+"""Permission bits of the group and of all other users."""
 
-# The umask is one for the whole process, and is read by setting it: two threads at once would restore each other's.
+# Guards the umask, which is shared by the process and read by setting it, so two threads could restore wrong values.
 _lock = threading.Lock()
 _entered: list[int] = []
-"""The umask before each active `private_files`; the last one to leave restores the first."""
+"""Original umask for each active `private_files`; the last block to end restores it."""
 
 
 @contextmanager
 def private_files(wanted: bool = True) -> Iterator[None]:
-    """Create files and folders that only their owner can read, in all threads of this process; no-op unless `wanted`.
+    """Create files and folders that only their owner can read, in all threads of this process, if `wanted` is true.
 
-    Processes started meanwhile inherit it. While a thread is inside, files of other threads are private too.
+    Processes started inside the block inherit the umask. While any thread is in such a block, files of other threads
+    are private as well.
     """
     if not wanted:
         yield
         return
     with _lock:
-        # The private mask is set to read the one before, because other threads may make files in between.
+        # Reading the umask means setting it. It is set to the private one, because other threads may create files.
         before = os.umask(OTHERS)
         os.umask(OTHERS | before)
-        # Inside of another one the mask before is the private one: the very first is what comes back in the end.
+        # Inside another block `before` is the private umask, so the original one is kept for the end.
         _entered.append(_entered[0] if _entered else before)
     try:
         yield
@@ -129,7 +131,7 @@ def private_files(wanted: bool = True) -> Iterator[None]:
 
 
 def privately(items: Iterable[T], wanted: bool = True) -> Iterator[T]:
-    """Yield the same items, each produced inside of `private_files`; the consumer is outside of it."""
+    """Yield the items, producing each inside `private_files`; the consumer's code runs outside."""
     iterator = iter(items)
     while True:
         with private_files(wanted):
@@ -148,24 +150,24 @@ def are_private() -> bool:
 def current_umask() -> int:
     """Return the umask of this process."""
     with _lock:
-        # the private mask is set to read it, because other threads may write files in between
+        # Reading the umask means setting it. It is set to the private one, because other threads may write files.
         mask = os.umask(OTHERS)
         os.umask(mask)
         return mask
 
 
 def closed_folder(folder: Path) -> None:
-    """Create a folder that only its owner can enter, whatever the umask, with its parents; restrict an existing folder.
+    """Create a folder and its parents with mode 0700, whatever the umask is; restrict the folder if it exists.
 
-    Existing parents stay as they are. For processes that are not the project's own, whose umask must not be changed.
-    Raises ConfigError for a folder of another user, whom no mode keeps out.
+    Existing parents are not changed. Use this in processes of other programs, such as a trainer, because their umask
+    must not be changed. Raises ConfigError if another user owns the folder, because the owner can change its mode.
     """
-    # One by one: `mkdir(parents=True)` gives the mode to the last folder only.
+    # Created one by one, because `mkdir(parents=True)` sets the mode of only the last folder.
     for parent in reversed(folder.parents):
         parent.mkdir(mode=0o700, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.stat()
-    # root could close it all the same, but its owner can open it again.
+    # root could restrict the folder anyway, but its owner could open it again.
     if found.st_uid != os.geteuid():
         raise ConfigError(
             f"{folder}: belongs to another user, or the file system changes the owner of new files (as NFS with "
@@ -176,9 +178,9 @@ def closed_folder(folder: Path) -> None:
 
 
 def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
-    """Paths at or below `root` that anybody but the owner can read, write or enter, with their permissions.
+    """Yield each path at or below `root` that users other than the owner can read, write or enter, with its mode.
 
-    Links are not followed, but `root` may be one. Files that disappear meanwhile are left out.
+    Links are not followed, except `root` itself. Files that disappear during the walk are skipped.
     """
     root = root.resolve()
     try:
@@ -194,84 +196,83 @@ def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
                 mode = path.lstat().st_mode
             except FileNotFoundError:
                 continue
-            # the mode of a link is 0777 on Linux, and means nothing
+            # the mode of a link is always 0777 on Linux and has no effect
             if not stat.S_ISLNK(mode) and mode & OTHERS:
                 yield path, stat.S_IMODE(mode)
 
 
 def within_closed_folder(path: Path) -> bool:
-    """Return whether others cannot reach what `path` leads to, because it or a folder above it is restricted to its
-    owner."""
+    """Return whether other users cannot reach `path`, because only the owner can access it or a folder above it."""
     path = path.resolve()
     return any(not folder.stat().st_mode & OTHERS for folder in (path, *path.parents) if folder.is_dir())
 
 
 # Digests of files and of values.
 #
-# Everything that identifies content goes through here, so that the same content has the same digest in every
-# process and on every machine: files by SHA-256 of their bytes, values by SHA-256 of canonical JSON.
+# All code that identifies content uses these functions, so that the same content has the same digest in every process
+# and on every machine. Files are digested by the SHA-256 of their bytes, values by the SHA-256 of canonical JSON.
 
 _BLOCK = 1 << 18
-"""Bytes read at once: a buffer that stays in the CPU's cache, and is cheap to clear."""
+"""Bytes per read; a buffer of this size stays in the CPU's cache and is cheap to clear."""
 
 
 def sha256_file(
     path: Path, start: int = 0, stop: int | None = None, opener: Callable[[str, int], int] | None = None
 ) -> str:
-    """SHA-256 (hex) of the bytes `[start, stop)` of the file `path`; of all of it by default.
+    """Return the SHA-256 (hex) of the bytes `[start, stop)` of the file `path`, by default of all bytes.
 
-    `opener` opens it, as in `open`.
+    `opener` is passed to `open`.
     """
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0, opener=opener) as file:
         file.seek(start)
         left = (stop if stop is not None else 1 << 62) - start
-        # most artifacts have small files, for which clearing a large buffer would take longer than the digest
+        # sized to the file, because most files are small, and clearing a large buffer takes longer than hashing them
         there = os.fstat(file.fileno()).st_size - start
         view = memoryview(bytearray(max(1, min(_BLOCK, there))))
         while left > 0 and (count := file.readinto(view[: min(left, len(view))])):
             digest.update(view[:count])
-            # a digest of terabytes takes as long as a stall that is ended: say that this process gets on (`bounds`)
+            # report progress, because hashing terabytes takes longer than the limit after which `bounds` ends a stall
             alive()
             left -= count
     return digest.hexdigest()
 
 
 def canonical_json(value: Any) -> bytes:
-    """The canonical JSON of a value: sorted keys, no spaces, UTF-8, no NaN.
+    """Return the canonical JSON of a value: sorted keys, no spaces, UTF-8, no NaN.
 
-    Raises TypeError or ValueError for values that cannot be written so.
+    Raises TypeError or ValueError for values without such a form.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def digest_value(value: Any) -> str:
-    """SHA-256 (hex) of a value's canonical JSON."""
+    """Return the SHA-256 (hex) of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-# One system call moves at most this many bytes; Linux itself stops just below 2 GiB.
+# Maximum bytes per system call; Linux itself moves just under 2 GiB at most.
 _CALL_BYTES = 1 << 30
 
-# A way to move bytes: (source, target, position in source, count) -> bytes moved, at the position of the target.
+# Moves bytes to the target's position: (source, target, position in source, count) -> number of moved bytes.
 _Mover = Callable[[int, int, int, int], int]
 
-# Errors that mean that the kernel or file system cannot do it this way; another way may work.
+# Errors of an unsupported call on this kernel or file system; a different call may work.
 _UNSUPPORTED = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 
-# Errors of refused hard links: other file system, no permission or support, too many links, protected_hardlinks.
+# Errors of refused hard links: different file system, no permission or support, too many links, protected_hardlinks.
 _UNLINKABLE = _UNSUPPORTED | {errno.EPERM, errno.EMLINK, errno.EACCES}
 
-# Most results that are kept, and the age in nanoseconds (0.1 s) from which on a file's time can be relied on.
+# Maximum number of cached results, and the age in nanoseconds (0.1 s) from which a file's time is reliable.
 _KEPT, _SETTLED_NS = 20_000, 100_000_000
 
 
 @lru_cache(maxsize=1)
 def boot_id() -> str | None:
-    """Identifies the current boot of the machine; None if the system has no such id.
+    """Return an identifier of the machine's current boot, or None if the system has none.
 
-    Data that were written but not synced survive the end of any process, but not a crash of the machine: state that
-    names its boot can be trusted without the cost of syncing it.
+    Unsynced data survives the end of a process, but not a crash of the machine. State that records its boot id is
+    therefore reliable without the cost of syncing it.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip() or None
@@ -280,9 +281,9 @@ def boot_id() -> str | None:
 
 
 def version_of(path: str) -> str | None:
-    """A text that changes when a file is replaced, without reading it; None if it is not there.
+    """Return a string that changes when a file is replaced, without reading the file; None if it does not exist.
 
-    The path is a text, because this is asked of thousands of files: making a Path of each takes longer than the answer.
+    The path is a `str`, because this is called for thousands of files and creating a Path takes longer than the call.
     """
     try:
         found = os.stat(path)
@@ -292,15 +293,15 @@ def version_of(path: str) -> str | None:
 
 
 def while_unchanged(read: Callable[[str], T]) -> Callable[[str], T]:
-    """`read`, which keeps what it returned for a path as long as the file there is the same, for thousands of files.
+    """Return a cached version of `read`, which reads a path again only if its file has changed.
 
-    A run of a thousand shards asks for the same small files a dozen times. A file that changed a moment ago is read
-    again each time: clocks of file systems are too coarse to tell a second change. Callers do not change what they get.
+    A run of a thousand shards reads the same small files a dozen times. A file that changed less than 0.1 s ago is not
+    cached, because file system clocks are too coarse to show a second change. Callers must not modify the results.
     """
     kept: dict[str, tuple[tuple[int, int, int], T]] = {}
 
     def reading(path: str) -> T:
-        # Before it is read: of a file that changes in between, the next call finds another version than the one kept.
+        # Taken before the read: if the file changes in between, the next call sees a different version and reads again.
         status = os.stat(path)
         version = (status.st_ino, status.st_size, status.st_mtime_ns)
         before = kept.get(path)
@@ -317,12 +318,12 @@ def while_unchanged(read: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def fsync_directory(path: Path) -> None:
-    """Make the directory's entries durable."""
+    """Sync the directory's entries to disk."""
     fsync_path(path, os.O_DIRECTORY)
 
 
 def fsync_path(path: Path, flags: int) -> None:
-    """Make a file's content or a directory's entries durable; `flags` of `os.open` say what the path may be."""
+    """Sync a file's content or a directory's entries to disk; `flags` of `os.open` restrict the type of the path."""
     handle = os.open(path, os.O_RDONLY | flags)
     try:
         os.fsync(handle)
@@ -331,9 +332,9 @@ def fsync_path(path: Path, flags: int) -> None:
 
 
 def regular(path: str, flags: int) -> int:
-    """An opener (of `open`) of regular files alone: not of a link, which may lead anywhere, nor of a FIFO, which waits.
+    """Open a regular file only; an opener for `open`.
 
-    Raises OSError for anything else.
+    Raises OSError for anything else. A link could lead anywhere, and opening a FIFO would wait for its writer.
     """
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -344,9 +345,9 @@ def regular(path: str, flags: int) -> int:
 
 @contextmanager
 def create(path: Path) -> Iterator[BinaryIO]:
-    """Open ``path`` as a new file for writing and reading back; remove it again if the block raises.
+    """Create ``path`` as a new file for writing and reading; remove it if the block raises.
 
-    Raises FileExistsError if the file exists: truncating it would also truncate every artifact hard-linked to it.
+    Raises FileExistsError if the file exists, because truncating it would also truncate artifacts hard-linked to it.
     """
     with open(path, "x+b") as handle:
         try:
@@ -360,7 +361,7 @@ def create(path: Path) -> Iterator[BinaryIO]:
 def create_durably(path: Path) -> Iterator[BinaryIO]:
     """Open a draft that is synced and renamed to ``path`` when the block ends, and removed if the block raises.
 
-    So a file of that name is always complete. An existing file is replaced.
+    So a file with this name is always complete. An existing file is replaced.
     """
     draft = path.with_name(f"{path.name}.draft")
     try:
@@ -375,14 +376,14 @@ def create_durably(path: Path) -> Iterator[BinaryIO]:
 
 
 def concatenate(parts: Sequence[Path], target: Path) -> int:
-    """Join files into the new file ``target``, in the order given, without bytes passing through Python.
+    """Join files in order into the new file ``target``, without passing their bytes through Python.
 
-    A single part is hard-linked if the file system can; then both names are one inode, and must not be written in place
-    any more. Otherwise the space is reserved first (so that a full disk fails early) and the kernel copies:
-    ``copy_file_range``, else ``sendfile``, else plain reads and writes. Works for any headerless format.
+    A single part is hard-linked if the file system supports it. Both names then share one inode, so neither may be
+    written in place. Otherwise the space is reserved first, so that a full disk fails early. Then the kernel copies
+    with ``copy_file_range`` or ``sendfile``; plain reads and writes are the fallback. Works for any headerless format.
 
-    Returns the size of ``target`` in bytes. Raises FileExistsError when ``target`` exists; raises FormatError when a
-    part changes size while it is being copied, in which case ``target`` is removed.
+    Returns the size of ``target`` in bytes. Raises FileExistsError if ``target`` exists. Raises FormatError if a part
+    changes size while it is copied; ``target`` is then removed.
     """
     if len(parts) == 1 and _link(parts[0], target):
         return target.stat().st_size
@@ -396,7 +397,7 @@ def concatenate(parts: Sequence[Path], target: Path) -> int:
 
 def _link(part: Path, target: Path) -> bool:
     try:
-        # link(2) does not follow symbolic links, and a link to the link would dangle when its directory moves.
+        # Resolved, because link(2) does not follow symbolic links, and a linked symlink breaks if its directory moves.
         os.link(os.path.realpath(part), target)
     except OSError as error:
         if error.errno in _UNLINKABLE:
@@ -406,7 +407,7 @@ def _link(part: Path, target: Path) -> bool:
 
 
 def _reserve(target: int, size: int) -> None:
-    # posix_fallocate refuses a length of zero, and is not on every platform.
+    # posix_fallocate refuses a length of zero and does not exist on every platform.
     if size == 0 or not hasattr(os, "posix_fallocate"):
         return
     try:
@@ -420,12 +421,12 @@ def _append(part: Path, size: int, target: int) -> None:
     with open(part, "rb", buffering=0) as handle:
         source = handle.fileno()
         position = 0
-        # A way that fails or stops early leaves `position` exact, so the next way continues from there.
+        # A method that fails or stops early leaves `position` exact, so the next method continues from there.
         for move in (_by_copy_file_range, _by_sendfile, _by_read_write):
             position += _move_all(move, source, target, position, size)
             if position == size:
                 break
-        # A longer file means that another process is writing, and the copy may end within a token.
+        # A longer file means that another process writes to it, so the copy may end within a token.
         if position != size or os.fstat(source).st_size != size:
             raise FormatError(
                 f"{part}: had {count_of(size, 'byte')} when the copy began, but has {os.fstat(source).st_size} now "
@@ -434,7 +435,7 @@ def _append(part: Path, size: int, target: int) -> None:
 
 
 def _move_all(move: _Mover, source: int, target: int, start: int, size: int) -> int:
-    """Move bytes ``start`` to ``size`` of ``source`` to the position of ``target``; the bytes that could be moved."""
+    """Move bytes ``start`` to ``size`` of ``source`` to the position of ``target``; return the number moved."""
     position = start
     while position < size:
         try:
@@ -443,7 +444,7 @@ def _move_all(move: _Mover, source: int, target: int, start: int, size: int) -> 
             if error.errno in _UNSUPPORTED:
                 break
             raise
-        # Zero is the end of the file, but copy_file_range also gives it on file systems that it cannot read.
+        # 0 means the end of the file, but copy_file_range also returns it on file systems that it cannot read.
         if moved == 0:
             break
         position += moved
@@ -461,24 +462,24 @@ def _by_sendfile(source: int, target: int, position: int, count: int) -> int:
 
 
 def _by_read_write(source: int, target: int, position: int, count: int) -> int:
-    # A bounded block, and os.write may take less than it was given.
+    # The block is bounded, and os.write may write fewer bytes than passed.
     return os.write(target, os.pread(source, min(count, 1 << 20), position))
 
 
 def expanded(path: str | Path, name: str = "") -> Path:
-    """The path with a home folder for `~`; ConfigError, beginning with `name`, for one that no file can have."""
+    """Expand `~` in a path; raise ConfigError, with `name` as prefix, if the path cannot exist."""
     where = f"{name}: " if name else ""
     if "\0" in str(path):
         raise ConfigError(f"{where}{str(path)!r}: a path cannot contain NUL")
     try:
         expanded_path = Path(path).expanduser()
-        # only tried: the system would be asked for it in these bytes
+        # Called only to raise the error now, because the system receives the path in this encoding.
         os.fsencode(expanded_path)
     except RuntimeError:
         raise ConfigError(
             f"{where}{str(path)!r}: the home folder of `{Path(path).parts[0]}` is unknown. Write the full path, or "
             f"`./{path}` for a folder of that name"
         ) from None
-    except UnicodeEncodeError as error:  # half a surrogate pair
+    except UnicodeEncodeError as error:  # the path contains half a surrogate pair
         raise ConfigError(f"{where}{str(path)!r}: {error}") from None
     return expanded_path

@@ -1,21 +1,25 @@
-"""Objects in a Google Cloud Storage bucket, through google-cloud-storage's `Bucket` and `Blob`.
+"""Store of objects in a Google Cloud Storage bucket, based on google-cloud-storage's `Bucket` and `Blob`.
 
-**Uploads** beyond one part go up as temporary objects `.uploads/<id>/<n>`, in parallel, which the server composes into
-the key; the key shows nothing before that one request. The server refuses a part unless its CRC32C is right, and the
-composition names the generation of every part. The price: the object has a CRC32C and no MD5, and the parts are objects
-for a while. A bucket with soft delete (Google's default: seven days) keeps and bills removed parts for that period, a
-Nearline or colder default class bills early removal, and a retention policy forbids it: turn soft delete off, use the
-Standard class, set no retention. Permissions: objects create, get, list, delete (`roles/storage.objectUser`).
+**Uploads** of more than one part create temporary objects `.uploads/<id>/<n>` in parallel, which the server composes
+into the key. Nothing appears under the key before that one request. The server rejects a part whose CRC32C is wrong,
+and the composition names the generation of every part. The drawbacks are that the object has a CRC32C but no MD5, and
+that the parts are objects for a while. A bucket with soft delete (Google's default: seven days) keeps and bills removed
+parts for that period. A Nearline or colder default class bills early removal, and a retention policy forbids removal.
+So turn soft delete off, use the Standard class and set no retention. The required permissions on objects are create,
+get, list and delete (`roles/storage.objectUser`).
 
 **Reads** name the generation in every request, so bytes of two versions never mix.
 
-Of google-cloud-storage 3.17 these were tried and are not used: its retries (`retry=`) know no Retry-After and a time
-limit instead of a number of attempts (`test_the_wait_that_a_server_asks_for_is_kept_or_refused`); its
-`transfer_manager` completes an upload before the file's SHA-256 is known, and no call of the library finds the parts
-that a kill left (`test_a_file_that_is_not_what_was_recorded_is_not_stored`, `test_a_sweep_takes_unfinished_uploads_…`);
-its chunked download goes on with no file of a killed process (`test_a_download_that_was_killed_goes_on`).
+These features of google-cloud-storage 3.17 were tried and are not used:
 
-Memory of an upload: three times `workers` parts; of a download `workers` ranges. Entry point: :class:`GcsStore`.
+- Its retries (`retry=`) ignore Retry-After, and have a time limit instead of a number of attempts
+  (`test_the_wait_that_a_server_asks_for_is_kept_or_refused`).
+- Its `transfer_manager` completes an upload before the file's SHA-256 is known, and the library cannot find the parts
+  that a killed process left (`test_a_file_that_is_not_what_was_recorded_is_not_stored`,
+  `test_a_sweep_takes_unfinished_uploads_…`).
+- Its chunked download does not resume the file of a killed process (`test_a_download_that_was_killed_goes_on`).
+
+An upload needs memory for three times `workers` parts, a download for `workers` ranges. Entry point: :class:`GcsStore`.
 """
 
 import base64
@@ -73,29 +77,30 @@ from dataprep_assets.stores.upload import UploadPart, cut_parts, send_parts
 logger = logging.getLogger(__name__)
 
 keep_secrets_from_logs()
-# For traces that nobody asked for, the library would get the bucket in a thread of its own.
+# Otherwise the library would fetch the bucket in a separate thread, for traces that this project does not use.
 os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
 
 T = TypeVar("T")
 
-# The most that the library sends in one request.
+# The maximum that the library sends in one request.
 PART_BYTES = 8 * 1024 * 1024
 WORKERS = 8
 RETRY = RetryPolicy()
 
-# The first range of a read that may not go to its end; each next one is twice as long, up to a part.
+# Size of the first range of a read without an end, which may be cut short; it doubles with each range, up to a part.
 _FIRST_BYTES = 1024 * 1024
-# It sends a body with one call, all of which a socket's time limit covers: so the limit grows with the body.
+# The library sends a body in one call, to which the socket's time limit applies, so the limit grows with the body.
 _SLOWEST_BYTES_PER_SECOND = 64 * 1024
-# GCS composes at most so many objects in one request.
+# GCS composes at most this many objects per request.
 _COMPOSE = 32
 _FIELDS = "items(name,size,generation,md5Hash,crc32c,metadata,updated),nextPageToken"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REASON = re.compile(r'"reason":\s*"([A-Za-z0-9]+)"')
-# Permissions that a request needs, for messages.
+# Permissions of the requests, for messages.
 GET, CREATE, LIST, DELETE = (f"storage.objects.{what}" for what in ("get", "create", "list", "delete"))
 
-# Metadata of our objects: the digest of the content, the key of a temporary, and the conditional write that made it.
+# Metadata keys of this project: the content's digest, a temporary object's final key, and the id of its conditional
+# write.
 DIGEST, KEY, WRITE = "sha256", "dataprep-key", "dataprep-write"
 
 _REMEDY = (
@@ -105,14 +110,14 @@ _REMEDY = (
 
 
 class NoObjectError(Exception):
-    """The object (or that generation of it) is not there."""
+    """A missing object, or a missing generation of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GcsBucket:
-    """The objects of `handle`, a `Bucket` of `client`, below `prefix` (empty, or ending in `/`).
+    """Objects of `handle`, a `Bucket` of `client`, below `prefix` ("" or ending in `/`).
 
-    `workers` bounds the requests that run at once; `timeout_seconds` as in `GcsStore`.
+    `workers` limits the number of parallel requests. `GcsStore` describes `timeout_seconds`.
     """
 
     client: Any = field(repr=False)
@@ -124,16 +129,16 @@ class GcsBucket:
 
     @property
     def url(self) -> str:
-        """URL of the objects, without credentials."""
+        """URL of the objects without credentials."""
         return f"gs://{self.handle.name}/{self.prefix}".rstrip("/")
 
     @property
     def once(self) -> dict[str, Any]:
-        """Arguments of a request: the library makes it once, because `tried` repeats it."""
+        """Arguments that keep the library from repeating a request, because `tried` repeats it."""
         return {"timeout": (self.timeout_seconds, self.timeout_seconds), "retry": None}
 
     def checked(self, key: str) -> str:
-        """The key itself; raises ConfigError for a key that is not valid in every store."""
+        """Return `key` unchanged; raise ConfigError if it is not valid in every store."""
         check_key(self.prefix + check_key(key))
         return key
 
@@ -142,12 +147,12 @@ class GcsBucket:
         return f"gs://{self.handle.name}/{self.prefix}{key}"
 
     def blob(self, key: str, **about: Any) -> Any:
-        """The library's object of this key; nothing is asked for."""
+        """Return the library's object for this key, without sending a request."""
         return self.handle.blob(self.prefix + key, **about)
 
     def info(self, blob: Blob) -> ObjectInfo:
-        """Return what an answer says of an object; ValueError and its like if it says nothing of the kind."""
-        # Whatever is missing or malformed raises: `tried` takes that for a damaged answer, and asks again.
+        """Return the object described by a response; raise ValueError or a similar error if it is malformed."""
+        # Any missing or malformed field raises, and `tried` then retries the request as a damaged response.
         if blob.updated is None:
             raise ValueError("not a time")
         sha256, crc32c = (blob.metadata or {}).get(DIGEST, ""), base64.b64decode(blob.crc32c, validate=True)
@@ -163,7 +168,7 @@ class GcsBucket:
         )
 
     def find_blob(self, key: str) -> Blob | None:
-        """The object with its metadata, None when there is none."""
+        """Return the object with its metadata, or None if it does not exist."""
 
         def ask() -> Blob:
             blob = self.blob(key)
@@ -181,14 +186,14 @@ class GcsBucket:
         return None if blob is None else self.info(blob)
 
     def existing(self, key: str) -> ObjectInfo:
-        """The object; raises MissingArtifactError when there is none."""
+        """Return the object; raise MissingArtifactError if it does not exist."""
         info = self.head(self.checked(key))
         if info is None:
             raise no_object(self.label(key))
         return info
 
     def blobs(self, prefix: str) -> Iterator[tuple[ObjectInfo, Blob]]:
-        """All objects whose keys begin with `prefix`, page by page."""
+        """Yield all objects whose keys begin with `prefix`, page by page."""
         label, token = f"list of {self.label(prefix)}", None
 
         def page() -> tuple[Sequence[tuple[ObjectInfo, Blob]], str | None]:
@@ -217,12 +222,12 @@ class GcsBucket:
         if_generation: int | None = None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> ObjectInfo:
-        """Write `data` with this `metadata`, checked by the server and by its answer.
+        """Write `data` with this `metadata`; the server and the response confirm its digest.
 
-        With `if_generation` the write is refused (ConflictError) unless that is the present generation; 0 stands for no
-        object. `stopped` ends the retries early.
+        With `if_generation`, the write succeeds only if the object has that generation; otherwise ConflictError is
+        raised. 0 means that the object must not exist. `stopped` ends the retries early.
         """
-        # An answer can be lost after the write was done; the next try then meets its own object.
+        # The response to a successful write can be lost; the next attempt then finds its own object.
         mark = {} if if_generation is None else {WRITE: secrets.token_hex(16)}
         timeout = (self.timeout_seconds + len(data) / _SLOWEST_BYTES_PER_SECOND, self.timeout_seconds)
 
@@ -254,13 +259,13 @@ class GcsBucket:
         return self.settled(made, len(data), crc32c_of(data), label)
 
     def settled(self, made: ObjectInfo, size: int, crc: int | None, label: str) -> ObjectInfo:
-        """The new object `made`, if it has `size` bytes and the CRC32C `crc`; else it is removed.
+        """Return the new object `made` if it has `size` bytes and the CRC32C `crc`; otherwise remove it.
 
-        `label` names the write in the TransferError that says so.
+        Raises TransferError for a wrong object; `label` names the write in it.
         """
         if (made.bytes, made.crc32c) == (size, crc):
             return made
-        # Only the answer may have been damaged on its way, not the object.
+        # Only the response may be damaged, so the object's description is requested again.
         again = self.head(made.key)
         if again is None or again.version != made.version:
             raise TransferError(f"{label}: replaced or removed immediately after it was written. Run again")
@@ -273,9 +278,9 @@ class GcsBucket:
         )
 
     def join(self, sources: Sequence[ObjectInfo], key: str, metadata: Mapping[str, str]) -> ObjectInfo:
-        """Compose any number of `sources`, none of them empty, into `key`, by levels of 32.
+        """Compose any number of non-empty `sources` into `key`, in levels of 32 objects.
 
-        Raises ConflictError when a source was replaced or removed meanwhile.
+        Raises ConflictError if a source was replaced or removed during the operation.
         """
         area, names = f"{UPLOADS}{secrets.token_hex(16)}/", list[str]()
 
@@ -299,7 +304,7 @@ class GcsBucket:
         label: str,
         if_generation: int | None = None,
     ) -> ObjectInfo:
-        """Compose up to 32 objects, each the generation that was checked; the result is checked too."""
+        """Compose the checked generations of up to 32 objects, and verify the result."""
         size = sum(source.bytes for source in sources)
         crc = combine_all((source.crc32c or 0, source.bytes) for source in sources)
         pinned = [self.blob(source.key, generation=int(source.version)) for source in sources]
@@ -318,14 +323,14 @@ class GcsBucket:
         try:
             return self.settled(self.tried(ask, label, CREATE), size, crc, label)
         except (NoObjectError, ConflictError):
-            # A join that timed out may have been carried out nevertheless, and may have been one of its own sources.
+            # A request that timed out may have succeeded, and its result may have replaced one of its own sources.
             made = self.head(key)
             if made is not None and (made.bytes, made.crc32c, made.sha256) == (size, crc, metadata.get(DIGEST)):
                 return made
             raise ConflictError(f"{label}: one of its sources was replaced or removed during the operation") from None
 
     def remove(self, key: str, generation: int | None = None) -> None:
-        """Remove an object, or only this generation of it; no error when it is gone."""
+        """Remove an object, or only this generation of it; do nothing if it does not exist."""
         try:
             blob, label = self.blob(key), f"removal of {self.label(key)}"
             self.tried(lambda: blob.delete(if_generation_match=generation, **self.once), label, DELETE)
@@ -333,16 +338,16 @@ class GcsBucket:
             return
 
     def remove_quietly(self, names: Sequence[str]) -> None:
-        """Remove temporaries; what cannot be removed is left to `sweep`, because the work itself is done."""
+        """Remove temporary objects; a failure is only logged, because the work is done and `sweep` removes the rest."""
         try:
             map_all(self.remove, names, self.workers)
         except DataprepError as error:
             logger.warning("%s: temporary objects under %s remain until the next sweep: %s", self.url, UPLOADS, error)
 
     def range(self, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes [start, stop) of the version that `info` names, in one request; see `ranged.download`.
+        """Yield the bytes [start, stop) of the version in `info`, read in one request; see `ranged.download`.
 
-        What arrived before a failure is yielded before its error is raised.
+        After a failure, the bytes received before it are yielded, and then its error is raised.
         """
         label, arrived, failure = self.label(info.key), io.BytesIO(), None
         try:
@@ -351,8 +356,8 @@ class GcsBucket:
                     arrived,
                     start=start,
                     end=stop - 1,
-                    raw_download=True,  # else what is stored with a Content-Encoding of gzip would be unpacked
-                    checksum=None,  # the store's is that of the whole object, not of a range
+                    raw_download=True,  # otherwise objects with a Content-Encoding of gzip would be unpacked
+                    checksum=None,  # the store's checksum is for the whole object, not for a range
                     if_generation_match=int(info.version),
                     **self.once,
                 )
@@ -365,7 +370,7 @@ class GcsBucket:
             raise failure
 
     def read(self, info: ObjectInfo, start: int, stop: int) -> bytes:
-        """The same bytes, retried; a retry goes on where the last attempt broke."""
+        """Return the bytes [start, stop) of the version in `info`; a retry resumes where the last attempt failed."""
         data = bytearray()
 
         def attempt() -> None:
@@ -387,7 +392,7 @@ class GcsBucket:
         permission: str = GET,
         stopped: Callable[[], bool] = lambda: False,
     ) -> T:
-        """Make a request of the library within the retry policy; errors name `label`."""
+        """Send a request of the library within the retry policy; `label` names it in errors."""
 
         def attempt() -> T:
             with _translated(label, permission):
@@ -398,9 +403,10 @@ class GcsBucket:
 
 @contextmanager
 def _translated(label: str, permission: str) -> Iterator[None]:
-    """Turn the library's errors into this project's, without chaining: their texts contain URLs and answers.
+    """Translate the library's errors into this project's, without chaining, because they contain URLs and responses.
 
-    RetryableError if temporary, NoObjectError, ConflictError for a failed precondition, SourceError for a refusal.
+    Raises RetryableError for temporary failures, NoObjectError, ConflictError for a failed precondition, and
+    SourceError for a refusal.
     """
     try:
         yield
@@ -415,12 +421,12 @@ def _translated(label: str, permission: str) -> Iterator[None]:
             raise_alone(RetryableError(type(error).__name__))
         raise_alone(SourceError(f"{label}: Google credentials cannot be used ({type(error).__name__}). {_REMEDY}"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # The library takes the answer's JSON for what it should be.
+        # The library does not validate the JSON of a response before it uses the fields.
         raise_alone(RetryableError(f"the answer does not describe an object ({type(error).__name__})"))
 
 
 def _cause(error: Exception) -> str:
-    """The class names of an error and its cause: `ConnectionError (ConnectionResetError)`."""
+    """Return the class names of an error and its innermost cause: `ConnectionError (ConnectionResetError)`."""
     inner: BaseException = error
     while isinstance(following := inner.__cause__ or inner.__context__, BaseException):
         inner = following
@@ -430,7 +436,7 @@ def _cause(error: Exception) -> str:
 def _from_answer(error: GoogleAPICallError, label: str, permission: str) -> Exception:
     status, response = int(error.code or 0), error.response
     text = "" if response is None else response.text
-    # in the text, because the library does not take it out of answers to uploads
+    # The reason is parsed from the text, because the library does not extract it from responses to uploads.
     message, reason = text.lower(), _REASON.search(text)
     code = f"HTTP {status}, {reason[1]}" if reason else f"HTTP {status}"
     if status in RETRY_STATUS:
@@ -444,18 +450,25 @@ def _from_answer(error: GoogleAPICallError, label: str, permission: str) -> Exce
         return SourceError(f"{label}: bucket {bucket} does not exist ({code}). Create it, or correct its name")
     if status == 404:
         return NoObjectError(label)
-    # a policy of the organization refuses with 412, too
+    # Status 412 is also used for refusals by a policy of the organization.
     if status in (412, 416) and "orgpolicyconstraintfailed" not in message:
         return ConflictError(f"{label}: the object has a different version than requested ({code})")
     return SourceError(f"{label}: the server refused a request of {permission} ({code})")
 
 
 class GcsStore(Store):
-    """The objects of a bucket below `prefix`. `client` is a `google.cloud.storage.Client`.
+    """Objects of a bucket below `prefix`.
 
-    `part_bytes` is the size of an upload's parts and of a download's ranges, `workers` how many are under way at once.
-    `retry` counts for each request, `timeout_seconds` for each connect and each wait for bytes; the bytes of a request
-    have a second more for each 64 KiB.
+    Args:
+        client: A `google.cloud.storage.Client`.
+        bucket: Name of the bucket.
+        prefix: Prefix of all keys.
+        retry: Retry policy of each request.
+        part_bytes: Size of an upload's parts and of a download's ranges.
+        workers: Number of parallel requests.
+        timeout_seconds: Time limit of each connect and each wait for bytes. Sending a body extends it by one second per
+            64 KiB.
+        user_project: Project that pays for the requests.
     """
 
     def __init__(
@@ -500,7 +513,7 @@ class GcsStore(Store):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         for info, _ in self._bucket.blobs(prefix):
-            # Consoles make empty objects that end in a slash, to show a folder. One with bytes is data.
+            # Consoles create empty objects with a trailing slash to represent folders; one with content is data.
             is_marker = info.key.endswith("/") and info.bytes == 0
             if not info.key.startswith(UPLOADS) and not is_marker and info.key:
                 yield info
@@ -508,7 +521,7 @@ class GcsStore(Store):
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
         label = self._bucket.label(self._bucket.checked(key))
         check_range(start, stop, label)
-        # A range of a known version needs no HEAD: its generation is in each request, and a short body is noticed.
+        # A known version needs no HEAD, because each request names its generation and a short body is detected.
         if version is None or stop is None or start == stop:
             info = self._bucket.existing(key)
             if version not in (None, info.version):
@@ -553,7 +566,7 @@ class GcsStore(Store):
         names: list[str] = []
 
         def send(part: UploadPart, view: memoryview) -> ObjectInfo:
-            # Before it is sent: an attempt whose answer was lost may have made the object all the same.
+            # Recorded before sending, because an attempt may create the object although its response was lost.
             names.append(name := f"{area}{part.number:08d}")
             part_label = f"{label}, part {part.number}"
             info = self._bucket.insert(
@@ -599,7 +612,7 @@ class GcsStore(Store):
                 size=info.bytes,
                 target=target,
                 sha256=sha256 or info.sha256,
-                # The server's own digest is compared whether or not a SHA-256 is known.
+                # The server's own digest is compared even if a SHA-256 is known.
                 verify=complaint,
                 label=label,
                 part_bytes=self._part_bytes,
@@ -617,7 +630,7 @@ class GcsStore(Store):
         if len(keys) == 1 and sha256 is None:
             return self.copy(keys[0], key)
         sources = map_all(self._bucket.existing, keys, self._workers)
-        # An empty object adds nothing, and a composition needs at least one source.
+        # Empty objects are skipped, because they add nothing; a composition without any source is not possible.
         filled = [source for source in sources if source.bytes]
         return (
             self._bucket.join(filled, key, {DIGEST: sha256.lower()} if sha256 else {}) if filled else self.put(key, b"")
@@ -641,7 +654,7 @@ class GcsStore(Store):
             return following, copied
 
         try:
-            # Call by call: each copies a part of a large object, and its token says where the next one goes on.
+            # Each call copies a part of a large object and returns a token for the next call.
             while done < 0 or token is not None:
                 token, done = self._bucket.tried(step, label, CREATE)
         except (NoObjectError, ConflictError):
@@ -659,7 +672,7 @@ class GcsStore(Store):
             area = info.key.rpartition("/")[0]
             areas.setdefault(area, []).append(info.key)
             if not (blob.metadata or {}).get(KEY, "").startswith(prefix) or blob.updated.timestamp() > latest:
-                # An area goes whole or not at all: one part that is too new shows that its upload is at work.
+                # An area is removed as a whole, so one recent part means that its upload is still running.
                 kept.add(area)
         swept = areas.keys() - kept
         map_all(self._bucket.remove, [key for area in swept for key in areas[area]], self._workers)
@@ -667,7 +680,7 @@ class GcsStore(Store):
 
 
 def _generation_of(version: str) -> int:
-    """The generation that an `ObjectInfo.version` of GCS stands for; raises ConfigError for anything else."""
+    """Return the generation in an `ObjectInfo.version` of GCS; raise ConfigError for any other text."""
     if not (version.isascii() and version.isdigit()):
         raise ConfigError(f"{version!r} is not a version of a GCS object. Use the `version` of an ObjectInfo")
     return int(version)

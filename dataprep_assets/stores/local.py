@@ -1,13 +1,13 @@
-"""Objects in a folder: a key is the path of a file below it.
+"""Store of objects in a folder; a key is the path of a file below it.
 
-An object is written as `.uploads/<random>/<key>`, synced, and then renamed (or, where none may be there yet, linked) to
-its path, so a reader sees the old object, or the new one, or none. Its writer holds a kernel lock on that folder: a
-sweep removes what no living process writes. Every rename happens under one lock of the store, which makes `if_version`
-an atomic compare-and-swap.
+An object is written as `.uploads/<random>/<key>`, synced, and then renamed to its path (or linked, if the path must not
+exist yet). So a reader sees the old object, the new object or none. The writer holds a kernel lock on its temporary
+folder, and a sweep removes only folders without a living writer. Every rename happens under one lock of the store,
+which makes `if_version` an atomic compare-and-swap.
 
-The version consists of inode, size and modification time. The store gives each file that it writes a unique time,
-because the kernel's clock has a resolution of milliseconds and inodes are reused at once. Symbolic links are followed
-if they stay inside the folder.
+The version consists of inode, size and modification time. The store sets the modification time of each file it writes,
+because the kernel's clock has a resolution of milliseconds and inodes are reused immediately. Symbolic links are
+followed if they stay inside the folder.
 
 Entry point: :class:`LocalStore`.
 """
@@ -54,12 +54,12 @@ _COPY_BLOCK = 4 * 1024 * 1024
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _IN_THE_WAY = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST}
-# Errors of file systems without hard links.
+# Error numbers of file systems without hard links.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 class LocalStore(Store):
-    """The files below `root`, which is made with the first object."""
+    """Objects in the folder `root`, which is created with the first object."""
 
     def __init__(self, root: Path) -> None:
         self._root = Path(root).resolve()
@@ -72,7 +72,7 @@ class LocalStore(Store):
         return self._root.as_uri()
 
     def path(self, key: str) -> Path:
-        """Return where the object lies; raises ConfigError when a symbolic link leads out of the folder."""
+        """Return the path of an object; raise ConfigError if a symbolic link leads out of the folder."""
         path = self._root / check_key(key)
         if not path.resolve().is_relative_to(self._root):
             raise ConfigError(f"{path}: a symbolic link to a place outside {self._root}. Remove the link")
@@ -87,7 +87,7 @@ class LocalStore(Store):
         with _translated(self._root):
             for key in self._keys("", prefix):
                 info = _info(key, self._root / key)
-                # It may be gone since its folder was read.
+                # The file may have been removed since its folder was read.
                 if info is not None:
                     yield info
 
@@ -146,7 +146,7 @@ class LocalStore(Store):
                 size = files.concatenate([path.resolve() for _, path in sources], temporary)
             except FormatError as error:
                 raise ConflictError(str(error)) from error
-            # `concatenate` notices another length; that a source was replaced by one as long shows in its version.
+            # `concatenate` detects a changed length. A replacement of the same length is detected by its version.
             after = [_info(source, path) for source, path in sources]
             if after != before or size != sum(info.bytes for info in before):
                 raise ConflictError(
@@ -167,7 +167,7 @@ class LocalStore(Store):
                 return
             path.unlink()
             files.fsync_directory(path.parent)
-            # Still under the lock: no writer finds its folder gone between making it and renaming into it.
+            # Pruned under the lock, so that no writer's new folder is removed before its rename.
             self._prune(path.parent)
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
@@ -175,12 +175,12 @@ class LocalStore(Store):
         swept = 0
         with _translated(self._root), self._locked():
             for area in self._areas():
-                # Files of a living writer appear and disappear meanwhile.
+                # Files of a living writer may change during the scan, so its area is skipped.
                 if _is_held(area):
                     continue
                 inside = [path for path in area.rglob("*") if path.is_file()]
                 keys = [path.relative_to(area).as_posix() for path in inside]
-                # An area without its file was left by a kill before the file was made, or after it was renamed.
+                # An area is empty if its writer was killed before it created the file, or after it renamed it.
                 mine = keys[0].startswith(prefix) if keys else not prefix
                 if mine and _find_latest_change([area, *inside]) <= latest:
                     shutil.rmtree(area, ignore_errors=True)
@@ -188,7 +188,7 @@ class LocalStore(Store):
         return swept
 
     def _keys(self, folder: str, prefix: str) -> Iterator[str]:
-        """Keys below `folder` (empty, or ending in a slash) that begin with `prefix`; one folder's names in memory."""
+        """Yield the keys below `folder` ("" or ending in a slash) that begin with `prefix`, one folder at a time."""
         names: list[tuple[bytes, str, bool]] = []
         try:
             with os.scandir(self._root / folder) as entries:
@@ -199,7 +199,7 @@ class LocalStore(Store):
                         names.append((os.fsencode(key), key, is_folder))
         except (FileNotFoundError, NotADirectoryError):
             return
-        # A folder sorts with its slash: `a.txt` comes before `a/b`.
+        # A folder is sorted by its name with a slash, so `a.txt` comes before `a/b`.
         for _, key, is_folder in sorted(names):
             if is_folder:
                 yield from self._keys(key, prefix)
@@ -225,7 +225,7 @@ class LocalStore(Store):
                     )
                 while start < stop:
                     block = os.pread(file.fileno(), min(_BLOCK, stop - start), start)
-                    # A replaced file stays readable as opened; only a file written in place changes.
+                    # A replaced file keeps its content while it is open, so a change means a write in place.
                     if not block or _version(os.fstat(file.fileno())) != opened:
                         raise ConflictError(f"{path}: another process writes to this file while it is being read")
                     start += len(block)
@@ -242,11 +242,11 @@ class LocalStore(Store):
 
     @contextmanager
     def _temporary(self, key: str) -> Iterator[Path]:
-        """A temporary name for the object, in a folder that is removed afterwards."""
+        """Yield a temporary path for the object, in a folder that is removed afterwards."""
         area = self._root / UPLOADS / secrets.token_hex(16)
         temporary = area / key
         with _translated(self.path(key)):
-            # Under the lock, so that no sweep sees the folder before it is held.
+            # Under the store's lock, so that no sweep sees the folder before it is locked.
             with self._locked():
                 area.mkdir()
                 held = _hold(area)
@@ -254,7 +254,7 @@ class LocalStore(Store):
                 temporary.parent.mkdir(parents=True, exist_ok=True)
                 yield temporary
             finally:
-                # In this order, or a sweep could find the area unheld and count it.
+                # The folder is removed before its lock is released, so that no sweep finds and counts it.
                 shutil.rmtree(area, ignore_errors=True)
                 os.close(held)
 
@@ -267,20 +267,20 @@ class LocalStore(Store):
                 raise ConflictError(f"{path}: expected no object, but found one")
             if if_version is not None and (found is None or found.version != if_version):
                 raise conflict(str(path), if_version, found and found.version)
-            # After a link both names are one file, and this does nothing: the temporary goes with its folder.
+            # After `_link` both names are one file, so this does nothing; the temporary is removed with its folder.
             os.replace(temporary, path)
             for folder in (path.parent, *made):
                 files.fsync_directory(folder)
             return _existing(key, path)
 
     def _make_folders(self, folder: Path) -> Sequence[Path]:
-        """Create a folder and its parents; returns the folders whose entries changed."""
+        """Create a folder and its parents, and return the folders whose entries changed."""
         missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         return [parent.parent for parent in missing]
 
     def _prune(self, folder: Path) -> None:
-        """Remove folders that became empty: a bucket has no folders, and they would block files of the same name."""
+        """Remove empty folders, because they would block objects of the same name and a bucket has no folders."""
         while folder != self._root:
             try:
                 folder.rmdir()
@@ -298,7 +298,7 @@ class LocalStore(Store):
     def _locked(self) -> Iterator[None]:
         area = self._root / UPLOADS
         area.mkdir(parents=True, exist_ok=True)
-        # Opened anew each time: flock belongs to the open file, so it also keeps threads of one process apart.
+        # Opened for each use, because flock belongs to the open file: this also excludes threads of the same process.
         with open(area / "lock", "ab", opener=own_file) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -309,7 +309,7 @@ def _version(status: os.stat_result) -> str:
 
 
 def _info(key: str, path: Path) -> ObjectInfo | None:
-    """The object, or None: also if its path is a folder, or if one of its parents is a file."""
+    """Return the object, or None if its path is missing, a folder, or below a file."""
     if not path.is_file():
         return None
     try:
@@ -327,20 +327,20 @@ def _existing(key: str, path: Path) -> ObjectInfo:
 
 
 def _link(temporary: Path, path: Path) -> bool:
-    """Give the file its name unless that is taken; atomic in the kernel if the file system has hard links."""
+    """Link the file to `path` unless `path` exists; atomic in the kernel if the file system has hard links."""
     try:
         os.link(temporary, path)
     except FileExistsError:
         return False
     except OSError as error:
-        # The store's own lock still keeps other writers of this kind out.
+        # Without hard links the store's lock still excludes other writers that use this class.
         if error.errno not in _NO_LINKS:
             raise
     return True
 
 
 def _find_latest_change(paths: Sequence[Path]) -> float:
-    """The latest modification time, in seconds since 1970; 0 if no file is left."""
+    """Return the latest modification time in seconds since 1970, or 0 if none of the files exists."""
     times = [0.0]
     for path in paths:
         try:
@@ -351,15 +351,15 @@ def _find_latest_change(paths: Sequence[Path]) -> float:
 
 
 def _finish(file: BinaryIO) -> None:
-    """Make a new file durable, with a modification time that no earlier file with its inode can have."""
-    # A file that shares its inode with another object must not change that object's version.
+    """Sync a new file and give it a modification time that no earlier file with its inode can have."""
+    # If the file shares its inode with another object, that object's version must not change.
     if os.fstat(file.fileno()).st_nlink == 1:
         os.utime(file.fileno(), ns=(time.time_ns(), time.time_ns()))
     os.fsync(file.fileno())
 
 
 def _hold(area: Path) -> int:
-    """A descriptor that keeps the folder from being swept until it is closed, at the latest when the process ends."""
+    """Lock the folder against sweeps and return the descriptor; the lock ends when it is closed or the process ends."""
     descriptor = os.open(area, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor
@@ -369,7 +369,7 @@ def _is_held(area: Path) -> bool:
     try:
         descriptor = os.open(area, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
-        return True  # its writer has just removed it
+        return True  # its writer has removed it in the meantime
     try:
         return not try_lock(descriptor)
     finally:
@@ -378,7 +378,7 @@ def _is_held(area: Path) -> bool:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """Translate the operating system's errors into this project's."""
+    """Translate OSError into this project's errors."""
     try:
         yield
     except DataprepError:

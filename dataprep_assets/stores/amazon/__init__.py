@@ -1,1 +1,1 @@
-"""Buckets that speak S3."""
+"""Stores in S3-compatible buckets."""

@@ -1,9 +1,10 @@
-"""How S3 clients are made, and what their errors mean.
+"""Configuration of S3 clients, and translation of their errors.
 
-boto3's own retries are off: `standard` mode does not retry 429 TooManyRequests, knows no Retry-After and starts a body
-over. Its default checksums are off too: R2 and older stores refuse them, over TLS only, as aws-chunked trailers.
+boto3's own retries are off, because `standard` mode does not retry 429 TooManyRequests, ignores Retry-After and
+restarts a body from its beginning. Its default checksums are off as well, because R2 and older stores reject the
+aws-chunked trailers that they are sent in (over TLS only).
 
-Messages repeat only status and code of a store's answer: an error's text can contain key ids and signatures.
+Messages repeat only the status and the code of a response, because an error's text can contain key ids and signatures.
 
 Entry points: :func:`s3_client_config`, :func:`s3_client`, :func:`translated`, :class:`RefusedError`, :func:`explained`.
 """
@@ -28,12 +29,12 @@ keep_secrets_from_logs()
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
-# More than one store uses at a time (`s3.WORKERS`): urllib3 closes what does not fit into its pool, so that every
-# further request would begin with a new connection.
+# More than one store uses at a time (`s3.WORKERS`), because urllib3 closes connections that do not fit into its pool,
+# and every further request would then open a new one.
 CONNECTIONS = 32
 
-# Stores send some of these with a misleading status: RequestTimeout is a 400, and so is a lost digest.
-# ConditionalRequestConflict and OperationAborted (409): another request for the same key was under way.
+# Some of these codes have a misleading status: RequestTimeout and BadDigest are sent with 400.
+# ConditionalRequestConflict and OperationAborted (409) mean that another request for the same key was in progress.
 _RETRY_CODES = {
     "BadDigest",
     "ConditionalRequestConflict",
@@ -50,20 +51,20 @@ _RETRY_CODES = {
     "TooManyRequests",
     "XAmzContentSHA256Mismatch",
 }
-# Tried again because one server of a store can have a wrong clock, or a clock may be set at that moment.
+# Retried, because a single server of the store may have a wrong clock, or a clock may be corrected in the meantime.
 _CLOCK_CODES = {"RequestExpired", "RequestTimeTooSkewed"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CredentialNames:
-    """The environment variables that a message tells the reader to check."""
+    """Environment variables that a message asks the reader to check."""
 
     key_id: str = "AWS_ACCESS_KEY_ID"
     secret: str = "AWS_SECRET_ACCESS_KEY"
 
 
 class RefusedError(Exception):
-    """A definite refusal, which is not retried. `code` is the one in the answer, else the status."""
+    """A final refusal, which is not retried. `code` is the code in the response, or its status if there is none."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(f"HTTP {status}, {code}")
@@ -72,12 +73,12 @@ class RefusedError(Exception):
 
 
 def s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_seconds: float = READ_SECONDS) -> Any:
-    """The `botocore.config.Config` that a client of :class:`~dataprep_assets.stores.amazon.s3.S3Store` must have.
+    """Return the `botocore.config.Config` that clients of :class:`~dataprep_assets.stores.amazon.s3.S3Store` must have.
 
-    `connect_seconds` limits each connect, `read_seconds` each wait for bytes, in either direction, never a whole
-    request.
+    `connect_seconds` limits each connect. `read_seconds` limits each wait for bytes, in either direction, but not a
+    whole request.
 
-    Raises ConfigError without boto3.
+    Raises ConfigError if boto3 is not installed.
     """
     try:
         from botocore.config import Config
@@ -91,15 +92,15 @@ def s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_seconds: 
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         tcp_keepalive=True,
-        # Every body of ours has a Content-MD5, which is signed; boto3 would digest it once more over plain HTTP.
+        # This project sends a signed Content-MD5 with every body; boto3 would hash it again over plain HTTP.
         s3={"payload_signing_enabled": False},
     )
 
 
 def s3_client(place: "S3Place", config: Any = None) -> Any:
-    """A low-level client for the bucket of a place, with `config` or :func:`s3_client_config`.
+    """Return a low-level client for the bucket of `place`, with `config` or :func:`s3_client_config`.
 
-    A place without a region gets `auto`, R2's only one, where an endpoint is named. Raises ConfigError.
+    If an endpoint is set without a region, the region is `auto`, R2's only one. Raises ConfigError.
     """
     config = s3_client_config() if config is None else config
     from botocore import UNSIGNED
@@ -130,11 +131,11 @@ def s3_client(place: "S3Place", config: Any = None) -> Any:
             "the profiles"
         ) from None
     except (BotoCoreError, ValueError) as error:
-        # Only the type: the text could contain the output of a credential process.
+        # Shows only the type, because the text could contain the output of a credential process.
         raise ConfigError(
             f"boto3 cannot create a client ({type(error).__name__}). Check the endpoint, the region and the profile"
         ) from None
-    # Also an endpoint of boto3's own chain: AWS_ENDPOINT_URL, or a profile.
+    # Checked again, because the endpoint may come from boto3's own chain (AWS_ENDPOINT_URL or a profile).
     check_endpoint(client.meta.endpoint_url, "endpoint_url", allow_http=place.allow_http)
     if place.access == "requester_pays":
         client.meta.events.register("before-call.s3", _pay)
@@ -142,14 +143,14 @@ def s3_client(place: "S3Place", config: Any = None) -> Any:
 
 
 def _pay(params: Any, **_: Any) -> None:
-    """Agree to pay for a request; the header is signed with the others."""
+    """Add the signed header that agrees to pay for a request."""
     params["headers"]["x-amz-request-payer"] = "requester"
 
 
 def _session(profile: str | None) -> Any:
-    """A botocore session of its own, because sessions are not safe to share.
+    """Return a new botocore session, because sessions are not safe to share.
 
-    Only botocore's descriptions of the services are shared: reading them takes six times as long as everything else.
+    Only botocore's service descriptions are shared, because reading them takes six times as long as everything else.
     """
     import botocore.session
 
@@ -166,7 +167,7 @@ def _loader(data_path: str | None) -> Any:
 
 
 def check_client(client: Any) -> None:
-    """Raise ConfigError for a client whose own retries or checksums would undo this project's."""
+    """Raise ConfigError if the client uses boto3's own retries or checksums."""
     config = client.meta.config
     if (config.retries or {}).get("total_max_attempts") != 1 or (
         getattr(config, "request_checksum_calculation", None) != "when_required"
@@ -175,17 +176,17 @@ def check_client(client: Any) -> None:
 
 
 def endpoint_of(client: Any) -> str:
-    """Scheme, host and port of the store, for messages."""
+    """Return the scheme, host and port of the store for messages."""
     parts = urlsplit(client.meta.endpoint_url)
     return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
 
 @contextmanager
 def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[None]:
-    """Turn botocore's errors into RetryableError, RefusedError, or the ConfigError that says what to fix.
+    """Translate botocore's errors into RetryableError, RefusedError, or a ConfigError with the remedy.
 
-    `label` names the object and `endpoint` the server in messages, `names` the variables to check. The cause is not
-    chained: its text is the store's or a credential provider's, and may repeat a secret.
+    `label` names the object in messages, `endpoint` the server, and `names` the variables to check. The cause is not
+    chained, because its text comes from the store or a credential provider and may contain a secret.
     """
     from botocore.exceptions import (
         BotoCoreError,
@@ -204,7 +205,7 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
         yield
     except ClientError as error:
         raise _from_answer(error.response) from None
-    # From special to general: botocore's classes below are bases of some of those above.
+    # Ordered from specific to general, because the classes below include base classes of those above.
     except (ConnectTimeoutError, EndpointConnectionError) as error:
         raise RetryableError(
             f"cannot connect to {endpoint} ({type(error).__name__}); check the endpoint and the network"
@@ -249,9 +250,10 @@ def _from_answer(response: Mapping[str, Any]) -> Exception:
 def explained(
     refused: RefusedError, *, label: str, bucket: str, endpoint: str, names: CredentialNames
 ) -> DataprepError:
-    """The error that says what a refusal means and what to fix.
+    """Return the error for a refusal, with its meaning and the remedy.
 
-    `label` names the object, `bucket` and `endpoint` where it was asked for, `names` the variables to check.
+    `label` names the object in messages, `bucket` and `endpoint` the requested location, and `names` the variables to
+    check.
     """
     code, status = refused.code, refused.status
     where = f"{label}: {endpoint} refused the request ({refused})"

@@ -1,10 +1,10 @@
-"""One bucket of an S3 store: its requests, what its ETags say, and reads of one version.
+"""Requests to one S3 bucket, the interpretation of its ETags, and reads of a fixed version.
 
-A plain ETag is the MD5 of the content, that of a multipart object the MD5 of its parts' MD5s with their number. Under
-SSE-KMS or a customer's key an ETag has the same form and is neither. Every request for bytes carries `If-Match`, so
+A plain ETag is the MD5 of the content. The ETag of a multipart object is the MD5 of its parts' MD5s, plus their number.
+Under SSE-KMS or a customer's key an ETag has the same form but is neither. Every request for bytes sends `If-Match`, so
 bytes of two versions never mix.
 
-Entry points: :class:`S3Bucket`, whose requests are named, retried and explained if they are refused;
+Entry points: :class:`S3Bucket`, whose requests are labeled, retried and translated into errors with a remedy;
 :func:`read_range`, :class:`Stream`, :func:`etag_complaint`.
 """
 
@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Larger blocks are memory that the allocator maps anew for each of them, and no longer in the cache when they are
-# written: at 1 MiB a download cost three times the system time, and a quarter more of the whole (256 MiB, two cores).
+# Larger blocks are slower, because the allocator maps each one anew and it has left the cache when it is written. With
+# 1 MiB a download took three times the system time and 25 % more time in total (256 MiB, two cores).
 _BLOCK = 256 * 1024
 _EMPTY_PAGES = 1_000
 
@@ -37,34 +37,34 @@ COMPOSITE = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,4})")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 DIGEST = "sha256"
-"""Metadata of our objects: the digest of the content."""
+"""Metadata key for the SHA-256 of the content."""
 
 WRITE = "dataprep-write"
-"""Metadata of our objects: which conditional write made them."""
+"""Metadata key for the id of the conditional write that created the object."""
 
 PART_BYTES = "dataprep-part-bytes"
-"""Metadata of objects that were assembled on the server: the size of all their parts but the last."""
+"""Metadata key for the part size of objects assembled on the server; only the last part may be smaller."""
 
 
 def etag_of(answer: Mapping[str, Any]) -> str:
-    """The ETag of an answer, without its quotes."""
+    """Return the ETag of a response without its quotes."""
     return str(answer.get("ETag", "")).strip('"')
 
 
 def is_opaque(answer: Mapping[str, Any]) -> bool:
-    """Return whether its ETag looks like a digest but is not: KMS and customer keys."""
-    # `aws:kms` or `aws:kms:dsse`; with a key of the store itself (`AES256`) an ETag is an MD5 as ever
+    """Return whether the object's ETag looks like a digest but is none, because of KMS or a customer's key."""
+    # KMS is `aws:kms` or `aws:kms:dsse`. With the store's own key (`AES256`) an ETag is still an MD5.
     return str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in answer
 
 
 def plain_md5(answer: Mapping[str, Any]) -> str | None:
-    """The MD5 (hex) of the object's content, where its ETag says it."""
+    """Return the MD5 (hex) of the object's content, or None if its ETag is not an MD5."""
     etag = etag_of(answer)
     return etag if MD5.fullmatch(etag) and not is_opaque(answer) else None
 
 
 def composite(md5s: Sequence[str | None]) -> str | None:
-    """The ETag of an object of parts with these MD5s (hex); None if one of them is not known."""
+    """Return the ETag of a multipart object whose parts have these MD5s (hex), or None if one is unknown."""
     if None in md5s:
         return None
     digests = b"".join(bytes.fromhex(md5 or "") for md5 in md5s)
@@ -72,14 +72,14 @@ def composite(md5s: Sequence[str | None]) -> str | None:
 
 
 def recorded_sha256(answer: Mapping[str, Any]) -> str | None:
-    """The SHA-256 (hex) that our upload recorded."""
-    # Metadata are whatever a writer set: a value that is no digest counts as none.
+    """Return the SHA-256 (hex) recorded by this project's upload, or None."""
+    # Other writers can set any metadata, so a value that is not a digest is ignored.
     sha256 = answer.get("Metadata", {}).get(DIGEST, "")
     return sha256 if SHA256.fullmatch(sha256) else None
 
 
 class S3Bucket:
-    """The requests of one bucket, below `prefix` (empty, or ending in `/`); safe to share between threads."""
+    """Requests to one bucket, below `prefix` ("" or ending in `/`); safe to share between threads."""
 
     def __init__(
         self, client: Any, name: str, prefix: str, *, retry: RetryPolicy, credentials: CredentialNames
@@ -91,16 +91,16 @@ class S3Bucket:
         self._client = client
         self._credentials = credentials
         self._endpoint = endpoint_of(client)
-        # Whether the bucket is known to be there: until then a 404 of HEAD, which has no body, may mean the bucket.
+        # True once the bucket is known to exist. Before, a HEAD response 404 (without a body) may mean the bucket.
         self._seen = False
 
     @property
     def url(self) -> str:
-        """URL of the objects, without credentials."""
+        """URL of the objects without credentials."""
         return f"s3://{self.name}/{self.prefix}".rstrip("/")
 
     def key_of(self, key: str) -> str:
-        """The key in the bucket; raises ConfigError for a key that is not valid in every store."""
+        """Return the key in the bucket; raise ConfigError if the key is not valid in every store."""
         return check_key(self.prefix + check_key(key))
 
     def label(self, key: str) -> str:
@@ -108,7 +108,7 @@ class S3Bucket:
         return f"s3://{self.name}/{self.prefix}{key}"
 
     def attempt(self, operation: str, label: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One `request` of the client's method `operation`; `label` names the object in messages.
+        """Call the client's method `operation` once with `request`; `label` names the object in messages.
 
         Raises RetryableError, RefusedError, ConfigError.
         """
@@ -118,26 +118,27 @@ class S3Bucket:
         return answer
 
     def tried(self, attempt: Callable[[], T], label: str, stopped: Callable[[], bool] = lambda: False) -> T:
-        """Call `attempt` within the retry policy; errors name `label`, waits end once `stopped()` is true."""
+        """Call `attempt` within the retry policy; `label` names it in errors, and `stopped()` ends waits early."""
         return self.retry.run(attempt, label=label, stopped=stopped)
 
     def call(
         self, operation: str, label: str, *, answers: set[str] | frozenset[str] = frozenset(), **request: Any
     ) -> Mapping[str, Any]:
-        """One request of the client's method `operation`, retried until it is answered; `label` names the object.
+        """Call the client's method `operation` and retry temporary failures; `label` names the object in messages.
 
-        Refusals (codes, or statuses as text) named in `answers` give {}; others raise what `explained` says.
+        Returns {} for a refusal whose code or status (as text) is in `answers`; raises the error of `explained` for
+        others.
         """
         try:
             return self.tried(partial(self.attempt, operation, label, request), label)
         except RefusedError as refused:
-            # A missing bucket has the status of a missing key, and is never taken for one.
+            # A missing bucket has the same status as a missing key, but is never treated as one.
             if {refused.code, str(refused.status)} & answers and refused.code != "NoSuchBucket":
                 return {}
             raise self.explained(refused, label) from None
 
     def explained(self, refused: RefusedError, label: str) -> DataprepError:
-        """Return what a refusal means and what to fix."""
+        """Return the error for a refusal, with its meaning and the remedy."""
         if refused.code == "InvalidObjectState":
             return SourceError(
                 f"{label}: the object is archived ({refused}). Restore it from the archive, then run again"
@@ -145,39 +146,38 @@ class S3Bucket:
         return explained(refused, label=label, bucket=self.name, endpoint=self._endpoint, names=self._credentials)
 
     def head(self, key: str) -> Mapping[str, Any] | None:
-        """HeadObject's answer, None when there is no such object."""
+        """Return HeadObject's response, or None if the object does not exist."""
         label, request = self.label(key), {"Key": self.key_of(key)}
         ask = partial(self.tried, partial(self.attempt, "head_object", label, request), label)
         try:
             return ask()
         except RefusedError as refused:
-            # The answer to HEAD is only a status. A request whose answer has a body shows the cause (the key, the
-            # bucket, the credentials).
+            # A HEAD response has no body, so a request with a body finds the cause: key, bucket or credentials.
             if refused.status != 404:
                 self.call("list_objects_v2", label, Prefix=self.prefix, MaxKeys=1)
                 try:
-                    return ask()  # the cause may be gone: a clock is tried again, and HEAD does not name it
+                    return ask()  # the cause may be fixed: the other request retried a clock error, which HEAD hides
                 except RefusedError:
                     raise self.explained(refused, label) from None
             if not self._seen:
-                # Refused access is no reason to fail: keys may be allowed to read objects and not to list them.
+                # A refusal (403) is ignored, because the keys may allow reading objects but not listing them.
                 self.call("list_objects_v2", label, answers={"403"}, Prefix=self.prefix, MaxKeys=1)
                 self._seen = True
         return None
 
     def require(self, key: str) -> Mapping[str, Any]:
-        """HeadObject's answer; raises MissingArtifactError when there is no such object."""
+        """Return HeadObject's response; raise MissingArtifactError if the object does not exist."""
         answer = self.head(key)
         if answer is None:
             raise no_object(self.label(key))
         return answer
 
     def existing(self, key: str) -> ObjectInfo:
-        """The object; raises MissingArtifactError when there is none."""
+        """Return the object; raise MissingArtifactError if it does not exist."""
         return self.info(key, self.require(key))
 
     def info(self, key: str, answer: Mapping[str, Any]) -> ObjectInfo:
-        """The object that HeadObject's answer describes."""
+        """Return the object described by HeadObject's response."""
         return ObjectInfo(
             key=key,
             bytes=answer["ContentLength"],
@@ -187,7 +187,7 @@ class S3Bucket:
         )
 
     def blocks(self, answer: Mapping[str, Any], label: str) -> Iterator[bytes]:
-        """The body of a GET's answer. Raises RetryableError if it ends early."""
+        """Yield the body of a GET response in blocks; raise RetryableError if it ends early."""
         body = answer["Body"]
         try:
             while True:
@@ -200,19 +200,19 @@ class S3Bucket:
             body.close()
 
     def pages(self, operation: str, field_name: str, label: str, **request: Any) -> Iterator[Mapping[str, Any]]:
-        """The items of the listing `operation`, page by page.
+        """Yield the items of the listing `operation`, page by page.
 
-        `field_name` is the answer's field with the items, `label` names the listing in messages. boto3's paginators
-        were tried: they end at the first page that fails, and a listing with an empty body looks empty
+        `field_name` is the response's field with the items; `label` names the listing in messages. boto3's paginators
+        are not used, because they end at the first failing page and take an empty body for an empty listing
         (`test_one_fault_anywhere_ends_in_the_right_bytes[list-list-…]`).
 
-        Raises TransferError if the store does not say where the listing continues, or gives no items for too long.
+        Raises TransferError if the store does not return where the listing continues, or returns too many empty pages.
         """
         empty = 0
 
         def attempt() -> Mapping[str, Any]:
             page = self.attempt(operation, label, request)
-            # An empty body is parsed without an error, and would look like an empty listing.
+            # Required, because an empty body is parsed without an error and would look like an empty listing.
             if "IsTruncated" not in page:
                 raise RetryableError("the answer is not a listing")
             return page
@@ -221,7 +221,7 @@ class S3Bucket:
             try:
                 page = self.tried(attempt, label)
             except RefusedError as refused:
-                # Completed or aborted since it was listed: it has no parts any more.
+                # The upload was completed or aborted after it was listed, so it has no parts.
                 if operation == "list_parts" and refused.code == "NoSuchUpload":
                     return
                 raise self.explained(refused, label) from None
@@ -229,7 +229,7 @@ class S3Bucket:
             yield from items
             if not page["IsTruncated"]:
                 return
-            # A page may be empty, for example after many deletions; a broken proxy gives empty ones for ever.
+            # Empty pages are valid, for example after many deletions, but a broken proxy may return them forever.
             empty = 0 if items else empty + 1
             if empty > _EMPTY_PAGES:
                 raise TransferError(f"{label}: the store returned {_EMPTY_PAGES:,} empty pages in a row without an end")
@@ -239,30 +239,30 @@ class S3Bucket:
                 raise TransferError(f"{label}: the store returned an incomplete listing without a continuation token")
 
     def remove(self, key: str) -> None:
-        """Remove an object; no error when there is none."""
+        """Remove an object; do nothing if it does not exist."""
         self.call("delete_object", self.label(key), answers={"NoSuchKey"}, Key=self.key_of(key))
 
     def remove_quietly(self, key: str) -> None:
-        """Remove a wrong object; only warn if that fails, because the caller raises an error anyway."""
+        """Remove an invalid object; a failure is only logged, because the caller raises an error anyway."""
         try:
             self.remove(key)
         except DataprepError as error:
             logger.warning("%s: the wrong object could not be removed; remove it: %s", self.label(key), error)
 
-    # Multipart uploads, by their keys in the bucket.
+    # Multipart uploads. `name` is the key in the bucket, including the prefix.
 
     def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
-        """The id of a new upload."""
+        """Start a multipart upload and return its id."""
         answer = self.call("create_multipart_upload", self.label(key), Key=self.key_of(key), Metadata=dict(metadata))
         return str(answer["UploadId"])
 
     def unfinished(self, prefix: str) -> Iterator[Mapping[str, Any]]:
-        """The uploads whose keys in the bucket begin with `prefix`."""
+        """Yield the unfinished uploads whose keys in the bucket begin with `prefix`."""
         label = f"list of the unfinished uploads under s3://{self.name}/{prefix}"
         return self.pages("list_multipart_uploads", "Uploads", label, Prefix=prefix)
 
     def newest_part(self, name: str, upload: str) -> float:
-        """When the last part of an upload arrived, in seconds since 1970; minus infinity if it has none."""
+        """Return when the upload's latest part arrived, in seconds since 1970, or minus infinity without parts."""
         return max((part["LastModified"].timestamp() for part in self._parts(name, upload)), default=-math.inf)
 
     def _parts(self, name: str, upload: str) -> Iterator[Mapping[str, Any]]:
@@ -270,12 +270,12 @@ class S3Bucket:
         return self.pages("list_parts", "Parts", label, Key=name, UploadId=upload)
 
     def abort(self, name: str, upload: str) -> None:
-        """Abort an upload; no error if it is gone."""
+        """Abort an upload; do nothing if it does not exist."""
         label = f"abort of an unfinished upload of s3://{self.name}/{name}"
         self.call("abort_multipart_upload", label, answers={"404"}, Key=name, UploadId=upload)
 
     def abort_quietly(self, name: str, upload: str) -> None:
-        """Abort an upload; only warn if that fails, because a sweep will do it."""
+        """Abort an upload; a failure is only logged, because a sweep will abort it later."""
         try:
             self.abort(name, upload)
         except DataprepError as error:
@@ -283,21 +283,21 @@ class S3Bucket:
 
 
 def _stop_redirecting_bucket_heads(client: Any) -> None:
-    """Keep boto3 from looking for a bucket's region forever.
+    """Prevent infinite recursion in boto3's search for a bucket's region.
 
-    Its redirector (botocore 1.4x, `S3RegionRedirectorv2.get_bucket_region`) answers a redirect with HeadBucket, and
-    would answer a redirect of that with another one, until Python's stack is full.
+    Its redirector (botocore 1.4x, `S3RegionRedirectorv2.get_bucket_region`) follows a redirect with HeadBucket. If that
+    is redirected too, it sends HeadBucket again, until Python's recursion limit.
     """
 
     def mark(params: Mapping[str, Any], **_: Any) -> None:
         params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
-    # The id keeps this to one handler, however many stores share the client.
+    # The id ensures a single handler if several stores share the client.
     client.meta.events.register("before-call.s3.HeadBucket", mark, unique_id="dataprep-bucket-heads")
 
 
 def _following(operation: str, page: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where a listing continues. Some stores leave out the markers of uploads; then the last item is used."""
+    """Return the request fields that continue a listing; the last item is used if the store omits the markers."""
     if operation == "list_objects_v2":
         token = page.get("NextContinuationToken")
         return {"ContinuationToken": token} if token else {}
@@ -311,13 +311,13 @@ def _following(operation: str, page: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _PastEndError(Exception):
-    """The range begins at the object's end, or beyond it."""
+    """A range that begins at or after the object's end."""
 
 
 def read_range(bucket: S3Bucket, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes [start, stop) of the version that `info` names, in one request, in blocks.
+    """Yield the bytes [start, stop) of the version in `info` in blocks, read in one request.
 
-    Raises RetryableError for temporary failures, ConflictError if the object has another version.
+    Raises RetryableError for temporary failures, and ConflictError if the object has a different version.
     """
     try:
         answer = _open(bucket, info.key, start, stop, info.version)
@@ -327,7 +327,10 @@ def read_range(bucket: S3Bucket, info: ObjectInfo, start: int, stop: int) -> Ite
 
 
 def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str | None) -> Mapping[str, Any]:
-    """An answer whose body is [start, stop) of the object. Raises RetryableError, or what the caller should see."""
+    """Request [start, stop) of the object and return the response with its unread body.
+
+    Raises RetryableError, ConflictError, _PastEndError or the error that explains a refusal.
+    """
     label = bucket.label(key)
     request: dict[str, Any] = {"Key": bucket.key_of(key)}
     if start or stop is not None:
@@ -343,7 +346,7 @@ def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str
             raise _PastEndError from None
         raise bucket.explained(refused, label) from None
     first, beyond, _ = _extent(answer)
-    # Checked here, too, for a store that ignores If-Match.
+    # Also checked here, because some stores ignore If-Match.
     if version is not None and etag_of(answer) != version:
         answer["Body"].close()
         raise ConflictError(f"{label}: has version {etag_of(answer)}, not {version}")
@@ -354,7 +357,7 @@ def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str
 
 
 def _extent(answer: Mapping[str, Any]) -> tuple[int, int, int]:
-    """First byte, byte after the last, and the object's size, from a GET's answer."""
+    """Return the first byte, the end (exclusive) and the object's size from a GET response."""
     found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.get("ContentRange", ""))
     if found is None:
         length = int(answer.get("ContentLength", 0))
@@ -364,20 +367,20 @@ def _extent(answer: Mapping[str, Any]) -> tuple[int, int, int]:
 
 @dataclass(kw_only=True)
 class Stream:
-    """A read that resumes where it broke, in the version of its first answer."""
+    """Read of a range that resumes after failures, always from the version of the first response."""
 
     bucket: S3Bucket
     key: str
-    # The next byte to read, and the end: None until the first answer says how long the object is.
+    # Next byte to read, and the end of the range, which is None until the first response contains the object's size.
     position: int
     stop: int | None
-    # From the first answer on, all further requests demand this version.
+    # Set by the first response; all further requests require this version.
     version: str | None
-    # The body of the answer at work: None before the first one, and after a break.
+    # Body of the current response; None before the first one and after a failure.
     source: Iterator[bytes] | None = None
 
     def blocks(self) -> Iterator[bytes]:
-        """The bytes; see `Store.read`."""
+        """Yield the bytes of the range; see `Store.read`."""
         label = self.bucket.label(self.key)
         if self.position == self.stop:
             self._check_version()
@@ -389,7 +392,7 @@ class Stream:
             self._close()
 
     def _next(self) -> bytes:
-        """The next block, b"" at the end; raises RetryableError if the connection broke, which is then given up."""
+        """Return the next block, or b"" at the end; raise RetryableError and close a connection that failed."""
         try:
             if self.position == self.stop:
                 return b""
@@ -441,10 +444,11 @@ class Stream:
 
 
 def etag_complaint(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
-    """Return what the object's ETag has against the bytes of `path`; "" if nothing, or if it does not prove anything.
+    """Return an error message if the object's ETag contradicts the bytes of `path`, or "" if it does not.
 
-    A plain ETag is the MD5. That of a multipart object is the MD5 of its parts' MD5s, and is compared where our own
-    metadata record their size: for other objects, the length and `If-Match` on every range remain as proof.
+    A plain ETag is the MD5. The ETag of a multipart object is the MD5 of its parts' MD5s, and can be verified only if
+    this project's metadata record the part size. For other objects the length and `If-Match` on every range are the
+    only checks.
     """
     if info.md5 is not None:
         actual = _md5_parts(path, max(info.bytes, 1))[0].hex()
@@ -456,18 +460,19 @@ def etag_complaint(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
 
 
 def _part_bytes(bucket: S3Bucket, info: ObjectInfo) -> int | None:
-    """The size of a multipart object's parts, if it is recorded and agrees with their number."""
-    # Asked again, because an ObjectInfo has no metadata; those of another version say nothing of this one.
+    """Return the part size of a multipart object, if it is recorded and agrees with the number of parts."""
+    # Requested here, because an ObjectInfo has no metadata; the metadata of a different version is not used.
     parts, answer = COMPOSITE.fullmatch(info.version), bucket.head(info.key)
     if parts is None or answer is None or etag_of(answer) != info.version or is_opaque(answer):
         return None
     written = answer.get("Metadata", {}).get(PART_BYTES, "")
-    step = int(written) if written.isascii() and written.isdigit() else 0  # others may write it; `²` is a digit, too
+    # Other writers can set this value. `isascii` is needed, because `isdigit` also accepts `²`.
+    step = int(written) if written.isascii() and written.isdigit() else 0
     return step if step and -(-info.bytes // step) == int(parts[2]) else None
 
 
 def _md5_parts(path: Path, step: int) -> list[bytes]:
-    """The MD5s of a file's parts of `step` bytes; an empty file has one empty part."""
+    """Return the MD5s of a file's parts of `step` bytes; an empty file has one empty part."""
     digests: list[bytes] = []
     with path.open("rb") as stream:
         while True:

@@ -1,30 +1,37 @@
-"""Objects in a bucket of AWS S3, Cloudflare R2, MinIO, or any store that speaks S3.
+"""Store of objects in a bucket of AWS S3, Cloudflare R2, MinIO or another S3-compatible store.
 
-**Uploads.** A file beyond one part goes up as a multipart upload, which shows nothing under its key before the one
-request that completes it. Each part carries its Content-MD5 (the store refuses other bytes), its ETag is compared with
-that MD5, and the finished object's ETag with the MD5 of the MD5s. R2 wants all parts but the last equal: they always
-are. An error aborts the upload, and a sweep aborts what a kill left.
+**Uploads.** Files larger than one part use a multipart upload, so nothing appears under the key before the request that
+completes it. Each part has a Content-MD5, and the store rejects different bytes. The part's ETag is compared with that
+MD5, and the finished object's ETag with the MD5 of the MD5s. All parts except the last are equal, as R2 requires. An
+error aborts the upload, and a sweep aborts the uploads of killed processes.
 
-**Compose** copies ranges on the server; some bytes have to go through the client (`s3_upload`).
+**Compose** copies ranges on the server, but some bytes must pass through the client (`amazon.upload`).
 
-**Conditional writes** (`if_absent`, `if_version`) need a store that knows `If-None-Match` and `If-Match` on PutObject:
-AWS S3, R2 and MinIO do; OpenStack Swift refuses `If-Match` (501, a ConfigError here). A store that ignores the headers
-is found out only by a second `if_absent` put of the same key, which must raise ConflictError.
+**Conditional writes** (`if_absent`, `if_version`) need a store that supports `If-None-Match` and `If-Match` on
+PutObject. AWS S3, R2 and MinIO do; OpenStack Swift rejects `If-Match` (501, a ConfigError here). A store that ignores
+the headers is detected only by a second `if_absent` put of the same key, which must raise ConflictError.
 
-**Reads** carry `If-Match`, so bytes of two versions never mix. ETags under SSE-KMS or customer keys are no MD5 and are
-not taken for one; a listing does not say how an object is encrypted, so `list` gives no `md5`.
+**Reads** send `If-Match`, so bytes of two versions never mix. ETags under SSE-KMS or customer keys are not MD5s, and
+are not used as such. A listing does not show how an object is encrypted, so `list` returns no `md5`.
 
-Why obstore 0.12 is not used, here and for GCS: it sends GCS no digest and reads none back, so a damaged byte is stored
-(`test_a_byte_that_was_damaged_on_its_way_up_is_refused_and_sent_again`); it finds no unfinished uploads
-(`test_a_killed_upload_shows_nothing_and_is_swept`), concatenates nothing on the server, copies no object beyond 5 GB
-(`test_a_copy_beyond_the_limit_of_one_request_goes_in_parts`), knows no Retry-After
-(`test_the_wish_of_the_store_is_waited_for`), and does not say whether an ETag is an MD5 or SSE-KMS made it.
+obstore 0.12 is not used, here and for GCS, for these reasons:
 
-512 MiB to OpenStack Swift on loopback, on two busy cores: up 9.2 s (boto3's transfer manager 10.1, obstore 11.5), down
-8.2 s (10.5, obstore 8.1 without a digest). Medians of three, November 2026 (`tools/bench/transfers.py` of the tests).
+- It sends GCS no digest and reads none back, so a damaged byte is stored
+  (`test_a_byte_that_was_damaged_on_its_way_up_is_refused_and_sent_again`).
+- It finds no unfinished uploads (`test_a_killed_upload_shows_nothing_and_is_swept`).
+- It does not concatenate on the server, and does not copy objects larger than 5 GB
+  (`test_a_copy_beyond_the_limit_of_one_request_goes_in_parts`).
+- It ignores Retry-After (`test_the_wish_of_the_store_is_waited_for`).
+- It does not show whether an ETag is an MD5 or was created by SSE-KMS.
 
-Memory of an upload: `workers` parts. Entry point: :class:`S3Store`; :mod:`dataprep_assets.stores.amazon.api` makes
-clients.
+Transfers of 512 MiB to OpenStack Swift on loopback, on two busy cores (medians of three, November 2026,
+`tools/bench/transfers.py` of the tests):
+
+- Upload: 9.2 s (boto3's transfer manager 10.1 s, obstore 11.5 s).
+- Download: 8.2 s (boto3's transfer manager 10.5 s, obstore 8.1 s without a digest).
+
+An upload needs memory for `workers` parts. Entry point: :class:`S3Store`; :mod:`dataprep_assets.stores.amazon.api`
+creates clients.
 """
 
 import hashlib
@@ -53,26 +60,33 @@ from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stores.store import ObjectInfo, Progress, Store, check_key, check_range, conflict
 from dataprep_assets.stores.upload import MIN_PART_BYTES, plan_parts
 
-# An upload has as many parts in memory as workers: 192 MiB.
+# An upload holds one part per worker in memory: 192 MiB.
 PART_BYTES = 16 * 1024 * 1024
 WORKERS = 12
 
 _RETRY = RetryPolicy()
 _NAMES = CredentialNames()
 
-# A server may take longer than a read's time limit to copy more than this in one request.
+# Copying more than this in one request may take a server longer than the time limit of a read.
 _COPY_BYTES = 256 * 1024 * 1024
-# Fewer and larger ranges spare the server requests; these are enough to keep every worker busy to the end.
+# Larger ranges need fewer requests; 32 ranges keep every worker busy until the end.
 _SMALLEST_RANGE, _RANGES = 8 * 1024 * 1024, 32
 
 
 class S3Store(Store):
-    """The objects of a bucket below `prefix`. `client` is a low-level client of botocore as `s3_client` makes them.
+    """Objects of a bucket below `prefix`.
 
-    `part_bytes` (at least 5 MiB) is the size of an upload's parts, enlarged for files beyond 10,000 of them, and what
-    is sent in one request; `range_bytes` the largest of a download's ranges; `workers` how many of either are under way
-    at once. `copy_bytes` is the most that one request copies of an object. `retry` counts for each request.
-    `credentials` names the variables that messages speak of.
+    Args:
+        client: A low-level botocore client, created by `s3_client`.
+        bucket: Name of the bucket.
+        prefix: Prefix of all keys.
+        retry: Retry policy of each request.
+        part_bytes: Size of an upload's parts (at least 5 MiB), and the largest upload sent in one request. It is
+            increased for files of more than 10,000 parts.
+        range_bytes: Largest range of a download.
+        workers: Number of parallel parts or ranges.
+        copy_bytes: Maximum number of bytes that one request copies.
+        credentials: Environment variables named in messages.
     """
 
     def __init__(
@@ -95,7 +109,7 @@ class S3Store(Store):
                 f"s3://{bucket}: workers={workers} and range_bytes={range_bytes} must be positive, and "
                 f"copy_bytes={copy_bytes} at least 5 MiB"
             )
-        # Only for its refusal of small parts: here, and not at the first large upload.
+        # Called only to reject small parts now rather than at the first large upload.
         plan_parts(0, part_bytes=part_bytes)
         check_client(client)
         prefix = prefix.strip("/")
@@ -123,12 +137,12 @@ class S3Store(Store):
         last = b""
         for item in self._bucket.pages("list_objects_v2", "Contents", label, Prefix=below + prefix):
             name = item["Key"].encode()
-            # This also ends a listing that goes in circles.
+            # This also ends a listing that repeats its pages.
             if name <= last:
                 raise TransferError(f"{label}: the store's listing is not sorted by key, or has a key twice")
             last = name
             key = item["Key"].removeprefix(below)
-            # Consoles make empty objects that end in a slash, to show a folder. One with bytes is data.
+            # Consoles create empty objects with a trailing slash to represent folders; one with content is data.
             if key and not (key.endswith("/") and item["Size"] == 0):
                 yield ObjectInfo(key=key, bytes=item["Size"], version=etag_of(item))
 
@@ -144,7 +158,7 @@ class S3Store(Store):
         metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
         if not if_absent and if_version is None:
             return put_whole(self._bucket, key, view, metadata, {})
-        # An answer can be lost after the write was done; the next try then meets its own object.
+        # The response to a successful write can be lost; the next attempt then finds its own object.
         metadata[WRITE] = secrets.token_hex(16)
         condition = {"IfNoneMatch": "*"} if if_absent else {"IfMatch": f'"{if_version}"'}
         try:
@@ -191,7 +205,7 @@ class S3Store(Store):
                 size=info.bytes,
                 target=target,
                 sha256=wanted,
-                # Only without a SHA-256, because it reads the file once more.
+                # Only without a SHA-256, because this check reads the file a second time.
                 verify=None if wanted else lambda path, _: etag_complaint(self._bucket, info, path),
                 label=label,
                 part_bytes=self._step(info.bytes),
@@ -214,14 +228,14 @@ class S3Store(Store):
         self._bucket.remove(key)
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
-        # Some stores round up the time of an upload: without an age limit there is nothing to compare.
+        # Some stores round up an upload's time, so without an age limit no times are compared.
         latest = datetime.now(UTC).timestamp() - older_than_seconds if older_than_seconds else math.inf
         swept = 0
         for upload in self._bucket.unfinished(self._bucket.prefix + prefix):
             name, identity = upload["Key"], upload["UploadId"]
             if upload["Initiated"].timestamp() > latest:
                 continue
-            # one that began long ago may be at work all the same: a large file, a slow line
+            # An old upload may still be running, for example for a large file on a slow network.
             if older_than_seconds and self._bucket.newest_part(name, identity) > latest:
                 continue
             self._bucket.abort(name, identity)
@@ -233,6 +247,6 @@ class S3Store(Store):
             raise TransferError(f"{label}: the object has MD5 {actual}, but {expected} was sent. Remove it")
 
     def _step(self, size: int) -> int:
-        """The size of a download's ranges: small enough that all workers have some, a function of the size alone."""
-        # An interrupted download resumes only if the next run cuts the object alike.
+        """Return the size of a download's ranges, which is small enough to give every worker some ranges."""
+        # Depends only on the size, so that every run splits an object the same way.
         return min(self._range_bytes, max(_SMALLEST_RANGE, -(-size // _RANGES)))

@@ -1,14 +1,15 @@
-"""Writes to an S3 bucket: whole objects, files in parts, and copies and concatenations that its server makes.
+"""Writes to an S3 bucket: whole objects, files in parts, and server-side copies and concatenations.
 
-Each body carries its Content-MD5, each answer's ETag is compared with it, and the finished object's ETag with that of
-its parts.
+Each body has a Content-MD5, with which the response's ETag is compared. The finished object's ETag is compared with the
+ETags of its parts.
 
-A concatenation is made out of ranges (UploadPartCopy). A part is copied from one source only and all parts but the
-last are equal (R2's rule), so the one part that crosses each boundary between sources, and whatever fits into one part
-altogether, goes through the client: about 5 MiB per boundary, more only beyond 48 GiB. The sources are pinned by their
-ETags; the result's size and ETag are compared with those of its parts, and a part that is a whole source with the
-source's MD5. The digest of the whole is recorded where the caller knows it; how it was cut is recorded too, so that its
-ETag can be checked when it is read.
+A concatenation consists of copied ranges (UploadPartCopy). The server copies a part from a single source, and all parts
+except the last must be equal (R2's rule). So the part that crosses a boundary between sources is sent by the client, as
+is any result that fits into one part. This is about 5 MiB per boundary, and more only beyond 48 GiB.
+
+The sources are pinned by their ETags. The result's size and ETag are compared with its parts, and the MD5 of a part
+that is a whole source with the source's MD5. The metadata record the SHA-256 of the result, if the caller knows it, and
+the part size, so that the ETag can be verified on reads.
 
 Entry points: :func:`put_whole`, :func:`send_file`, :class:`Composer`.
 """
@@ -49,17 +50,17 @@ from dataprep_assets.stores.upload import (
     send_parts,
 )
 
-# A store that answers a completion with one of these has lost parts that it had accepted.
+# Codes of a completion's refusal which mean that the store lost parts it had accepted.
 _LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "InvalidRequest"}
 
 
 class SpoiltError(Exception):
-    """An upload that cannot succeed, because its parts are gone or wrong. A new one may."""
+    """An upload that cannot succeed, because its parts are missing or wrong. A new upload may succeed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """A part that the store has. `md5` is None if its ETag is not an MD5."""
+    """A part that the store has received. `md5` is None if its ETag is not an MD5."""
 
     number: int
     etag: str
@@ -69,12 +70,12 @@ class Sent:
 def put_whole(
     bucket: S3Bucket, key: str, view: memoryview, metadata: Mapping[str, str], condition: Mapping[str, str]
 ) -> ObjectInfo:
-    """Write `view` as the object `key` with PutObject, verified by MD5.
+    """Write `view` as the object `key` with PutObject, and verify its MD5.
 
-    `metadata` is kept with the object. `condition` holds parameters such as IfMatch; if it is not met, RefusedError
-    is left to the caller.
+    `metadata` is stored with the object. `condition` contains parameters such as IfMatch. If it is not met, the
+    RefusedError is passed on to the caller.
 
-    Raises RetryableError if the store acknowledged the write and does not have the object.
+    Raises TransferError if the store repeatedly confirms the write but does not have the object.
     """
     name, label = bucket.key_of(key), bucket.label(key)
     digest = hashlib.md5(view, usedforsecurity=False)
@@ -89,9 +90,9 @@ def put_whole(
         }
         answer = bucket.attempt("put_object", label, request)
         _check_md5(answer, digest.hexdigest())
-        # Read back: a store may acknowledge what it does not keep.
+        # Verified with HEAD, because a store may confirm a write without keeping the object.
         found = bucket.head(key)
-        # After a conditional write the next writer may already have replaced the object.
+        # After a conditional write another writer may already have replaced the object.
         if found is None or (etag_of(found) != etag_of(answer) and not condition):
             raise RetryableError("the store confirmed the write, but the object is missing")
         return answer
@@ -99,7 +100,7 @@ def put_whole(
     try:
         answer = bucket.tried(attempt, label)
     except RefusedError as refused:
-        # A store may say of If-Match that there is nothing to match.
+        # Some stores answer an unmet If-Match with 404, because there is no object to match.
         unmet = refused.status == 412 or (refused.status == 404 and refused.code != "NoSuchBucket")
         if condition and unmet:
             raise
@@ -118,9 +119,9 @@ def send_part(
     *,
     stop: threading.Event,
 ) -> Sent:
-    """Send `view` as part `number` (from 1) of the upload with the id `upload`, verified by MD5.
+    """Send `view` as part `number` (from 1) of the upload with the id `upload`, and verify its MD5.
 
-    `stop` ends the retries. Raises SpoiltError when the upload is gone.
+    `stop` ends the retries. Raises SpoiltError if the upload no longer exists.
     """
     digest = hashlib.md5(view, usedforsecurity=False)
     label = f"{bucket.label(key)}, part {number}"
@@ -154,10 +155,10 @@ def _check_md5(answer: Mapping[str, Any], expected: str) -> None:
 def complete(
     bucket: S3Bucket, key: str, upload: str, sent: Sequence[Sent], size: int, sha256: str | None
 ) -> ObjectInfo:
-    """Complete the upload with the id `upload`; its object, if it is what was sent.
+    """Complete the upload with the id `upload` and return its object.
 
-    `sent` are its parts in order, `size` their bytes, `sha256` (hex) what is recorded in the metadata. Raises
-    SpoiltError when the object is not what was sent.
+    `sent` are its parts in order, `size` is their total size in bytes, and `sha256` (hex) is the digest in the
+    metadata. Raises SpoiltError if the object differs from the sent bytes.
     """
     label = bucket.label(key)
     parts = [{"PartNumber": part.number, "ETag": f'"{part.etag}"'} for part in sent]
@@ -169,7 +170,7 @@ def complete(
         if refused.code not in _LOST:
             raise bucket.explained(refused, label) from None
         lost = refused.code
-    # The answer can be lost after the upload was completed, and the object can differ from what was sent: check.
+    # Verified, because the response can be lost after the completion, and the object can differ from the sent bytes.
     found = bucket.head(key)
     expected = composite([part.md5 for part in sent])
     if lost:
@@ -179,14 +180,14 @@ def complete(
     complaint = _complaint(found, size=size, expected=expected, sha256=sha256)
     if not complaint and found is not None:
         return bucket.info(key, found)
-    # Only what this completion made: another writer's object under the same key is not ours to remove.
+    # Only this completion's object is removed, because another writer may have written the same key since.
     if found is not None and etag_of(found) == made:
         bucket.remove_quietly(key)
     raise SpoiltError(f"the finished object is wrong: {complaint}")
 
 
 def _is_proven(found: Mapping[str, Any], *, size: int, expected: str | None, sha256: str | None) -> bool:
-    """Return whether the object is what was sent, and not an older one, although its completion was not answered."""
+    """Return whether an unconfirmed completion succeeded, that is, the object is the sent one and not an older one."""
     recorded = found.get("Metadata", {}).get(DIGEST)
     same = etag_of(found) == expected if sha256 is None else recorded == sha256
     return same and not _complaint(found, size=size, expected=expected, sha256=sha256)
@@ -211,8 +212,8 @@ def send_file(
 ) -> ObjectInfo:
     """Send the file `path` in parts of `part_bytes` on `workers` threads, complete the upload and verify it.
 
-    Raises IntegrityError if the file does not have `sha256`, TransferError. Any error aborts the upload; what a kill
-    leaves is swept.
+    Raises IntegrityError if the file does not have `sha256`, and TransferError. Any error aborts the upload. A sweep
+    removes the uploads of killed processes.
     """
     parts = plan_parts(path.stat().st_size, part_bytes=part_bytes)
     complaint = ""
@@ -250,7 +251,7 @@ def _send_file_once(
         sent = send_parts(path, parts, send, sha256=sha256, lanes=workers, label=bucket.label(key), stop=stop)
         return complete(bucket, key, upload, sent, parts[-1].stop, sha256)
     except BaseException:
-        # Also on KeyboardInterrupt: its parts would stay, and cost, until a sweep.
+        # Also aborted on KeyboardInterrupt, because the parts would otherwise remain, and be billed, until a sweep.
         bucket.abort_quietly(bucket.key_of(key), upload)
         raise
 
@@ -260,7 +261,7 @@ def _base64(digest: Any) -> str:
 
 
 class Composer:
-    """Makes objects of a bucket from others in it."""
+    """Server-side copies and concatenations of a bucket's objects."""
 
     def __init__(self, bucket: S3Bucket, *, workers: int, copy_bytes: int) -> None:
         self._bucket = bucket
@@ -268,14 +269,14 @@ class Composer:
         self._copy_bytes = copy_bytes
 
     def compose(self, keys: Sequence[str], key: str, sha256: str | None) -> ObjectInfo:
-        """Concatenate the objects `keys` into `key`, with `sha256` if it is known; see `Store.compose`.
+        """Concatenate the objects `keys` into `key` and record `sha256`, if known; see `Store.compose`.
 
-        Raises IntegrityError if all bytes pass through the client and do not have this SHA-256.
+        Raises IntegrityError if all bytes pass through the client and their SHA-256 is different.
         """
         found = map_all(self._bucket.existing, keys, self._workers)
-        # Empty sources add nothing; if all are, one of them stands for the result.
+        # Empty sources add nothing. If all sources are empty, the first one is copied.
         sources = [source for source in found if source.bytes] or found[:1]
-        # A copy keeps the source's metadata: it will do only if the digest to record is the one recorded there.
+        # A copy keeps the source's metadata, so it is possible only if the source has the digest to record.
         if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):
             return self.copy(sources[0].key, key)
         parts = plan_concatenation([source.bytes for source in sources])
@@ -290,14 +291,14 @@ class Composer:
         return self._assemble(sources, parts, key, {} if sha256 is None else {DIGEST: sha256})
 
     def copy(self, source: str, key: str) -> ObjectInfo:
-        """Copy an object, its metadata too; see `Store.copy`."""
+        """Copy an object and its metadata; see `Store.copy`."""
         answer = self._bucket.require(source)
         found = self._bucket.info(source, answer)
         if found.bytes <= self._copy_bytes:
             return self._copy_whole(found, key)
         cut = plan_parts(found.bytes, part_bytes=self._copy_bytes)
         parts = [(Piece(0, part.start, part.stop),) for part in cut]
-        # CopyObject takes the metadata along by itself; an upload in parts has to be given them.
+        # CopyObject copies the metadata, but for an upload in parts they must be passed.
         return self._assemble([found], parts, key, dict(answer.get("Metadata", {})))
 
     def _assemble(
@@ -307,9 +308,9 @@ class Composer:
         key: str,
         metadata: Mapping[str, str],
     ) -> ObjectInfo:
-        """Make a new object from pieces of others."""
+        """Create an object from pieces of others; try at most twice."""
         lengths = [sum(piece.bytes for piece in pieces) for pieces in parts]
-        # The source may have been cut in another way than the result is.
+        # The source's part size is dropped, because the result may have different parts.
         metadata = {name: value for name, value in metadata.items() if name != PART_BYTES} | _cut_metadata(lengths)
         complaint = ""
         for _ in range(2):
@@ -323,7 +324,7 @@ class Composer:
                 complaint = str(error)
                 self._bucket.abort_quietly(self._bucket.key_of(key), upload)
             except BaseException:
-                # Nobody takes up a composition again, as an upload is: its parts would stay, and cost, until a sweep.
+                # No later run resumes a composition, so its parts would remain, and be billed, until a sweep.
                 self._bucket.abort_quietly(self._bucket.key_of(key), upload)
                 raise
         raise TransferError(
@@ -345,9 +346,9 @@ class Composer:
         return send_part(self._bucket, key, upload, number, memoryview(data), stop=stop)
 
     def _piece(self, sources: Sequence[ObjectInfo], piece: Piece) -> bytes:
-        """The bytes of a piece, for the client to send.
+        """Read the bytes of a piece for the client to send.
 
-        Sending computes a new digest, so the bytes are verified here.
+        The bytes are verified here, because sending computes a new digest.
         """
         source = sources[piece.source]
 
@@ -366,7 +367,7 @@ class Composer:
             if source.md5 is not None and piece.bytes == source.bytes:
                 good = hashlib.md5(data, usedforsecurity=False).hexdigest() == source.md5
             else:
-                # There is no digest of a range, so two reads must agree.
+                # A range has no digest, so two reads must agree.
                 good = data == read()
             if not good:
                 raise RetryableError(f"bytes {piece.start}-{piece.stop - 1} arrived damaged")
@@ -441,11 +442,11 @@ class Composer:
 
 
 def _cut_metadata(lengths: Sequence[int]) -> dict[str, str]:
-    """Metadata that records the part size, if all parts but the last are equal and the last is not longer."""
+    """Return metadata with the part size, if all parts except the last are equal and the last is not longer."""
     equal = all(length == lengths[0] for length in lengths[:-1]) and lengths[-1] <= lengths[0]
     return {PART_BYTES: str(lengths[0])} if equal else {}
 
 
 def _is_copyable(source: ObjectInfo, piece: Piece) -> bool:
-    # AWS copies a range only from a source of more than 5 MiB.
+    # AWS copies ranges only from sources larger than 5 MiB.
     return piece.bytes == source.bytes or source.bytes > MIN_PART_BYTES
