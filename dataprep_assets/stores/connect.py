@@ -213,11 +213,11 @@ def s3_credentials(environment: Mapping[str, str]) -> tuple[str, str, str] | Non
     missing variable if only one of the two is set.
     """
     for key_id, secret in (WRITE_PAIR, READ_PAIR):
-        there = [name for name in (key_id, secret) if environment.get(name)]
-        if len(there) == 1:
-            missing = secret if there == [key_id] else key_id
-            raise ConfigError(f"{missing} is not set, but {there[0]} is. Set both, or neither")
-        if there:
+        present_names = [name for name in (key_id, secret) if environment.get(name)]
+        if len(present_names) == 1:
+            missing = secret if present_names == [key_id] else key_id
+            raise ConfigError(f"{missing} is not set, but {present_names[0]} is. Set both, or neither")
+        if present_names:
             return key_id, secret, secret.replace("SECRET_ACCESS_KEY", "SESSION_TOKEN")
     return None
 
@@ -240,12 +240,12 @@ def s3_endpoint(environment: Mapping[str, str]) -> str | None:
 
 def missing_library(url: str) -> str | None:
     """Return how to install the library that opens this store, as in its error; None if it is installed."""
-    if (place := BUCKETS.get(urlsplit(url).scheme)) is None:
+    if (place_class := BUCKETS.get(urlsplit(url).scheme)) is None:
         return None
     try:
-        return place.needs if find_spec(place.client) is None else None
+        return place_class.needs if find_spec(place_class.client) is None else None
     except ModuleNotFoundError:  # a parent package is not installed
-        return place.needs
+        return place_class.needs
 
 
 def place_of(

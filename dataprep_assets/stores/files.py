@@ -36,14 +36,14 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
     # The folder may not exist yet; its nearest existing parent is on the same disk.
     while not folder.exists():
         folder = folder.parent
-    wanted = needed_bytes + int(needed_bytes * headroom)
+    required_bytes = needed_bytes + int(needed_bytes * headroom)
     free = shutil.disk_usage(folder).free
-    if free < wanted:
+    if free < required_bytes:
         raise SourceError(
             f"{path}: not enough free space: {count_of(needed_bytes, 'byte is', 'bytes are')} to be downloaded, "
-            f"which needs {wanted} with {headroom:.0%} headroom, but {free} are free. Free "
-            f"{count_of(wanted - free, 'byte')}, choose a larger disk (cache_dir or HF_HUB_CACHE), or download fewer "
-            "files. Nothing was downloaded"
+            f"which needs {required_bytes} with {headroom:.0%} headroom, but {free} are free. Free "
+            f"{count_of(required_bytes - free, 'byte')}, choose a larger disk (cache_dir or HF_HUB_CACHE), or download "
+            "fewer files. Nothing was downloaded"
         )
 
 
@@ -166,15 +166,15 @@ def closed_folder(folder: Path) -> None:
     for parent in reversed(folder.parents):
         parent.mkdir(mode=0o700, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.stat()
+    status = folder.stat()
     # root could restrict the folder anyway, but its owner could open it again.
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise ConfigError(
             f"{folder}: belongs to another user, or the file system changes the owner of new files (as NFS with "
             "root_squash does). Sensitive data needs a folder of its own user. Use a different folder"
         )
-    if found.st_mode & OTHERS:
-        folder.chmod(stat.S_IMODE(found.st_mode) & ~OTHERS)
+    if status.st_mode & OTHERS:
+        folder.chmod(stat.S_IMODE(status.st_mode) & ~OTHERS)
 
 
 def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
@@ -226,15 +226,15 @@ def sha256_file(
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0, opener=opener) as file:
         file.seek(start)
-        left = (stop if stop is not None else 1 << 62) - start
+        remaining = (stop if stop is not None else 1 << 62) - start
         # sized to the file, because most files are small, and clearing a large buffer takes longer than hashing them
-        there = os.fstat(file.fileno()).st_size - start
-        view = memoryview(bytearray(max(1, min(_BLOCK, there))))
-        while left > 0 and (count := file.readinto(view[: min(left, len(view))])):
+        available_bytes = os.fstat(file.fileno()).st_size - start
+        view = memoryview(bytearray(max(1, min(_BLOCK, available_bytes))))
+        while remaining > 0 and (count := file.readinto(view[: min(remaining, len(view))])):
             digest.update(view[:count])
             # report progress, because hashing terabytes takes longer than the limit after which `bounds` ends a stall
             alive()
-            left -= count
+            remaining -= count
     return digest.hexdigest()
 
 
@@ -286,10 +286,10 @@ def version_of(path: str) -> str | None:
     The path is a `str`, because this is called for thousands of files and creating a Path takes longer than the call.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return f"{found.st_ino}-{found.st_size}-{found.st_mtime_ns}"
+    return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
 
 def while_unchanged(read: Callable[[str], T]) -> Callable[[str], T]:
@@ -298,20 +298,20 @@ def while_unchanged(read: Callable[[str], T]) -> Callable[[str], T]:
     A run of a thousand shards reads the same small files a dozen times. A file that changed less than 0.1 s ago is not
     cached, because file system clocks are too coarse to show a second change. Callers must not modify the results.
     """
-    kept: dict[str, tuple[tuple[int, int, int], T]] = {}
+    cache: dict[str, tuple[tuple[int, int, int], T]] = {}
 
     def reading(path: str) -> T:
         # Taken before the read: if the file changes in between, the next call sees a different version and reads again.
         status = os.stat(path)
         version = (status.st_ino, status.st_size, status.st_mtime_ns)
-        before = kept.get(path)
+        before = cache.get(path)
         if before is not None and before[0] == version:
             return before[1]
         value = read(path)
         if time.time_ns() - status.st_mtime_ns > _SETTLED_NS:
-            if len(kept) >= _KEPT:
-                kept.clear()
-            kept[path] = (version, value)
+            if len(cache) >= _KEPT:
+                cache.clear()
+            cache[path] = (version, value)
         return value
 
     return reading

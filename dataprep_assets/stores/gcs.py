@@ -200,8 +200,8 @@ class GcsBucket:
             listing = self.client.list_blobs(
                 self.handle, prefix=self.prefix + prefix, page_token=token, fields=_FIELDS, **self.once
             )
-            found = [(self.info(blob), blob) for blob in next(listing.pages, ())]
-            return found, listing.next_page_token
+            entries = [(self.info(blob), blob) for blob in next(listing.pages, ())]
+            return entries, listing.next_page_token
 
         while True:
             blobs, following = self.tried(page, label, LIST)
@@ -245,18 +245,18 @@ class GcsBucket:
             return self.info(blob)
 
         try:
-            made = self.tried(send, label, CREATE, stopped)
+            info = self.tried(send, label, CREATE, stopped)
         except ConflictError:
             if if_generation is None:
                 raise SourceError(
                     f"{label}: HTTP 412 (precondition failed) for an unconditional write. Check the bucket's policies "
                     "and any proxy"
                 ) from None
-            found = self.find_blob(key)
-            if found is None or (found.metadata or {}).get(WRITE) != mark[WRITE]:
+            existing_blob = self.find_blob(key)
+            if existing_blob is None or (existing_blob.metadata or {}).get(WRITE) != mark[WRITE]:
                 raise
-            made = self.info(found)
-        return self.settled(made, len(data), crc32c_of(data), label)
+            info = self.info(existing_blob)
+        return self.settled(info, len(data), crc32c_of(data), label)
 
     def settled(self, made: ObjectInfo, size: int, crc: int | None, label: str) -> ObjectInfo:
         """Return the new object `made` if it has `size` bytes and the CRC32C `crc`; otherwise remove it.
@@ -266,15 +266,15 @@ class GcsBucket:
         if (made.bytes, made.crc32c) == (size, crc):
             return made
         # Only the response may be damaged, so the object's description is requested again.
-        again = self.head(made.key)
-        if again is None or again.version != made.version:
+        stored_info = self.head(made.key)
+        if stored_info is None or stored_info.version != made.version:
             raise TransferError(f"{label}: replaced or removed immediately after it was written. Run again")
-        if (again.bytes, again.crc32c) == (size, crc):
-            return again
-        self.remove(again.key, int(again.version))
+        if (stored_info.bytes, stored_info.crc32c) == (size, crc):
+            return stored_info
+        self.remove(stored_info.key, int(stored_info.version))
         raise TransferError(
-            f"{label}: the server stored {count_of(again.bytes, 'byte')} with CRC32C {again.crc32c:08x}, but "
-            f"{count_of(size, 'byte')} with {crc:08x} were sent. The object was removed. Run again"
+            f"{label}: the server stored {count_of(stored_info.bytes, 'byte')} with CRC32C {stored_info.crc32c:08x}, "
+            f"but {count_of(size, 'byte')} with {crc:08x} were sent. The object was removed. Run again"
         )
 
     def join(self, sources: Sequence[ObjectInfo], key: str, metadata: Mapping[str, str]) -> ObjectInfo:
@@ -324,9 +324,9 @@ class GcsBucket:
             return self.settled(self.tried(ask, label, CREATE), size, crc, label)
         except (NoObjectError, ConflictError):
             # A request that timed out may have succeeded, and its result may have replaced one of its own sources.
-            made = self.head(key)
-            if made is not None and (made.bytes, made.crc32c, made.sha256) == (size, crc, metadata.get(DIGEST)):
-                return made
+            info = self.head(key)
+            if info is not None and (info.bytes, info.crc32c, info.sha256) == (size, crc, metadata.get(DIGEST)):
+                return info
             raise ConflictError(f"{label}: one of its sources was replaced or removed during the operation") from None
 
     def remove(self, key: str, generation: int | None = None) -> None:
@@ -543,16 +543,16 @@ class GcsStore(Store):
         if if_absent and if_version is not None:
             raise ConfigError(f"{label}: if_absent and if_version cannot be combined")
         metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
-        expected = 0 if if_absent else None if if_version is None else _generation_of(if_version)
+        required_generation = 0 if if_absent else None if if_version is None else _generation_of(if_version)
         try:
-            return self._bucket.insert(key, data, metadata, label=label, if_generation=expected)
+            return self._bucket.insert(key, data, metadata, label=label, if_generation=required_generation)
         except ConflictError:
-            found = self.head(key)
-            raise conflict(label, if_version, found and found.version) from None
+            current_info = self.head(key)
+            raise conflict(label, if_version, current_info and current_info.version) from None
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
         size, sha256, label = path.stat().st_size, sha256.lower(), self._bucket.label(self._bucket.checked(key))
-        metadata, given = {DIGEST: sha256}, ReversibleProgress(progress)
+        metadata, reversible_progress = {DIGEST: sha256}, ReversibleProgress(progress)
         if size <= self._part_bytes:
             data = path.read_bytes()
             if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
@@ -560,7 +560,7 @@ class GcsStore(Store):
                     f"{path}: does not have sha256 {sha256}, so it changed since it was recorded. Rebuild it"
                 )
             info = self._bucket.insert(key, data, metadata, label=label)
-            given(size)
+            reversible_progress(size)
             return info
         area, stop = f"{UPLOADS}{secrets.token_hex(16)}/", Event()
         names: list[str] = []
@@ -572,7 +572,7 @@ class GcsStore(Store):
             info = self._bucket.insert(
                 name, bytes(view), {KEY: key}, label=part_label, if_generation=0, stopped=stop.is_set
             )
-            given(part.bytes)
+            reversible_progress(part.bytes)
             return info
 
         try:
@@ -604,8 +604,8 @@ class GcsStore(Store):
 
         def fetch(info: ObjectInfo, report: Progress) -> str:
             def complaint(path: Path, _: str) -> str:
-                found = crc32c_of_file(path)
-                return "" if found == info.crc32c else f"expected CRC32C {info.crc32c:08x}, got {found:08x}"
+                actual_crc = crc32c_of_file(path)
+                return "" if actual_crc == info.crc32c else f"expected CRC32C {info.crc32c:08x}, got {actual_crc:08x}"
 
             return ranged.download(
                 partial(self._bucket.range, info),
@@ -638,16 +638,16 @@ class GcsStore(Store):
 
     def copy(self, source: str, key: str) -> ObjectInfo:
         label = f"copy of {self._bucket.label(source)} to {self._bucket.checked(key)}"
-        found, target = self._bucket.existing(source), self._bucket.blob(key)
-        pinned = self._bucket.blob(source, generation=int(found.version))
+        source_info, target = self._bucket.existing(source), self._bucket.blob(key)
+        pinned = self._bucket.blob(source, generation=int(source_info.version))
         token: str | None = None
-        done = -1
+        position = -1
 
         def step() -> tuple[str | None, int]:
             following, copied, _ = target.rewrite(
                 pinned, token=token, if_source_generation_match=pinned.generation, **self._bucket.once
             )
-            if following is not None and copied <= done:
+            if following is not None and copied <= position:
                 raise RetryableError(f"the copy does not progress beyond byte {copied}")
             if following is None:
                 self._bucket.info(target)
@@ -655,26 +655,26 @@ class GcsStore(Store):
 
         try:
             # Each call copies a part of a large object and returns a token for the next call.
-            while done < 0 or token is not None:
-                token, done = self._bucket.tried(step, label, CREATE)
+            while position < 0 or token is not None:
+                token, position = self._bucket.tried(step, label, CREATE)
         except (NoObjectError, ConflictError):
             raise ConflictError(f"{label}: the source was replaced or removed during the copy") from None
-        return self._bucket.settled(self._bucket.info(target), found.bytes, found.crc32c, label)
+        return self._bucket.settled(self._bucket.info(target), source_info.bytes, source_info.crc32c, label)
 
     def delete(self, key: str) -> None:
         self._bucket.remove(self._bucket.checked(key))
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
         areas: dict[str, list[str]] = {}
-        kept: set[str] = set()
+        kept_areas: set[str] = set()
         latest = time.time() - older_than_seconds
         for info, blob in self._bucket.blobs(UPLOADS):
             area = info.key.rpartition("/")[0]
             areas.setdefault(area, []).append(info.key)
             if not (blob.metadata or {}).get(KEY, "").startswith(prefix) or blob.updated.timestamp() > latest:
                 # An area is removed as a whole, so one recent part means that its upload is still running.
-                kept.add(area)
-        swept = areas.keys() - kept
+                kept_areas.add(area)
+        swept = areas.keys() - kept_areas
         map_all(self._bucket.remove, [key for area in swept for key in areas[area]], self._workers)
         return len(swept)
 

@@ -215,9 +215,9 @@ class LocalStore(Store):
             _existing(key, path)
             with path.open("rb", buffering=0) as file:
                 status = os.fstat(file.fileno())
-                opened, size = _version(status), status.st_size
-                if version is not None and opened != version:
-                    raise ConflictError(f"{path}: now has version {opened}, not {version}")
+                opened_version, size = _version(status), status.st_size
+                if version is not None and opened_version != version:
+                    raise ConflictError(f"{path}: now has version {opened_version}, not {version}")
                 stop = size if stop is None else stop
                 if max(start, stop) > size:
                     raise IntegrityError(
@@ -226,7 +226,7 @@ class LocalStore(Store):
                 while start < stop:
                     block = os.pread(file.fileno(), min(_BLOCK, stop - start), start)
                     # A replaced file keeps its content while it is open, so a change means a write in place.
-                    if not block or _version(os.fstat(file.fileno())) != opened:
+                    if not block or _version(os.fstat(file.fileno())) != opened_version:
                         raise ConflictError(f"{path}: another process writes to this file while it is being read")
                     start += len(block)
                     yield block
@@ -249,27 +249,27 @@ class LocalStore(Store):
             # Under the store's lock, so that no sweep sees the folder before it is locked.
             with self._locked():
                 area.mkdir()
-                held = _hold(area)
+                descriptor = _hold(area)
             try:
                 temporary.parent.mkdir(parents=True, exist_ok=True)
                 yield temporary
             finally:
                 # The folder is removed before its lock is released, so that no sweep finds and counts it.
                 shutil.rmtree(area, ignore_errors=True)
-                os.close(held)
+                os.close(descriptor)
 
     def _publish(self, temporary: Path, key: str, *, if_absent: bool, if_version: str | None) -> ObjectInfo:
         path = self.path(key)
         with self._locked():
-            made = self._make_folders(path.parent)
-            found = _info(key, path)
-            if if_absent and (found is not None or not _link(temporary, path)):
+            changed_folders = self._make_folders(path.parent)
+            current_info = _info(key, path)
+            if if_absent and (current_info is not None or not _link(temporary, path)):
                 raise ConflictError(f"{path}: expected no object, but found one")
-            if if_version is not None and (found is None or found.version != if_version):
-                raise conflict(str(path), if_version, found and found.version)
+            if if_version is not None and (current_info is None or current_info.version != if_version):
+                raise conflict(str(path), if_version, current_info and current_info.version)
             # After `_link` both names are one file, so this does nothing; the temporary is removed with its folder.
             os.replace(temporary, path)
-            for folder in (path.parent, *made):
+            for folder in (path.parent, *changed_folders):
                 files.fsync_directory(folder)
             return _existing(key, path)
 

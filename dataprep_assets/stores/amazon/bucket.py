@@ -303,10 +303,10 @@ def _following(operation: str, page: Mapping[str, Any]) -> dict[str, Any]:
         return {"ContinuationToken": token} if token else {}
     if operation == "list_parts":
         return {"PartNumberMarker": page.get("NextPartNumberMarker") or page["Parts"][-1]["PartNumber"]}
-    last = (page.get("Uploads") or ({"Key": "", "UploadId": ""},))[-1]
+    last_upload = (page.get("Uploads") or ({"Key": "", "UploadId": ""},))[-1]
     return {
-        "KeyMarker": page.get("NextKeyMarker") or last["Key"],
-        "UploadIdMarker": page.get("NextUploadIdMarker") or last["UploadId"],
+        "KeyMarker": page.get("NextKeyMarker") or last_upload["Key"],
+        "UploadIdMarker": page.get("NextUploadIdMarker") or last_upload["UploadId"],
     }
 
 
@@ -345,24 +345,24 @@ def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str
         if refused.status == 416:
             raise _PastEndError from None
         raise bucket.explained(refused, label) from None
-    first, beyond, _ = _extent(answer)
+    answer_start, answer_stop, _ = _extent(answer)
     # Also checked here, because some stores ignore If-Match.
     if version is not None and etag_of(answer) != version:
         answer["Body"].close()
         raise ConflictError(f"{label}: has version {etag_of(answer)}, not {version}")
-    if first != start or (stop is not None and beyond > stop):
+    if answer_start != start or (stop is not None and answer_stop > stop):
         answer["Body"].close()
-        raise RetryableError(f"requested bytes {start}-{stop}, but the answer contains {first}-{beyond}")
+        raise RetryableError(f"requested bytes {start}-{stop}, but the answer contains {answer_start}-{answer_stop}")
     return answer
 
 
 def _extent(answer: Mapping[str, Any]) -> tuple[int, int, int]:
     """Return the first byte, the end (exclusive) and the object's size from a GET response."""
-    found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.get("ContentRange", ""))
-    if found is None:
+    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.get("ContentRange", ""))
+    if match is None:
         length = int(answer.get("ContentLength", 0))
         return 0, length, length
-    return int(found[1]), int(found[2]) + 1, int(found[3])
+    return int(match[1]), int(match[2]) + 1, int(match[3])
 
 
 @dataclass(kw_only=True)
@@ -415,25 +415,26 @@ class Stream:
             self._check_version()
             return False
         self.version = etag_of(answer)
-        _, beyond, total = _extent(answer)
+        _, answer_stop, total = _extent(answer)
         self._check_end(total)
         if self.stop is None:
-            self.stop = beyond
+            self.stop = answer_stop
         self.source = self.bucket.blocks(answer, self.bucket.label(self.key))
         return True
 
     def _check_version(self) -> None:
         """Check the version with HEAD, because an empty range cannot be requested."""
-        found = self.bucket.existing(self.key)
-        if self.version not in (None, found.version):
-            raise ConflictError(f"{self.bucket.label(self.key)}: has version {found.version}, not {self.version}")
-        self._check_end(found.bytes)
+        info = self.bucket.existing(self.key)
+        if self.version not in (None, info.version):
+            raise ConflictError(f"{self.bucket.label(self.key)}: has version {info.version}, not {self.version}")
+        self._check_end(info.bytes)
 
     def _check_end(self, total: int) -> None:
-        wanted = max(self.position, self.stop or 0)
-        if wanted > total:
+        required_size = max(self.position, self.stop or 0)
+        if required_size > total:
             raise IntegrityError(
-                f"{self.bucket.label(self.key)}: has {count_of(total, 'byte')}, but bytes up to {wanted} were requested"
+                f"{self.bucket.label(self.key)}: has {count_of(total, 'byte')}, but bytes up to {required_size} were "
+                "requested"
             )
 
     def _close(self) -> None:
@@ -465,9 +466,9 @@ def _part_bytes(bucket: S3Bucket, info: ObjectInfo) -> int | None:
     parts, answer = COMPOSITE.fullmatch(info.version), bucket.head(info.key)
     if parts is None or answer is None or etag_of(answer) != info.version or is_opaque(answer):
         return None
-    written = answer.get("Metadata", {}).get(PART_BYTES, "")
+    recorded_size = answer.get("Metadata", {}).get(PART_BYTES, "")
     # Other writers can set this value. `isascii` is needed, because `isdigit` also accepts `²`.
-    step = int(written) if written.isascii() and written.isdigit() else 0
+    step = int(recorded_size) if recorded_size.isascii() and recorded_size.isdigit() else 0
     return step if step and -(-info.bytes // step) == int(parts[2]) else None
 
 
@@ -476,12 +477,12 @@ def _md5_parts(path: Path, step: int) -> list[bytes]:
     digests: list[bytes] = []
     with path.open("rb") as stream:
         while True:
-            digest, left = hashlib.md5(usedforsecurity=False), step
-            while left and (block := stream.read(min(left, _BLOCK))):
+            digest, remaining = hashlib.md5(usedforsecurity=False), step
+            while remaining and (block := stream.read(min(remaining, _BLOCK))):
                 digest.update(block)
-                left -= len(block)
-            if left == step and digests:
+                remaining -= len(block)
+            if remaining == step and digests:
                 return digests
             digests.append(digest.digest())
-            if left:
+            if remaining:
                 return digests

@@ -134,13 +134,13 @@ class S3Store(Store):
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         below = self._bucket.prefix
         label = f"list of {self._bucket.label(prefix)}"
-        last = b""
+        last_name = b""
         for item in self._bucket.pages("list_objects_v2", "Contents", label, Prefix=below + prefix):
             name = item["Key"].encode()
             # This also ends a listing that repeats its pages.
-            if name <= last:
+            if name <= last_name:
                 raise TransferError(f"{label}: the store's listing is not sorted by key, or has a key twice")
-            last = name
+            last_name = name
             key = item["Key"].removeprefix(below)
             # Consoles create empty objects with a trailing slash to represent folders; one with content is data.
             if key and not (key.endswith("/") and item["Size"] == 0):
@@ -164,11 +164,11 @@ class S3Store(Store):
         try:
             return put_whole(self._bucket, key, view, metadata, condition)
         except RefusedError:
-            found = self._bucket.head(key)
-            if found is not None and found.get("Metadata", {}).get(WRITE) == metadata[WRITE]:
-                self._check_md5(plain_md5(found), hashlib.md5(data, usedforsecurity=False).hexdigest(), label)
-                return self._bucket.info(key, found)
-            raise conflict(label, if_version, found and etag_of(found)) from None
+            answer = self._bucket.head(key)
+            if answer is not None and answer.get("Metadata", {}).get(WRITE) == metadata[WRITE]:
+                self._check_md5(plain_md5(answer), hashlib.md5(data, usedforsecurity=False).hexdigest(), label)
+                return self._bucket.info(key, answer)
+            raise conflict(label, if_version, answer and etag_of(answer)) from None
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
         size, sha256, label = path.stat().st_size, sha256.lower(), self._bucket.label(key)
@@ -199,14 +199,14 @@ class S3Store(Store):
         label = self._bucket.label(key)
 
         def fetch(info: ObjectInfo, report: Progress) -> str:
-            wanted = sha256 or info.sha256
+            expected_sha256 = sha256 or info.sha256
             return ranged.download(
                 lambda start, stop: read_range(self._bucket, info, start, stop),
                 size=info.bytes,
                 target=target,
-                sha256=wanted,
+                sha256=expected_sha256,
                 # Only without a SHA-256, because this check reads the file a second time.
-                verify=None if wanted else lambda path, _: etag_complaint(self._bucket, info, path),
+                verify=None if expected_sha256 else lambda path, _: etag_complaint(self._bucket, info, path),
                 label=label,
                 part_bytes=self._step(info.bytes),
                 workers=self._workers,

@@ -91,9 +91,9 @@ def put_whole(
         answer = bucket.attempt("put_object", label, request)
         _check_md5(answer, digest.hexdigest())
         # Verified with HEAD, because a store may confirm a write without keeping the object.
-        found = bucket.head(key)
+        head_answer = bucket.head(key)
         # After a conditional write another writer may already have replaced the object.
-        if found is None or (etag_of(found) != etag_of(answer) and not condition):
+        if head_answer is None or (etag_of(head_answer) != etag_of(answer) and not condition):
             raise RetryableError("the store confirmed the write, but the object is missing")
         return answer
 
@@ -163,34 +163,36 @@ def complete(
     label = bucket.label(key)
     parts = [{"PartNumber": part.number, "ETag": f'"{part.etag}"'} for part in sent]
     request = {"Key": bucket.key_of(key), "UploadId": upload, "MultipartUpload": {"Parts": parts}}
-    made = lost = ""
+    completed_etag = lost_code = ""
     try:
-        made = etag_of(bucket.tried(partial(bucket.attempt, "complete_multipart_upload", label, request), label))
+        completed_etag = etag_of(
+            bucket.tried(partial(bucket.attempt, "complete_multipart_upload", label, request), label)
+        )
     except RefusedError as refused:
         if refused.code not in _LOST:
             raise bucket.explained(refused, label) from None
-        lost = refused.code
+        lost_code = refused.code
     # Verified, because the response can be lost after the completion, and the object can differ from the sent bytes.
-    found = bucket.head(key)
-    expected = composite([part.md5 for part in sent])
-    if lost:
-        if found is not None and _is_proven(found, size=size, expected=expected, sha256=sha256):
-            return bucket.info(key, found)
-        raise SpoiltError(f"the store has lost the upload or parts of it ({lost})")
-    complaint = _complaint(found, size=size, expected=expected, sha256=sha256)
-    if not complaint and found is not None:
-        return bucket.info(key, found)
+    head_answer = bucket.head(key)
+    expected_etag = composite([part.md5 for part in sent])
+    if lost_code:
+        if head_answer is not None and _is_proven(head_answer, size=size, expected=expected_etag, sha256=sha256):
+            return bucket.info(key, head_answer)
+        raise SpoiltError(f"the store has lost the upload or parts of it ({lost_code})")
+    complaint = _complaint(head_answer, size=size, expected=expected_etag, sha256=sha256)
+    if not complaint and head_answer is not None:
+        return bucket.info(key, head_answer)
     # Only this completion's object is removed, because another writer may have written the same key since.
-    if found is not None and etag_of(found) == made:
+    if head_answer is not None and etag_of(head_answer) == completed_etag:
         bucket.remove_quietly(key)
     raise SpoiltError(f"the finished object is wrong: {complaint}")
 
 
 def _is_proven(found: Mapping[str, Any], *, size: int, expected: str | None, sha256: str | None) -> bool:
     """Return whether an unconfirmed completion succeeded, that is, the object is the sent one and not an older one."""
-    recorded = found.get("Metadata", {}).get(DIGEST)
-    same = etag_of(found) == expected if sha256 is None else recorded == sha256
-    return same and not _complaint(found, size=size, expected=expected, sha256=sha256)
+    stored_sha256 = found.get("Metadata", {}).get(DIGEST)
+    is_same = etag_of(found) == expected if sha256 is None else stored_sha256 == sha256
+    return is_same and not _complaint(found, size=size, expected=expected, sha256=sha256)
 
 
 def _complaint(found: Mapping[str, Any] | None, *, size: int, expected: str | None, sha256: str | None) -> str:
@@ -201,9 +203,9 @@ def _complaint(found: Mapping[str, Any] | None, *, size: int, expected: str | No
     etag = etag_of(found)
     if expected is not None and COMPOSITE.fullmatch(etag) and not is_opaque(found) and etag != expected:
         return f"its ETag is {etag}, but the sent bytes give {expected}"
-    recorded = found.get("Metadata", {}).get(DIGEST)
-    if sha256 is not None and recorded != sha256:
-        return f"its recorded sha256 is {recorded}, not {sha256}"
+    stored_sha256 = found.get("Metadata", {}).get(DIGEST)
+    if sha256 is not None and stored_sha256 != sha256:
+        return f"its recorded sha256 is {stored_sha256}, not {sha256}"
     return ""
 
 
@@ -218,12 +220,12 @@ def send_file(
     parts = plan_parts(path.stat().st_size, part_bytes=part_bytes)
     complaint = ""
     for _ in range(2):
-        given = ReversibleProgress(progress)
+        reversible_progress = ReversibleProgress(progress)
         try:
-            return _send_file_once(bucket, path, key, parts, sha256=sha256, workers=workers, given=given)
+            return _send_file_once(bucket, path, key, parts, sha256=sha256, workers=workers, given=reversible_progress)
         except SpoiltError as error:
             complaint = str(error)
-            given.take_back()
+            reversible_progress.take_back()
     raise TransferError(
         f"{bucket.label(key)}: {complaint}, twice in a row. The partial upload was discarded. Try again later"
     )
@@ -273,9 +275,9 @@ class Composer:
 
         Raises IntegrityError if all bytes pass through the client and their SHA-256 is different.
         """
-        found = map_all(self._bucket.existing, keys, self._workers)
+        objects = map_all(self._bucket.existing, keys, self._workers)
         # Empty sources add nothing. If all sources are empty, the first one is copied.
-        sources = [source for source in found if source.bytes] or found[:1]
+        sources = [source for source in objects if source.bytes] or objects[:1]
         # A copy keeps the source's metadata, so it is possible only if the source has the digest to record.
         if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):
             return self.copy(sources[0].key, key)
@@ -293,13 +295,13 @@ class Composer:
     def copy(self, source: str, key: str) -> ObjectInfo:
         """Copy an object and its metadata; see `Store.copy`."""
         answer = self._bucket.require(source)
-        found = self._bucket.info(source, answer)
-        if found.bytes <= self._copy_bytes:
-            return self._copy_whole(found, key)
-        cut = plan_parts(found.bytes, part_bytes=self._copy_bytes)
-        parts = [(Piece(0, part.start, part.stop),) for part in cut]
+        source_info = self._bucket.info(source, answer)
+        if source_info.bytes <= self._copy_bytes:
+            return self._copy_whole(source_info, key)
+        ranges = plan_parts(source_info.bytes, part_bytes=self._copy_bytes)
+        parts = [(Piece(0, part.start, part.stop),) for part in ranges]
         # CopyObject copies the metadata, but for an upload in parts they must be passed.
-        return self._assemble([found], parts, key, dict(answer.get("Metadata", {})))
+        return self._assemble([source_info], parts, key, dict(answer.get("Metadata", {})))
 
     def _assemble(
         self,
@@ -318,8 +320,8 @@ class Composer:
             stop = threading.Event()
             work = partial(self._assemble_part, sources, key, upload, stop)
             try:
-                sent = map_all(work, [*enumerate(parts, 1)], self._workers, stop)
-                return complete(self._bucket, key, upload, sent, sum(lengths), metadata.get(DIGEST))
+                sent_parts = map_all(work, [*enumerate(parts, 1)], self._workers, stop)
+                return complete(self._bucket, key, upload, sent_parts, sum(lengths), metadata.get(DIGEST))
             except SpoiltError as error:
                 complaint = str(error)
                 self._bucket.abort_quietly(self._bucket.key_of(key), upload)
@@ -379,14 +381,14 @@ class Composer:
         self, source: ObjectInfo, piece: Piece, key: str, upload: str, number: int, stop: threading.Event
     ) -> Sent:
         label = f"{self._bucket.label(key)}, part {number} from {self._bucket.label(source.key)}"
-        whole = piece.bytes == source.bytes
+        is_whole = piece.bytes == source.bytes
         request: dict[str, Any] = {
             "Key": self._bucket.key_of(key),
             "UploadId": upload,
             "PartNumber": number,
             **self._copy_source(source),
         }
-        if not whole:
+        if not is_whole:
             request["CopySourceRange"] = f"bytes={piece.start}-{piece.stop - 1}"
 
         def attempt() -> Sent:
@@ -395,7 +397,7 @@ class Composer:
             if not etag:
                 raise RetryableError("the answer has no part")
             md5 = etag if MD5.fullmatch(etag) and not is_opaque(answer) else None
-            if whole and md5 and source.md5 and md5 != source.md5:
+            if is_whole and md5 and source.md5 and md5 != source.md5:
                 raise RetryableError(f"the copied part has MD5 {md5}, but its source has {source.md5}")
             return Sent(number=number, etag=etag, md5=md5)
 
@@ -409,22 +411,22 @@ class Composer:
     def _copy_whole(self, source: ObjectInfo, key: str) -> ObjectInfo:
         label = f"copy of {self._bucket.label(source.key)} to {key}"
         request = {"Key": self._bucket.key_of(key), **self._copy_source(source)}
-        found: ObjectInfo | None = None
+        copy_info: ObjectInfo | None = None
         for _ in range(2):
             try:
                 self._bucket.tried(partial(self._bucket.attempt, "copy_object", label, request), label)
             except RefusedError as refused:
                 raise self._source_changed(refused, source, label) from None
             answer = self._bucket.head(key)
-            found = None if answer is None else self._bucket.info(key, answer)
+            copy_info = None if answer is None else self._bucket.info(key, answer)
             if (
-                found is not None
-                and (found.bytes, found.sha256) == (source.bytes, source.sha256)
-                and (found.md5 == source.md5 or None in (found.md5, source.md5))
+                copy_info is not None
+                and (copy_info.bytes, copy_info.sha256) == (source.bytes, source.sha256)
+                and (copy_info.md5 == source.md5 or None in (copy_info.md5, source.md5))
             ):
-                return found
+                return copy_info
         raise TransferError(
-            f"{label}: the copy is {found}, but the source is {source}. Remove the copy, then run again"
+            f"{label}: the copy is {copy_info}, but the source is {source}. Remove the copy, then run again"
         )
 
     def _copy_source(self, source: ObjectInfo) -> dict[str, Any]:
