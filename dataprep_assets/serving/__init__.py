@@ -1,6 +1,6 @@
-"""What a training machine needs to read a published release: the schedule, the window, its readers, a plan.
+"""API for training machines that read a published release: schedule, shard cache, readers and plan.
 
-Importing it imports neither Dagster nor TensorFlow nor torch.
+Importing it does not import Dagster, TensorFlow or torch.
 """
 
 from dataprep_assets.serving.window.events import WindowEvent, WindowStatus

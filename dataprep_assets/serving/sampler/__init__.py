@@ -1,1 +1,1 @@
-"""Which tokens a training run reads, in which order."""
+"""The tokens that a training run reads, and their order."""

@@ -1,4 +1,4 @@
-"""What each revision of a schedule changed, for a person.
+"""Readable summaries of what each revision of a schedule changed.
 
 Entry points: `changes_of`, `told_revisions`.
 """
@@ -12,7 +12,7 @@ _SETTINGS = ("batch", "sequence_length", "seed", "samples", "steps")
 
 
 def changes_of(schedule: ScheduleHistory, number: int) -> list[str]:
-    """Return what a revision has otherwise than those that it follows; of the first one what it is."""
+    """Return how a revision differs from the one before its first step; for the first revision, its settings."""
     now = schedule.revisions[number]
     if not number:
         settings = [f"{name} {getattr(now, name)}" for name in _SETTINGS if getattr(now, name) is not None]
@@ -55,8 +55,8 @@ def _shards(then: Source, now: Source) -> Iterator[str]:
 
 
 def told_revisions(schedule: ScheduleHistory) -> list[str]:
-    """A line for each revision: its number, its first step, what it changed."""
-    # nothing of it counts people, so all of it is shown
+    """Return one line per revision with its number, its first step and its changes."""
+    # Shown in full even for sensitive data, because none of these numbers counts people.
     return [
         f"revision {number} from step {revision.first_step:,}: {'; '.join(changes_of(schedule, number))}"
         for number, revision in enumerate(schedule.revisions)

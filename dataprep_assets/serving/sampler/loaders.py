@@ -1,9 +1,9 @@
-"""A schedule for the loaders that trainers use: random access for grain and torch, an iterable with a state for torch.
+"""Adapters of a schedule for trainers' loaders: random access for grain and torch, and a stateful torch iterable.
 
     dataset = SampleSource(data)                                # grain.MapDataset.source(dataset); DataLoader(dataset)
     dataset = torch_steps(data, rank=rank, world_size=ranks)    # StatefulDataLoader(dataset, batch_size=None)
 
-Both give samples in the schedule's own order: a loader's shuffling stays off.
+Both return samples in the schedule's order, so do not let the loader shuffle.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,10 +18,10 @@ from dataprep_assets.serving.sampler.training_data import Batch, TrainingData
 
 
 class SampleSource:
-    """Every sample of a run by its number: grain's RandomAccessDataSource, and a map-style dataset of torch.
+    """All samples of a run by number: a RandomAccessDataSource for grain, and a map-style dataset for torch.
 
-    Sample `i` is position `i mod batch` of step `i // batch`, as long as the batch does not change. A sample is a
-    dictionary of arrays of shape ``(sequence_length,)``: those of `Batch`.
+    While the batch size is constant, sample `i` is position `i mod batch` of step `i // batch`. A sample is a
+    dictionary of arrays of shape ``(sequence_length,)``, named as in `Batch`.
     """
 
     def __init__(self, data: TrainingData) -> None:
@@ -31,17 +31,17 @@ class SampleSource:
         return self.data.sampler.samples
 
     def __getitem__(self, number: int) -> dict[str, NDArray[Any]]:
-        """A sample; raises IndexError for one beyond the last."""
+        """Return a sample; raise IndexError beyond the last one."""
         step, position = self.data.sampler.place(int(number))
         return {name: rows[0] for name, rows in arrays_of(self.data.sample(step, position)).items()}
 
     def __repr__(self) -> str:
-        # grain compares it when it resumes: another schedule must not go on under this one's state
+        # grain compares this on resume, so a state cannot be continued with a different schedule.
         return f"SampleSource({self.data.schedule.name}, {self.data.schedule.digest[:16]})"
 
 
 def arrays_of(batch: Batch) -> dict[str, NDArray[Any]]:
-    """The arrays of a batch that has them, by name."""
+    """Return the arrays of a batch by name, without those that are None."""
     arrays: dict[str, NDArray[Any]] = {"tokens": batch.tokens, "labels": batch.labels}
     if batch.position_ids is not None and batch.document_ids is not None:
         arrays |= {"position_ids": batch.position_ids, "document_ids": batch.document_ids}
@@ -49,10 +49,10 @@ def arrays_of(batch: Batch) -> dict[str, NDArray[Any]]:
 
 
 def torch_steps(data: TrainingData, *, rank: int = 0, world_size: int = 1) -> Any:
-    """A `torch.utils.data.IterableDataset` of a rank's batches, step by step: dictionaries of tensors.
+    """Return a `torch.utils.data.IterableDataset` of a rank's batches, one per step, as dictionaries of tensors.
 
-    It has StatefulDataLoader's protocol, `state_dict` and `load_state_dict`. With workers each makes every so manieth
-    step, in turn. Raises ConfigError if torch is not installed, or if the ranks do not divide a batch of the schedule.
+    It implements StatefulDataLoader's protocol, `state_dict` and `load_state_dict`. With n workers, each worker builds
+    every n-th step. Raises ConfigError if torch is not installed, or if the number of ranks does not divide a batch.
     """
     for rule in data.sampler.rules:
         if rule.revision.batch % world_size:
@@ -72,13 +72,13 @@ def _steps_class() -> Any:
         raise ConfigError("torch_steps needs PyTorch: pip install torch. TrainingData needs only NumPy") from error
 
     class Steps(torch.utils.data.IterableDataset):  # type: ignore[misc, type-arg, unused-ignore]
-        """See `torch_steps`."""
+        """Dataset of `torch_steps`."""
 
         def __init__(self, data: TrainingData, rank: int, world_size: int, step: int = 0) -> None:
             self._data, self._rank, self._world_size = data, rank, world_size
-            self._next, self._own = step, False  # the next step: of this worker alone, or of all of them together
+            self._next, self._own = step, False  # `_own`: `_next` is this worker's next step, not that of all workers
 
-        # a class that is made inside of a function has no name by which pickle finds it again
+        # needed because pickle cannot find a class that is defined inside a function
         def __reduce__(self) -> tuple[Any, ...]:
             return _steps_again, (self._data, self._rank, self._world_size, self._next)
 
@@ -88,7 +88,7 @@ def _steps_class() -> Any:
             while step < self._data.steps:
                 batch = arrays_of(self._data.batch(step, rank=self._rank, world_size=self._world_size))
                 step += workers
-                # Before the batch is given out: a state that is asked for meanwhile goes on after it.
+                # Updated before the batch is yielded, so that a state requested in between continues after it.
                 self._next, self._own = step, worker is not None
                 yield {name: torch.from_numpy(np.ascontiguousarray(rows)) for name, rows in batch.items()}
 
@@ -97,12 +97,12 @@ def _steps_class() -> Any:
             return self._next if worker is None or self._own else self._next + worker.id
 
         def state_dict(self) -> dict[str, Any]:
-            """The worker's next step; StatefulDataLoader calls it in each worker."""
+            """Return the state of this worker's next step; StatefulDataLoader calls this in each worker."""
             return self._data.state(self._step())
 
         def load_state_dict(self, state: Mapping[str, Any]) -> None:
-            """Go on from such a state; raises ConfigError if it is of another schedule."""
-            # one that is loaded before there are workers is where all of them go on
+            """Continue from a state; raise ConfigError if it belongs to a different schedule."""
+            # a state loaded outside of a worker is the starting point of all workers
             self._next, self._own = self._data.restore(state), torch.utils.data.get_worker_info() is not None
 
     return Steps

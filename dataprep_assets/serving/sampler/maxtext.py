@@ -1,13 +1,13 @@
-"""A loader that makes MaxText train on prepacked rows as they are stored: with their segments and positions.
+"""Loader with which MaxText trains on prepacked rows as stored, with their segments and positions.
 
 No unmodified pipeline of MaxText accepts stored segments (docs/formats/packed-rows.md#maxtext). `install` replaces its
-tfds and grain pipelines with this loader: MaxText's own `get_datasets` finds and shards the files for the hosts, this
-module passes the five stored columns on and derives `targets`, and MaxText's `MultiHostDataLoadIterator` puts batches
-on devices. If the stored rows already have `targets`, that column is passed on unchanged.
+tfds and grain pipelines with this loader. MaxText's own `get_datasets` finds the files and shards them over the hosts.
+This module passes on the five stored columns and derives `targets`; a stored `targets` column is passed on unchanged.
+MaxText's `MultiHostDataLoadIterator` then puts the batches on devices.
 
-Importing it imports neither Dagster nor TensorFlow, JAX, grain or MaxText.
+Importing this module does not import Dagster, TensorFlow, JAX, grain or MaxText.
 
-Entry points: `install`; `six_columns`, `tfds_batches` and `grain_batches` for a training loop of one's own.
+Entry points: `install`; `six_columns`, `tfds_batches` and `grain_batches` for your own training loop.
 """
 
 import importlib
@@ -26,16 +26,16 @@ from dataprep_assets.packing.rows import COLUMNS, TARGETS
 __all__ = ["grain_batches", "install", "six_columns", "tfds_batches"]
 
 _SHUFFLE_BUFFER = 1024
-"""Rows of `tf.data`'s shuffle; that of MaxText's tfds pipeline."""
+"""Rows in `tf.data`'s shuffle buffer, as in MaxText's tfds pipeline."""
 _PIPELINES = "maxtext.input_pipeline"
 
 
 def six_columns(stored: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:
-    """Return what MaxText's train step takes, out of the stored columns of a row or of a batch.
+    """Return the columns of MaxText's train step for the stored columns of a row or a batch.
 
-    ``stored``: name → integers of shape ``(L,)`` or ``(rows, L)``. A label is the next input where
-    ``targets_segmentation`` is not 0, elsewhere 0, which the loss does not count. Raises ConfigError naming the columns
-    that are missing; raises FormatError for columns of different shapes.
+    ``stored`` maps names to integers of shape ``(L,)`` or ``(rows, L)``. A label is the next input where
+    ``targets_segmentation`` is not 0. Elsewhere it is 0 and not counted in the loss. Raises ConfigError naming missing
+    columns, and FormatError for columns of different shapes.
     """
     if missing := sorted(set(COLUMNS) - stored.keys()):
         raise ConfigError(f"not prepacked rows: columns {', '.join(missing)} are missing")
@@ -50,15 +50,15 @@ def six_columns(stored: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:
 
 
 def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: int | None = None) -> Any:
-    """A `tf.data.Dataset` of batches for MaxText, from a `tfds` dataset of prepacked rows.
+    """Return a `tf.data.Dataset` of batches for MaxText from a `tfds` dataset of prepacked rows.
 
     Args:
-        rows: The dataset; an element is a dictionary of the stored columns.
-        batch_size: Rows of a batch; an incomplete last batch is dropped, as in MaxText.
-        epochs: How many times to repeat all rows; None: forever.
+        rows: Dataset whose elements are dictionaries of the stored columns.
+        batch_size: Rows per batch. An incomplete last batch is dropped, as in MaxText.
+        epochs: Number of passes over all rows; None repeats them forever.
         seed: Seed of the shuffle; None keeps the order of `rows`.
 
-    Raises ConfigError naming stored columns that the rows lack.
+    Raises ConfigError naming missing stored columns.
     """
     import tensorflow as tf
 
@@ -73,18 +73,18 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
         raise ConfigError(f"not prepacked rows: columns {', '.join(missing)} are missing")
     if seed is not None:
         rows = rows.shuffle(_SHUFFLE_BUFFER, seed=seed)
-    # `deterministic`: rows that are mapped side by side keep their order
+    # `deterministic` keeps the order of rows that are mapped in parallel.
     rows = rows.repeat(epochs).map(six, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     return rows.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 
 def grain_batches(payloads: Any, batch_size: int, row_length: int) -> Any:
-    """A `grain.IterDataset` of batches for MaxText, from a dataset of records, as grain's readers give them.
+    """Return a `grain.IterDataset` of batches for MaxText from a dataset of records, as grain's readers yield them.
 
     Args:
-        payloads: The dataset; an element is the payload of a TFRecord or ArrayRecord, a `tf.train.Example`.
-        batch_size: Rows of a batch. A last one that is not full is filled with rows without a label, as in MaxText.
-        row_length: Values of each stored column; for another length, reading a batch raises FormatError.
+        payloads: Dataset whose elements are payloads of a TFRecord or ArrayRecord (a `tf.train.Example`).
+        batch_size: Rows per batch. An incomplete last batch is filled with rows without labels, as in MaxText.
+        row_length: Number of values in each stored column. Reading a batch raises FormatError for a different number.
     """
     import grain.python as grain
 
@@ -95,8 +95,8 @@ def grain_batches(payloads: Any, batch_size: int, row_length: int) -> Any:
 
 
 def _decoded(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
-    """The six columns of one record; at the top of the module, because grain's workers import it by name."""
-    # stored targets are optional, and a record is all that says whether there are any
+    """Return the six columns of one record. A module-level function, because grain's workers import it by name."""
+    # Stored targets are optional, and only the record shows whether it has them.
     names: Sequence[str] = (*COLUMNS, TARGETS) if TARGETS in example.column_names(payload) else COLUMNS
     rows = example.decode_rows([payload], [FeatureColumn(name=name, length=row_length) for name in names])
     return six_columns({name: values[0] for name, values in rows.items()})
@@ -111,13 +111,13 @@ def install() -> None:
     interface.make_grain_train_iterator = partial(_grain_iterator, train=True)  # type: ignore[attr-defined]
     interface.make_grain_eval_iterator = partial(_grain_iterator, train=False)  # type: ignore[attr-defined]
     tfds = importlib.import_module(f"{_PIPELINES}.tfds_data_processing")
-    # the interface imports these two again at every call
+    # The interface imports these two functions at every call, so they are replaced in their own module.
     tfds.make_tfds_train_iterator = partial(_tfds_iterator, train=True)  # type: ignore[attr-defined]
     tfds.make_tfds_eval_iterator = partial(_tfds_iterator, train=False)  # type: ignore[attr-defined]
 
 
 def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, train: bool) -> Any:
-    """Replaces `make_tfds_train_iterator` and `make_tfds_eval_iterator`."""
+    """Replacement for `make_tfds_train_iterator` and `make_tfds_eval_iterator`."""
     import jax
 
     _require_plain(config)
@@ -145,7 +145,7 @@ def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, t
 
 
 def _grain_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, train: bool) -> Any:
-    """Replaces `make_grain_train_iterator` and `make_grain_eval_iterator`."""
+    """Replacement for `make_grain_train_iterator` and `make_grain_eval_iterator`."""
     import jax
 
     _require_plain(config)

@@ -1,9 +1,9 @@
-"""A schedule's samples in the terms of Megatron-Core's data sets: which tokens of a split each is, and in which order.
+"""A schedule's samples as Megatron-Core's datasets describe them: each as a range of a split's tokens, in run order.
 
-Megatron's sample is a stretch of a split's tokens. Windows are such, and stay such after an append; a sample that is
-put together from several places, as after another sequence length, is none. Megatron counts samples from the
-beginning of the run. What steps before the last revision read is given as it was where that is still there; where it
-is not, and beyond the end, a sample is nothing but padding: its loss is masked, so nobody trains on it unnoticed.
+A Megatron sample is a contiguous range of a split's tokens. Windows are such ranges, even after an append. A sample
+that consists of several ranges, for example after a change of the sequence length, is not. Megatron counts samples from
+the beginning of the run. Samples read before the last revision are kept where the last revision still has them.
+Missing samples, and those past the end, contain only padding. Their loss is masked, so no run trains on them unnoticed.
 
 Entry points: `SourceSamples`, `blend_blocks`.
 """
@@ -22,16 +22,16 @@ from dataprep_assets.serving.sampler.training_schedule import Source
 
 Int64 = NDArray[np.int64]
 _BLOCK = 1 << 18
-"""Samples at a time."""
+"""Samples per block."""
 _PADDING = np.array([[0, 1], [0, 0]], np.int64)
-"""Rows of a sample from the second token to the first: no token."""
+"""Index rows of a sample without tokens, which goes from the second token back to the first."""
 
 
 @dataclass(frozen=True, eq=False)
 class SourceSamples:
-    """The samples of one source of the last revision.
+    """Samples of one source of the last revision.
 
-    `ends` is where the documents of its split end, in tokens of the split, whose shards follow one another.
+    `ends` contains the end of each document of the source's split, in tokens of the split's concatenated shards.
     """
 
     sampler: Sampler
@@ -52,13 +52,13 @@ class SourceSamples:
 
     @cached_property
     def _firsts(self) -> Int64:
-        """The number of each shard's first window; after its last one comes its end, which is a row of its own."""
+        """Number of each shard's first window. An extra row for the shard's end follows its last window."""
         rows = self._windows + (self._tokens > 0)
         return np.cumsum(rows) - rows
 
     @cached_property
     def counts(self) -> list[int]:
-        """How many samples of it each reign reads."""
+        """Number of the source's samples that each reign reads."""
         return [
             0 if (number := _number(rule, self.source.name)) is None else rule.counts(rule.stop)[number]
             for rule in self.sampler.rules
@@ -66,17 +66,17 @@ class SourceSamples:
 
     @property
     def size(self) -> int:
-        """How many samples the run reads of it."""
+        """Number of the source's samples that the run reads."""
         return sum(self.counts)
 
     @property
     def window_rows(self) -> int:
-        """Rows of `window_blocks`."""
+        """Number of rows that `window_blocks` yields."""
         return int((self._windows + (self._tokens > 0)).sum())
 
     def window_blocks(self) -> Iterator[Int64]:
-        """(document, offset) of the first token of every window, and of the last token of each shard; int64, (n, 2)."""
-        # where each shard begins in the split
+        """Yield (document, offset) of each window's first token and each shard's last token; int64, shape (n, 2)."""
+        # position in the split at which each shard begins
         offsets = np.cumsum(self._tokens) - self._tokens
         for start, tokens, windows in zip(offsets.tolist(), self._tokens.tolist(), self._windows.tolist(), strict=True):
             for block_start in range(0, windows, _BLOCK):
@@ -85,18 +85,18 @@ class SourceSamples:
                 yield self._rows(np.array([start + tokens - 1]))
 
     def _rows(self, tokens: Int64) -> Int64:
-        """(document, offset) of tokens of the split."""
+        """Return (document, offset) for positions in the split."""
         documents = np.searchsorted(self.ends, tokens.astype(np.uint64), side="right")
         begins = np.where(documents > 0, self.ends[documents - 1].astype(np.int64), 0)
         return np.stack([documents, tokens - begins], axis=1)
 
     def order_blocks(self, others: list[Int64]) -> Iterator[Int64]:
-        """Yield which sample of the index is the source's first, second, … of the run.
+        """Yield the index numbers of the source's samples in the order of the run.
 
-        Samples that are no windows are rows that follow those of `window_blocks`: pairs, which are appended to
-        `others`. The first of them is the padding (`padding`).
+        A sample that is not a window gets a pair of rows after those of `window_blocks`; the pairs are appended to
+        `others`. The first pair is the padding (`padding`).
 
-        Raises ConfigError if a step of the last revision reads a sample that is put together from several places.
+        Raises ConfigError if a step of the last revision reads a sample that consists of several ranges.
         """
         others.append(_PADDING)
         for rule, count in zip(self.sampler.rules, self.counts, strict=True):
@@ -108,9 +108,9 @@ class SourceSamples:
                     yield self._locate_samples(rule, rule.turns[number], ordinals, others)
 
     def run_blocks(self, others: list[Int64]) -> Iterator[Int64]:
-        """Like `order_blocks`, for each sample of the run; those of other sources, which it had before, are padding.
+        """Yield an index number for each sample of the run; samples of former other sources are padding.
 
-        Megatron reads a single data set without a blend, so its samples are numbered as those of the run are.
+        Megatron reads a single dataset without a blend, so its samples are numbered like those of the run.
         """
         others.append(_PADDING)
         for rule in self.sampler.rules:
@@ -125,11 +125,11 @@ class SourceSamples:
 
     @property
     def padding(self) -> int:
-        """The sample of the index that is nothing but padding."""
+        """Number of the sample in the index that contains only padding."""
         return self.window_rows
 
     def _locate_samples(self, rule: RevisionRule, turn: SourceCursor, ordinals: Int64, others: list[Int64]) -> Int64:
-        # Each sample as one stretch: its shard, its first token, and where its last span ends.
+        # Each sample as one range: its shard, its first token and the end of its last span.
         pieces = turn.pieces(ordinals)[1]
         order = np.lexsort((pieces.at, pieces.row))
         pieces = pieces._replace(**{name: column[order] for name, column in pieces._asdict().items()})
@@ -137,12 +137,12 @@ class SourceSamples:
         last_pieces = np.append(first_pieces[1:], len(pieces.row)) - 1
         shards, start, stop = pieces.shard[first_pieces], pieces.start[first_pieces], pieces.stop[last_pieces]
         if rule is not self.sampler.rules[-1]:
-            # The index has the shards of the last revision; what an earlier one read is found there by its content.
+            # The index has the last revision's shards, so an earlier revision's shards are matched by content.
             shard_numbers = {shard.content: number for number, shard in enumerate(self.source.shards)}
             moved = np.array([shard_numbers.get(shard.content, -1) for shard in turn.source.shards], np.int64)
             shards = moved[shards]
         is_whole = (shards >= 0) & (stop - start <= self._length)
-        # a sample with a span that does not follow the one before it is no stretch
+        # A sample is not a contiguous range if one of its spans does not follow the previous one.
         is_whole[np.searchsorted(first_pieces, np.flatnonzero(_torn(pieces)), side="right") - 1] = False
         if rule is self.sampler.rules[-1] and not is_whole.all():
             raise ConfigError(
@@ -152,13 +152,13 @@ class SourceSamples:
                 "it over, or remove `megatron` and use TrainingData"
             )
         tokens = self._tokens[shards]
-        # Most are windows, whose rows are there already; the others get a pair of rows of their own.
+        # Most samples are windows, which already have rows; the others get a new pair of rows.
         windows = is_whole & (start % self._length == 0) & (stop == np.minimum(start + self._length, tokens))
         rows = np.where(windows, self._firsts[shards] + start // self._length, self.padding)
         odd = np.flatnonzero(is_whole & ~windows)
         if len(odd):
             begins = (np.cumsum(self._tokens) - self._tokens)[shards[odd]]
-            # the token after a sample is its last label, unless its shard ends there
+            # The token after a sample is its last label, unless the shard ends there.
             stops = np.minimum(stop[odd], tokens[odd] - 1)
             rows[odd] = self.window_rows + sum(map(len, others)) + 2 * np.arange(len(odd))
             pairs = np.stack([self._rows(begins + start[odd]), self._rows(begins + stops)], axis=1)
@@ -171,17 +171,17 @@ def _number(rule: RevisionRule, name: str) -> int | None:
 
 
 def _torn(pieces: TokenSlices) -> NDArray[np.bool_]:
-    """Of each piece, whether it does not follow, in its shard, the one before it in its sample."""
+    """Return, for each piece, whether it does not continue the previous piece of its sample in the same shard."""
     is_same_row = pieces.row[1:] == pieces.row[:-1]
     follows = (pieces.shard[1:] == pieces.shard[:-1]) & (pieces.start[1:] == pieces.stop[:-1])
     return np.append(np.zeros(min(len(pieces.row), 1), np.bool_), is_same_row & ~follows)
 
 
 def blend_blocks(sampler: Sampler, sources: list[SourceSamples], size: int) -> Iterator[tuple[Int64, Int64]]:
-    """The source of each of the run's samples, by its number in the last revision, and which of its samples it is.
+    """Yield, for blocks of the run's samples, the source's number in the last revision and the sample's number in it.
 
-    A sample of a source that is not read any more, and those beyond the end up to `size`, are the padding of the first
-    source, which is the sample after its last one.
+    Samples of dropped sources, and those past the end up to `size`, are the padding of the first source, which is the
+    sample after its last one.
     """
     done_counts = np.zeros(len(sources), np.int64)
     names = {source.source.name: index for index, source in enumerate(sources)}
@@ -192,7 +192,7 @@ def blend_blocks(sampler: Sampler, sources: list[SourceSamples], size: int) -> I
         for block_start in range(0, count, _BLOCK):
             theirs, ordinals = rule.mixture.locate(np.arange(block_start, min(block_start + _BLOCK, count)))
             mine = numbers[theirs]
-            # -1, of a source that is not read any more, takes the last of `done_counts`, which `where` leaves out
+            # For a dropped source `mine` is -1, so it indexes the last of `done_counts`, which `where` then discards.
             yield np.maximum(mine, 0), np.where(mine < 0, padding, done_counts[mine] + ordinals)
         done_counts += [source.counts[index] for source in sources]
     padding_count = size - sampler.samples

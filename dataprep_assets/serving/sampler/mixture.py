@@ -1,10 +1,10 @@
-"""Which source each sample of a training run comes from, so that every prefix of the run has the mixture asked for.
+"""The source of each sample of a training run, chosen so that every prefix of the run has the requested mixture.
 
-The sources' shares are whole 65,536ths. A table of 65,536 places is filled by Tijdeman's chairman assignment (R.
-Tijdeman, "The chairman assignment problem", 1980): the j-th sample of a source may come once its share has earned it,
-and must come before it is due; of what may come, the one that is due first comes. Then after any number of samples
-every source is less than one sample off its share. The table is used again and again, so the source of any sample, and
-how many samples of that source came before, are two look-ups.
+The sources' shares are multiples of 1/65,536. A table of 65,536 places is filled by Tijdeman's chairman assignment (R.
+Tijdeman, "The chairman assignment problem", 1980). The j-th sample of a source may be placed once the source's share
+has earned it, and must be placed before it is due. Of the samples that may be placed, the one due first is chosen. So
+after any number of samples every source is less than one sample off its share. The table repeats, so the source of a
+sample and the number of earlier samples of that source take two look-ups.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ Int64 = NDArray[np.int64]
 
 
 def shares(weights: Sequence[float | int]) -> list[int]:
-    """The 65,536ths of each source for these weights, which are positive: the nearest that sum to the whole.
+    """Return the share of each source in 65,536ths for these positive weights, rounded so that they sum to 65,536.
 
     Raises ConfigError for a weight so small that its source would never be read.
     """
-    # exact, so that sources of equal weight tie, and rounding does not tell them apart
+    # Exact fractions, so that rounding errors do not distinguish sources of equal weight.
     exact = [Fraction(weight) for weight in weights]
     total = sum(exact)
     targets = [weight * PLACES / total for weight in exact]
     whole_shares = [int(target) for target in targets]
-    # What rounding down left goes to the largest remainders; of equal ones, to the first source.
+    # The places lost by rounding down go to the largest remainders; ties go to the first source.
     by_rest = sorted(range(len(targets)), key=lambda number: (whole_shares[number] - targets[number], number))
     for number in by_rest[: PLACES - sum(whole_shares)]:
         whole_shares[number] += 1
@@ -45,12 +45,12 @@ def shares(weights: Sequence[float | int]) -> list[int]:
 
 
 class Mixture:
-    """The table for sources with these `shares`, which sum to 65,536."""
+    """Assignment of samples to sources with these `shares`, which sum to 65,536."""
 
     def __init__(self, shares: Sequence[int]) -> None:
         self.shares = np.array(shares, np.int64)
         self.table = _filled(shares)
-        # Stable, so the places of a source ascend: the rank of a place is how many of its source come before it.
+        # A stable sort keeps each source's places ascending, so a place's rank counts the earlier places of its source.
         order = np.argsort(self.table, kind="stable")
         self._starts = np.concatenate([[0], np.cumsum(self.shares)])
         self._places = order.astype(np.int64)
@@ -59,13 +59,13 @@ class Mixture:
         self._ranks = ranks
 
     def locate(self, samples: Int64) -> tuple[Int64, Int64]:
-        """The source of each of these samples, numbered from 0, and how many samples of it came before."""
+        """Return the source of each sample, counted from 0, and the number of that source's earlier samples."""
         cycle, position = samples // PLACES, samples % PLACES
         source = self.table[position].astype(np.int64)
         return source, cycle * self.shares[source] + self._ranks[position]
 
     def place_of(self, source: int, ordinals: Int64) -> Int64:
-        """The inverse of `at`: where the given samples of a source stand."""
+        """Return the sample numbers of these samples of a source, which is the inverse of `locate`."""
         share = int(self.shares[source])
         positions: Int64 = ordinals // share * PLACES + self._places[self._starts[source] + ordinals % share]
         return positions
@@ -79,20 +79,20 @@ class Mixture:
 
 @lru_cache(maxsize=64)
 def mixture_of(shares: tuple[int, ...]) -> Mixture:
-    """The mixture of these shares, of which many revisions have the same."""
+    """Return the cached mixture of these shares, because many revisions have the same ones."""
     return Mixture(shares)
 
 
 def _filled(shares: Sequence[int]) -> NDArray[np.int32]:
-    """The table; int32, shape ``(65536,)``, read-only."""
+    """Return the table: int32, shape ``(65536,)``, read-only."""
     if sum(shares) != PLACES or min(shares, default=0) < 1:
         raise ConfigError(f"shares {', '.join(map(str, list(shares)[:8]))}: must be positive and sum to {PLACES}")
-    # Tijdeman's bound: of so many sources none is off by more than 1 - 1 / slack samples; a single one is never off.
+    # Tijdeman's bound: no source is off by more than 1 - 1 / slack samples, and a single source is never off.
     slack = max(2 * len(shares) - 2, 1)
     jobs = []
     for source, share in enumerate(shares):
-        # all in whole numbers: sample j of a source may stand at place n (from 1) if n * share / PLACES - j is at least
-        # 1 / slack, and must if it would be more than 1 - 1 / slack after it
+        # In integers: sample j of a source may be placed at n (from 1) if n * share / PLACES - j is at least 1 / slack.
+        # It must be placed there if the difference would exceed 1 - 1 / slack at the next place.
         sample = np.arange(share, dtype=np.int64)
         earliest = -(-(slack * sample + 1) * PLACES // (slack * share))
         due = (slack * (sample + 1) - 1) * PLACES // (slack * share)
@@ -105,10 +105,10 @@ def _filled(shares: Sequence[int]) -> NDArray[np.int32]:
     index = 0
     for position in range(1, PLACES + 1):
         while index < PLACES and firsts[index] <= position:
-            # of those that are due at one place the first source comes, so that the table is the same everywhere
+            # Ties go to the first source, so that the table is the same on every machine.
             heappush(waiting, (dues[index], sources[index]))
             index += 1
         table[position - 1] = heappop(waiting)[1]
-    # it is shared by all that have the same shares
+    # Read-only, because all mixtures with these shares use the same table.
     table.flags.writeable = False
     return table

@@ -1,9 +1,9 @@
-"""Makes the next revision of a schedule from what is declared and what its sources are now, or says why there is none.
+"""Builds the next revision of a schedule from the declaration and its current sources, or rejects it with a reason.
 
-A source goes on under its name: shards that are as they were keep their place, new ones are added to what was not read
-yet, and a shard with other documents is compared with its former self, document by document: those that it still has
-keep their place, those that are new in it are content that was not read yet. A document that moved to another place is
-refused, because it would be read again, and so are a shard of other documents without ids and another tokenizer.
+A source is continued under its name. Unchanged shards keep their position, and new shards are added to the unread
+remainder. A shard with different documents is compared with its previous version, document by document: documents in
+both keep their position, and new ones are added to the unread remainder. A document that moved is rejected, because it
+would be read again. Shards whose documents changed but have no ids, and a different tokenizer, are rejected as well.
 
 Entry points: `RevisionRequest`, `FoundSource`, `revised`.
 """
@@ -34,9 +34,9 @@ from dataprep_assets.serving.sampler.training_schedule import (
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentEnds:
-    """The documents of a shard: where each ends, in tokens, and its id; uint64, shape ``(documents,)``.
+    """Documents of a shard: the end of each, in tokens, and its id; uint64, shape ``(documents,)``.
 
-    `ids` are None for a shard without an index of ids.
+    `ids` is None for a shard without an index of ids.
     """
 
     ends: NDArray[np.uint64]
@@ -44,13 +44,15 @@ class DocumentEnds:
 
 
 DocumentsOf = Callable[[str], DocumentEnds]
-"""Gives the documents of the shard with a content; of one that is there no more, too."""
+"""Returns the documents of the shard with a given content, even if the shard no longer exists."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundSource:
-    """A declared source as it is now: `weight` decides its share, `shards` are (name, content, tokens); the rest is as
-    in `Source`."""
+    """A declared source in its current state.
+
+    `weight` determines its share; `shards` contains (name, content, tokens). The other fields are those of `Source`.
+    """
 
     name: str
     dataset: str
@@ -65,7 +67,7 @@ class FoundSource:
 
 @dataclass(frozen=True, kw_only=True)
 class RevisionRequest:
-    """What is declared; as in `Revision`."""
+    """Declared settings of a revision; the fields are those of `Revision`."""
 
     name: str
     batch: int
@@ -86,21 +88,20 @@ def revised(
     trained: int | None = None,
     unmade: Sequence[Revision] = (),
 ) -> ScheduleHistory:
-    """The schedule with one more revision.
+    """Return the schedule with one more revision.
 
     Args:
-        before: The schedule as it is; None to begin one.
-        wanted: What is declared.
-        sources: The declared sources as they are now.
-        documents: Gives the documents of a shard.
-        packs: Gives the packs of a shard, where samples are whole documents.
-        from_step: The first step that it decides, which is the first that was not trained on, or that is trained on
-            again.
-        trained: How many steps were trained on; None: `from_step`, or those before the last revision.
-        unmade: Revisions after those of `before` that the new one replaces, because nothing was trained under them.
+        before: Current schedule; None creates one.
+        wanted: Declared settings.
+        sources: Declared sources in their current state.
+        documents: Returns the documents of a shard.
+        packs: Returns the packs of a shard, if samples are whole documents.
+        from_step: First step of the new revision, which is the first step not trained yet, or to be trained again.
+        trained: Number of trained steps; None means `from_step`, or the steps before the last revision.
+        unmade: Revisions after those of `before` that the new one replaces, because no step was trained under them.
 
-    Raises ConfigError, saying what to do, for sources that cannot be read together, for a step that the schedule does
-    not reach, for a change that would repeat or lose samples, and where nothing has changed.
+    Raises ConfigError with the remedy for sources that cannot be read together, a step that the schedule does not have,
+    a change that would repeat or lose samples, or a declaration without changes.
     """
     revisions = () if before is None else before.revisions
     _require_one_tokenizer(sources)
@@ -112,7 +113,7 @@ def revised(
         if not 0 <= from_step <= end:
             raise ConfigError(f"{wanted.name}: --from-step {from_step}: the schedule has steps 0 to {end - 1}")
         _require_same_tokenizer(before, sources, from_step)
-    # what was trained on beyond the last revision's first step was taken back by it
+    # Steps that were trained beyond the last revision's first step were taken back by that revision.
     known_steps = (
         max(from_step, revisions[-1].first_step, *(replaced_revision.trained for replaced_revision in unmade))
         if revisions
@@ -137,7 +138,7 @@ def revised(
     if before is not None:
         _require_whole_documents(before, new_revision, from_step)
         revision = (*revisions, *unmade)[-1]
-        # One that begins later is undone by this one, which is a change even where both read the same.
+        # A later revision is undone by this one, which is a change even if both read the same.
         if revision.first_step <= from_step and reads(revision) == reads(new_revision):
             raise ConfigError(
                 f"{wanted.name}: nothing has changed: the revision from step {revision.first_step} already reads the "
@@ -150,9 +151,9 @@ def revised(
 
 
 def reads(revision: Revision) -> dict[str, Any]:
-    """All that decides what a revision reads, but its steps."""
+    """Return everything that determines what a revision reads, except its steps."""
     value = asdict(revision)
-    # what a shard lost or gained is told against the revision before, so it differs where the same is read
+    # `removed` and `added` are relative to the previous revision, so they may differ although the shards are the same.
     for source in value["sources"]:
         for shard in source["shards"]:
             del shard["removed"], shard["added"]
@@ -172,7 +173,7 @@ def _require_one_tokenizer(sources: Sequence[FoundSource]) -> None:
 
 def _require_same_tokenizer(before: ScheduleHistory, sources: Sequence[FoundSource], from_step: int) -> None:
     if not from_step:
-        return  # nothing was read before it
+        return  # no step was read before it
     then = before.revisions[before.reign(from_step - 1).revision].sources[0]
     for source in sources:
         if source.tokenizer != then.tokenizer:
@@ -207,10 +208,10 @@ def _source(
         then = old.get(name)
         changed = then is not None and then.content != content
         removed, added = _changed_ranges(found.name, then, content, documents) if then and changed else ((), ())
-        # rounded up: the last window of a shard is short, not left out
+        # Rounded up, because the last window of a shard is short but not dropped.
         samples = -(-tokens // wanted.sequence_length)
         shard = SourceShard(name=name, content=content, tokens=tokens, samples=samples, removed=removed, added=added)
-        # packs are looked up by the shard, so it is made first, and counted then
+        # `packs` takes the shard, so the shard is created first and its samples are counted afterwards.
         if wanted.samples == "documents":
             shard = replace(shard, samples=len(packs(shard, wanted.sequence_length).ends))
         shards.append(shard)
@@ -242,7 +243,7 @@ def _changed_ranges(source: str, then: SourceShard, content: str, documents: Doc
 def _require_unmoved(
     source: str, old: Mapping[str, SourceShard], shards: Sequence[SourceShard], documents: DocumentsOf
 ) -> None:
-    """Raise ConfigError if a document that is new in a shard is one that the source had elsewhere before."""
+    """Raise ConfigError if a document added to a shard was at a different place of the source before."""
     now = {shard.name: shard for shard in shards}
     gone_documents: set[tuple[int, int]] = set()
     for name, then in old.items():
@@ -264,7 +265,7 @@ def _require_unmoved(
 
 
 def _new_ranges(then: SourceShard | None, shard: SourceShard) -> Ranges:
-    """The ranges of tokens of a shard that its former self did not have."""
+    """Return the token ranges of a shard that its previous version did not have."""
     if then is not None and then.content == shard.content:
         return ()
     is_another = then is None or sum(stop - start for start, stop in shard.removed) == then.tokens
@@ -272,14 +273,14 @@ def _new_ranges(then: SourceShard | None, shard: SourceShard) -> Ranges:
 
 
 def _documents_within(documents: DocumentEnds, ranges: Ranges) -> Iterator[tuple[int, int]]:
-    """Id and length of each document in ranges of tokens; those without tokens are in none.
+    """Yield id and length of each document that begins in the token ranges, except empty documents.
 
-    Without ids there are none: which documents these are is not known.
+    Yields nothing for documents without ids, because they cannot be identified.
     """
     if documents.ids is None or not ranges:
         return
     starts, stops = (np.array(column, np.uint64) for column in zip(*ranges, strict=True))
-    # a plain 0 would be an int64, which together with uint64 becomes float64
+    # A plain 0 would be an int64, and NumPy converts int64 with uint64 to float64.
     lengths = np.diff(documents.ends, prepend=np.uint64(0))
     begins = documents.ends - lengths
     range_numbers = np.searchsorted(starts, begins, side="right") - 1
@@ -288,12 +289,12 @@ def _documents_within(documents: DocumentEnds, ranges: Ranges) -> Iterator[tuple
 
 
 def changed_between(old: DocumentEnds, new: DocumentEnds) -> tuple[Ranges, Ranges] | None:
-    """The ranges of tokens of documents that a shard lost, in the numbers of then, and of those that it gained, in the
-    numbers of now; None if it has no ids by which that could be told.
+    """Return the token ranges of a shard's removed documents (old positions) and added documents (new positions).
 
-    Where no document is left nothing is gained: it is another shard, all of which is new.
+    Returns None if the difference cannot be determined without ids. If no document is kept, no ranges are added: it is
+    a different shard, which is new as a whole.
     """
-    # without ids only equal lengths speak for equal documents, which is not enough where some are missing
+    # Without ids, equal lengths are the only evidence of equal documents, which is not enough if some are missing.
     if old.ids is None or new.ids is None:
         return ((), ()) if np.array_equal(old.ends, new.ends) else None
     before, after = list(_documents(old)), list(_documents(new))
@@ -305,22 +306,22 @@ def changed_between(old: DocumentEnds, new: DocumentEnds) -> tuple[Ranges, Range
 
 
 def _left_out(ends: NDArray[np.uint64], kept: Sequence[int]) -> Ranges:
-    """The ranges of tokens of the documents that are not `kept`."""
+    """Return the token ranges of the documents that are not `kept`."""
     starts = np.concatenate([[0], ends[:-1]])
     other_numbers = np.setdiff1d(np.arange(len(ends)), kept)
     return joined_ranges([(int(starts[number]), int(ends[number])) for number in other_numbers.tolist()])
 
 
 def _in_order(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """The documents that both have in one order, as their numbers before and after."""
-    # One after another, because equal texts have equal ids: which of them went, only the order of the others tells.
+    """Return the documents that both have in the same order, as their numbers before and after."""
+    # Matched in order, because equal texts have equal ids, so only the other documents show which of them was removed.
     kept_numbers: list[int] = []
     for number, document in enumerate(before):
         if len(kept_numbers) < len(after) and document == after[len(kept_numbers)]:
             kept_numbers.append(number)
     if len(kept_numbers) == len(after):
         return kept_numbers, list(range(len(after)))
-    # Some are new. Of what both have the longest part in one order: the k-th of equal documents is the k-th again.
+    # Some documents are new. The k-th of several equal documents is matched with the k-th one after the change.
     numbers_by_document: dict[tuple[int, int], list[int]] = {}
     for number, document in enumerate(after):
         numbers_by_document.setdefault(document, []).append(number)
@@ -334,8 +335,9 @@ def _in_order(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """The longest part of pairs, which rise in their first numbers, that rises in the second, too."""
-    lows: list[int] = []  # the smallest second number in which a run of each length ends, and the pair that it is of
+    """Return the longest subsequence of the pairs, sorted by their first numbers, whose second numbers also rise."""
+    # For each length, the smallest last number of a rising run, and the pair that it belongs to.
+    lows: list[int] = []
     tails: list[int] = []
     earlier = []
     for number, (_, target) in enumerate(pairs):
@@ -350,8 +352,8 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
 
 
 def _documents(documents: DocumentEnds) -> Iterator[tuple[int, int]]:
-    """Id and length of each document."""
+    """Return id and length of each document."""
     assert documents.ids is not None
-    # a plain 0 would be an int64, which together with uint64 becomes float64
+    # A plain 0 would be an int64, and NumPy converts int64 with uint64 to float64.
     lengths = np.diff(documents.ends, prepend=np.uint64(0))
     return zip(documents.ids.tolist(), lengths.tolist(), strict=True)

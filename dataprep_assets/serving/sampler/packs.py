@@ -1,8 +1,8 @@
-"""Whole documents packed into samples: best fit by blocks of a shard's documents, which bounds its memory and time.
+"""Packing of whole documents into samples: best fit within blocks of a shard's pieces, which bounds memory and time.
 
-A document longer than a sample is cut into samples of its own, and its last piece is packed like a document. The table
-of a shard is written once (`pack_shard`) and mapped by whoever reads it (`open_packs`): a headerless file of uint64,
-the number of packs, the packs' ends counted in pieces, and start and stop of each piece in tokens of the shard.
+A document longer than a sample is split into full samples, and its last piece is packed like a document. A shard's
+table is written once (`pack_shard`) and memory-mapped by readers (`open_packs`). The file is headerless and uint64: the
+number of packs, the end of each pack in pieces, then the starts and the stops of all pieces in tokens of the shard.
 """
 
 from pathlib import Path
@@ -15,23 +15,23 @@ from dataprep_assets.packing.algorithms import pack
 from dataprep_assets.serving.sampler.source_order import PackTable
 
 _BLOCK = 1 << 14
-"""Pieces that are packed together: best fit fills 99.9 % of that many, and takes 20 ms."""
+"""Pieces packed together: best fit fills 99.9 % of the space with this many, and takes 20 ms."""
 _DTYPE = np.dtype("<u8")
 
 
 def pack_shard(ends: NDArray[np.uint64], length: int) -> PackTable:
-    """The packs of a shard.
+    """Return the packs of a shard.
 
     Args:
-        ends: Where its documents end, in tokens.
-        length: Tokens of a sample.
+        ends: End of each document, in tokens.
+        length: Tokens per sample.
     """
     stops = np.asarray(ends, np.int64)
     tokens = np.diff(stops, prepend=0)
-    # Rounded up: the last piece of a document is short, and an empty document has none.
+    # Rounded up, because a document's last piece may be short; an empty document has no pieces.
     pieces = -(-tokens // length)
     starts = np.repeat(stops - tokens, pieces)
-    # which piece of its document each is, from 0
+    # number of each piece within its document, from 0
     number = np.arange(len(starts)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     starts += number * length
     stops = np.minimum(starts + length, np.repeat(stops, pieces))
@@ -45,17 +45,17 @@ def pack_shard(ends: NDArray[np.uint64], length: int) -> PackTable:
 
 
 def pack_bytes(table: PackTable) -> bytes:
-    """The file of a table."""
+    """Return the content of a table's file."""
     columns = (np.array([len(table.ends)]), table.ends, table.starts, table.stops)
     return np.concatenate(columns).astype(_DTYPE).tobytes()
 
 
 def open_packs(path: Path) -> PackTable:
-    """The table of a file, memory-mapped; raises FormatError, naming it, for one that was cut."""
+    """Return the memory-mapped table of a file; raise FormatError, naming the file, if it is truncated."""
     size = path.stat().st_size
     values = np.memmap(path, _DTYPE, "r") if size and not size % _DTYPE.itemsize else np.empty(0, _DTYPE)
     packs = int(values[0]) if len(values) else -1
-    # The number of packs and the last of their ends foretell the length: a cut file agrees with neither.
+    # The number of packs and the last end determine the file's length, so a truncated file is detected.
     pieces, odd = divmod(len(values) - 1 - packs, 2)
     if packs < 0 or odd or pieces < packs or (packs and int(values[packs]) != pieces):
         raise FormatError(

@@ -1,8 +1,8 @@
-"""What each step of a training run reads: a pure function of its schedule and the step, and its inverse.
+"""Mapping from the steps of a training run to the tokens they read: a pure function of the schedule, and its inverse.
 
-Step `s` reads the samples `(s - first_step) * batch` and following of its revision. The mixture says of which source a
-sample is and the how-manieth of it; the source's order says which tokens that is. Nothing here reads a file, or keeps
-anything of the steps before: ranks, workers and resumes do not enter.
+Step `s` reads the samples of its revision from `(s - first_step) * batch` on. The mixture determines the source of each
+sample and its number there; the source's order determines its tokens. Nothing here reads a file or keeps state of
+earlier steps, so the result does not depend on ranks, workers or resumes.
 
 Entry points: `Sampler`, `Spans`, `SampleRead`.
 """
@@ -40,10 +40,10 @@ _NONE = np.empty(0, np.int64)
 
 
 class Spans(NamedTuple):
-    """The spans of tokens that some samples consist of, in the order of the samples; int64 arrays of one length.
+    """Token spans of some samples, in the order of the samples; int64 arrays of equal length.
 
-    `row` numbers the samples as they were asked for, `source` the sources of the revision, `epoch` the epoch of the
-    source, `shard` the shards of the source; `[start, stop)` are tokens of the shard.
+    `row` is the number of the sample in the request, `source` the number of the source in the revision, `epoch` the
+    epoch of the source and `shard` the number of the shard in the source. `[start, stop)` are tokens of the shard.
     """
 
     row: Int64
@@ -56,7 +56,7 @@ class Spans(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleRead:
-    """One time that a step reads a span of tokens: at a position of its batch, in an epoch of the source."""
+    """One reading of a token span by a step, at a position of its batch and in an epoch of the source."""
 
     step: int
     position: int
@@ -68,7 +68,7 @@ class SampleRead:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceProgress:
-    """How far a source has been read: `done` samples of the order of an epoch, under the rules of a revision."""
+    """Progress in a source: `done` samples were read of an epoch's order, under the rules of a revision."""
 
     source: Source
     rules: tuple[int, int, Samples]
@@ -78,7 +78,7 @@ class SourceProgress:
 
 
 class SourceCursor:
-    """A source under one revision: the order that is under way when it begins, and the epochs that follow."""
+    """A source under one revision: the order in progress at its beginning, and the following epochs."""
 
     def __init__(
         self, source: Source, revision: Revision, number: int, packs: Packs | None, before: SourceProgress | None
@@ -87,9 +87,9 @@ class SourceCursor:
         self._rules = (revision.sequence_length, revision.seed, revision.samples)
         self._packs = packs if revision.samples == "documents" else None
         self._whole = SampleSlots(source.shards, revision.sequence_length, self._packs)
-        # neighbouring steps lie in the same few epochs
+        # Neighboring steps read from the same few epochs.
         self._of_epoch = lru_cache(maxsize=4)(self._order_from_start)
-        # Where the source stands as the turn begins: `done` samples of this order were read under earlier revisions.
+        # Position of the source at the beginning: earlier revisions read `done` samples of this order.
         self.epoch, self.order, self.done = (
             (0, self._order_from_start(0), 0) if before is None else self._resumed(before)
         )
@@ -102,7 +102,7 @@ class SourceCursor:
         new: list[Run] = []
         for number, shard in enumerate(self.source.shards):
             old = then.get(shard.name)
-            # another shard under the name of one that is gone has nothing of it: all of it is new
+            # A different shard under the name of a removed one has none of its tokens, so all of it is new.
             if old is None or not shard.follows(before.source.shards[old]):
                 new.append((number, 0, shard.tokens))
                 continue
@@ -110,38 +110,38 @@ class SourceCursor:
             if (shard.removed or shard.added) and shard.content != before.source.shards[old].content:
                 changed[old] = shard
                 new += [(number, start, stop) for start, stop in shard.added]
-        # The epoch has ended, and nothing came new that would still belong to it.
+        # The epoch has ended, and there is no new content to add to it.
         if before.done == before.order.size and not new:
             return before.epoch + 1, self._order_from_start(before.epoch + 1), 0
-        # Batch and weights do not decide the order: where all else is as before, it goes on without another link.
+        # Batch and weights do not affect the order, so without other changes it continues without a new link.
         if before.rules == self._rules and before.source.lock == self.source.lock:
             return before.epoch, before.order, before.done
         remainder = Remainder(before.order, before.done, self._whole.length, moved, changed)
         new_slots = SampleSlots(self.source.shards, self._whole.length, self._packs, new)
         order = SourceOrder(new_slots, self._key(before.epoch), self.source.shards, remainder)
-        # all that was left may have been retracted
+        # All remaining tokens may have been retracted.
         return (
             (before.epoch, order, 0) if order.size else (before.epoch + 1, self._order_from_start(before.epoch + 1), 0)
         )
 
     @property
     def whole_epoch(self) -> int:
-        """Samples of an epoch that begins in it."""
+        """Number of samples in an epoch that begins under this revision."""
         return self._whole.size
 
     def _key(self, epoch: int) -> tuple[str | int, ...]:
-        # with the number of the revision: each one shuffles what is left of an epoch anew
+        # The key includes the revision's number, so that each revision reshuffles the rest of an epoch.
         return self._seed, self.source.name, epoch, self._number
 
     def _order_from_start(self, epoch: int) -> SourceOrder:
         return SourceOrder(self._whole, self._key(epoch), self.source.shards)
 
     def order_of(self, epoch: int) -> SourceOrder:
-        """The order of an epoch from the one under way on."""
+        """Return the order of the epoch in progress or of a later one."""
         return self.order if epoch == self.epoch else self._of_epoch(epoch)
 
     def located(self, ordinals: Int64) -> tuple[Int64, Int64]:
-        """The epoch of the turn's samples, and which sample of that epoch's order each is."""
+        """Return the epoch of each of the turn's samples, and its number in that epoch's order."""
         excess = ordinals - self.left
         size = max(self._whole.size, 1)
         under_way = excess < 0
@@ -149,32 +149,32 @@ class SourceCursor:
         return epoch, np.where(under_way, ordinals + self.done, excess % size)
 
     def ordinals(self, epoch: int, samples: Int64) -> Int64:
-        """The inverse of `located`, without the samples that were read before the turn began."""
+        """Return the inverse of `located`, without samples that were read before the turn began."""
         if epoch == self.epoch:
             return samples[samples >= self.done] - self.done
         return self.left + (epoch - self.epoch - 1) * self._whole.size + samples
 
     def max_samples(self) -> int | None:
-        """Return how many samples it may give until its last epoch ends; None: any number."""
+        """Return the maximum number of samples until its last epoch ends; None if there is no limit."""
         if self.source.epochs is None:
             return None
         further = self.source.epochs - 1 - self.epoch
         return 0 if further < 0 else self.left + further * self._whole.size
 
     def ends(self, count: int) -> Iterator[tuple[int, int]]:
-        """(epoch, number of the turn's samples after which it ends), of those that end within `count`."""
+        """Yield (epoch, number of the turn's samples at its end) for each epoch that ends within `count` samples."""
         epoch, end = self.epoch, self.left
         while end <= count:
             yield epoch, end
             epoch, end = epoch + 1, end + self._whole.size
 
     def epochs_read(self, count: int) -> float:
-        """Return how many times all of the source has been read after `count` of the turn's samples."""
+        """Return the number of passes over the source after `count` of the turn's samples."""
         epoch, done_count = (int(column[0]) for column in self.located(np.array([count])))
         return epoch + self.order_of(epoch).read(done_count)
 
     def tokens(self, count: int) -> int:
-        """The tokens of the turn's first `count` samples, see `SourceOrder.tokens`."""
+        """Return the number of tokens in the turn's first `count` samples; see `SourceOrder.tokens`."""
         total, epoch, start = 0, self.epoch, self.done
         while count > 0:
             order = self.order_of(epoch)
@@ -184,16 +184,16 @@ class SourceCursor:
         return total
 
     def after(self, count: int) -> SourceProgress:
-        """Return how far it has been read after `count` of the turn's samples."""
+        """Return the progress after `count` of the turn's samples."""
         epoch, done_count = (int(column[0]) for column in self.located(np.array([count])))
         order = self.order_of(epoch)
-        if count and not done_count:  # an epoch has just ended: what comes new at this very step still belongs to it
+        if count and not done_count:  # an epoch has just ended, and content added at this step still belongs to it
             epoch, order = epoch - 1, self.order_of(epoch - 1)
             done_count = order.size
         return SourceProgress(source=self.source, rules=self._rules, epoch=epoch, order=order, done=done_count)
 
     def pieces(self, ordinals: Int64) -> tuple[Int64, TokenSlices]:
-        """The epoch of each of the turn's samples, and their spans."""
+        """Return the epoch of each of the turn's samples, and the samples' spans."""
         epochs, samples = self.located(ordinals)
         parts = []
         for epoch in np.unique(epochs).tolist():
@@ -203,7 +203,7 @@ class SourceCursor:
 
 
 class RevisionRule:
-    """A revision with the turns of its sources, and the steps `[first, stop)` that it decides."""
+    """A revision with the turns of its sources and the steps `[first, stop)` that it determines."""
 
     def __init__(
         self, revision: Revision, reign: RevisionInterval, packs: Packs | None, before: dict[str, SourceProgress]
@@ -212,7 +212,7 @@ class RevisionRule:
         self.mixture = mixture_of(tuple(source.share for source in revision.sources))
         self.turns = [SourceCursor(s, revision, reign.revision, packs, before.get(s.name)) for s in revision.sources]
         self.end, self.why = self._end()
-        """The first step that cannot be made under it, and why."""
+        """First step that the revision cannot build, and the reason."""
         self.stop = self.end if reign.stop is None else reign.stop
 
     def _end(self) -> tuple[int, str]:
@@ -223,7 +223,7 @@ class RevisionRule:
         )
         for number, turn in enumerate(self.turns):
             if (allowed := turn.max_samples()) is not None:
-                # samples count from 0, so this is the first that the source may not give: its step cannot be made
+                # Samples count from 0, so this is the first one that is not allowed, and its step cannot be built.
                 sample = int(self.mixture.place_of(number, np.array([allowed]))[0])
                 often = f"{turn.source.epochs} times" if turn.source.epochs != 1 else "once"
                 why = f"source {turn.source.name} has then been read {often}, the limit set by its `epochs`"
@@ -231,28 +231,28 @@ class RevisionRule:
         return min(limits)
 
     def counts(self, step: int) -> list[int]:
-        """Samples of each source that its steps before `step` read."""
+        """Return the number of samples per source that the revision's steps before `step` read."""
         return self.mixture.counts((step - self.first) * self.revision.batch)
 
     def after(self, step: int) -> dict[str, SourceProgress]:
-        """Return how far its sources have been read when the steps before `step` have been read."""
+        """Return the progress of each source after the steps before `step`."""
         turn_counts = zip(self.turns, self.counts(step), strict=True)
         return {turn.source.name: turn.after(count) for turn, count in turn_counts}
 
 
 class Sampler:
-    """See the module.
+    """Sampler of a schedule's steps; the module docstring describes the mapping.
 
     Args:
-        schedule: The schedule.
-        packs: Gives the packs of a shard; needed where samples are whole documents.
+        schedule: Schedule of the run.
+        packs: Returns the packs of a shard; required if samples are whole documents.
     """
 
     def __init__(self, schedule: ScheduleHistory, packs: Packs | None = None) -> None:
         self.schedule = schedule
         self.rules: list[RevisionRule] = []
         progress: dict[str, SourceProgress] = {}
-        # one after another: where a revision begins in its sources follows from what those before it read
+        # In order, because a revision's position in its sources depends on what the earlier revisions read.
         for reign in schedule.reigns:
             rule = RevisionRule(schedule.revisions[reign.revision], reign, packs, progress)
             if rule.stop > rule.end:
@@ -261,15 +261,15 @@ class Sampler:
                     f"next revision begins at step {rule.stop}"
                 )
             self.rules.append(rule)
-            progress = {**progress, **rule.after(rule.stop)}  # a source that is left out keeps its place
+            progress = {**progress, **rule.after(rule.stop)}  # a source that is left out keeps its position
 
     @property
     def end(self) -> int:
-        """The number of steps of the run."""
+        """Number of steps in the run."""
         return self.rules[-1].stop
 
     def rule(self, step: int) -> RevisionRule:
-        """The revision of a step; raises NotFoundError for one that the schedule does not have."""
+        """Return the rule that determines a step; raise NotFoundError if the schedule does not have the step."""
         reign = self.schedule.reign(step)
         rule = next(rule for rule in self.rules if rule.number == reign.revision)
         if step >= rule.stop:
@@ -283,17 +283,17 @@ class Sampler:
 
     @property
     def samples(self) -> int:
-        """The samples of all steps."""
+        """Number of samples in all steps."""
         return self.number(self.end)
 
     def number(self, step: int) -> int:
-        """The number of a step's first sample, counted from the first step on."""
+        """Return the number of a step's first sample, counted from the beginning of the run."""
         return sum(
             (min(rule.stop, step) - rule.first) * rule.revision.batch for rule in self.rules if rule.first < step
         )
 
     def place(self, number: int) -> tuple[int, int]:
-        """The step that reads a sample, and its position there; raises IndexError beyond the last."""
+        """Return the step that reads a sample and the position in its batch; raise IndexError beyond the last one."""
         remaining = number
         for rule in self.rules:
             count = (rule.stop - rule.first) * rule.revision.batch
@@ -303,7 +303,7 @@ class Sampler:
         raise IndexError(f"{self.schedule.name}: sample {number} is out of range: it has {self.samples} samples")
 
     def positions(self, step: int, rank: int = 0, world_size: int = 1) -> Int64:
-        """The positions of a step's batch that a rank reads; together the ranks read each once.
+        """Return the positions of a step's batch that a rank reads; together the ranks read each position once.
 
         Raises ConfigError for a rank that is not below `world_size`.
         """
@@ -312,8 +312,7 @@ class Sampler:
         return np.arange(rank, self.rule(step).revision.batch, world_size, dtype=np.int64)
 
     def spans(self, step: int, positions: Sequence[int] | Int64 | None = None) -> Spans:
-        """Return what a step reads: the spans of the samples at these positions of its batch (default: all), in
-        order."""
+        """Return the token spans of a step's samples at these positions of its batch (default: all), in order."""
         rule = self.rule(step)
         batch_positions = np.arange(rule.revision.batch) if positions is None else np.asarray(positions, np.int64)
         if batch_positions.size and not 0 <= batch_positions.min() <= batch_positions.max() < rule.revision.batch:
@@ -324,7 +323,7 @@ class Sampler:
         return self.spans_of(rule, (step - rule.first) * rule.revision.batch + batch_positions)
 
     def spans_of(self, rule: RevisionRule, samples: Int64) -> Spans:
-        """The spans of the samples of a revision, numbered from its first step on."""
+        """Return the spans of a revision's samples, which are numbered from its first step."""
         source, ordinal = rule.mixture.locate(samples)
         parts = []
         for number in np.unique(source).tolist():
@@ -335,7 +334,7 @@ class Sampler:
         if not parts:
             return Spans(*[_NONE] * 6)
         pieces = join_slices([own for own, _, _ in parts])
-        # sources were asked one by one; now back into the order of the samples, and of the spans in each
+        # The spans are grouped by source; this restores the order of the samples and of the spans in each.
         order = np.lexsort((pieces.at, pieces.row))
         sources, epochs = (np.concatenate([part[column] for part in parts])[order] for column in (1, 2))
         return Spans(pieces.row[order], sources, epochs, pieces.shard[order], pieces.start[order], pieces.stop[order])
@@ -350,9 +349,9 @@ class Sampler:
         until: int | None = None,
         within: tuple[str, int] | None = None,
     ) -> Iterator[SampleRead]:
-        """Every time that the tokens `[start, stop)` of the shard with this content are read, in no particular order.
+        """Yield all readings of the tokens `[start, stop)` of the shard with this content, in no particular order.
 
-        `first` and `until` bound the steps, `within` is the only source that is asked, and the only epoch of it.
+        `first` and `until` limit the steps. `within` limits the search to one epoch of one source.
         """
         if start >= stop:
             return
@@ -389,7 +388,7 @@ class Sampler:
             pieces = turn.pieces(ordinals)[1] if len(ordinals) else None
             if pieces is None:
                 continue
-            # `touching` names some samples too many, and a sample has other spans, too
+            # `touching` may return extra samples, and a sample may have other spans.
             own = pieces.where((pieces.shard == shard) & (pieces.start < span[1]) & (pieces.stop > span[0]))
             samples = rule.mixture.place_of(number, ordinals[own.row])
             for sample, start, stop in zip(samples.tolist(), own.start.tolist(), own.stop.tolist(), strict=True):

@@ -1,7 +1,7 @@
-"""The ledger of a training run, computed: which documents a step read, and which steps read a document.
+"""Computed ledger of a training run: the documents that a step read, and the steps that read a document.
 
-Nothing is logged while training; the schedule says what each step reads, and its artifact keeps the documents of every
-shard that it ever named, so it also tells of documents that were retracted since.
+Training logs nothing. The schedule determines what each step reads, and its artifact keeps the documents of every shard
+that it ever listed. So the ledger also covers documents that were retracted later.
 
 Entry points: `documents_of_step`, `find_documents`, `steps_of_document`, `tokens_read`.
 """
@@ -23,24 +23,24 @@ from dataprep_assets.serving.sampler.training_schedule import RevisionInterval, 
 
 SHARD = "shard.json"
 _BLOCK = 1 << 18
-"""Samples that are looked at together."""
+"""Samples per block."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeenDocument:
-    """A document, or the part of one, that a step read.
+    """A document, or a part of one, that a step read.
 
     Attributes:
         step: The step.
-        position: Which sample of the step's batch.
-        source: The source.
-        epoch: How many times all of the source had been read before.
-        shard: The shard of the source's dataset.
+        position: Position of the sample in the step's batch.
+        source: Name of the source.
+        epoch: Number of complete passes over the source before this one.
+        shard: Shard of the source's dataset.
         document: Number of the document in the shard.
-        file: Its source file.
-        row: Its row there, from 1.
-        id: The hash by which the index knows it, 16 hex digits; None if its dataset has none.
-        tokens: How many of its tokens were read.
+        file: Source file of the document.
+        row: Row of the document in the file, from 1.
+        id: Hash of the document in the index, 16 hex digits; None if its dataset has no ids.
+        tokens: Number of its tokens that were read.
     """
 
     step: int
@@ -55,14 +55,16 @@ class SeenDocument:
     tokens: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain builtins."""
+        """Return the fields as a dictionary of builtins."""
         return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptDocument:
-    """A document that a schedule knows: its shard's name and content, its number there, its tokens, and its id in the
-    index (None if its dataset has none)."""
+    """A document in a shard of a schedule, with its token range, its source row and its hash in the index.
+
+    `hash` is None if the dataset has no ids.
+    """
 
     dataset: str
     shard: SourceShard
@@ -75,14 +77,14 @@ class KeptDocument:
 
 
 class SeenLedger:
-    """What the artifact of a schedule knows of documents."""
+    """Access to the documents stored in a schedule's artifact."""
 
     def __init__(self, data: TrainingData) -> None:
         self.data = data
         self._names = {record.path for record in data.handle.files}
-        # Of this object's own: a cache around the method would keep every ledger alive.
+        # A cache per object, because a cache on the method would keep every ledger alive.
         self.rows = lru_cache(maxsize=None)(self._rows)
-        # By content: a shard that several revisions read is one entry, one that lost documents in between is two.
+        # Keyed by content: a shard read by several revisions is one entry, but two if it lost documents in between.
         self.shards = {
             shard.content: (source.dataset, shard)
             for revision in data.schedule.revisions
@@ -91,7 +93,7 @@ class SeenLedger:
         }
 
     def shard_facts(self, content: str) -> dict[str, Any]:
-        """Return what the schedule says of a shard: dataset, partition, source files, how its ids were made."""
+        """Return the schedule's facts on a shard: dataset, partition, source files and the origin of its ids."""
         name = f"{documents_folder(content)}/{SHARD}"
         try:
             facts: dict[str, Any] = json_of(self.data.handle.read(name))
@@ -100,24 +102,24 @@ class SeenLedger:
         return facts
 
     def ids(self, content: str) -> NDArray[np.uint64] | None:
-        """The ids of a shard's documents; None if its dataset has none."""
+        """Return the ids of a shard's documents, or None if its dataset has no ids."""
         name = f"{documents_folder(content)}/{IDS}"
         if name not in self._names:
             return None
         return open_ids(self.data.handle.path(name), len(self.data.ends(self.shards[content][1])))
 
     def _rows(self, content: str) -> tuple[list[str], DocumentRows]:
-        """The source files of a shard, and which rows of them its documents are."""
+        """Return the source files of a shard, and the mapping of its documents to their rows."""
         sources = self.shard_facts(content)["sources"]
-        # only a file of which the shard has a part says its rows
+        # `rows` is present only for files of which the shard has a part.
         files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
         name = f"{documents_folder(content)}/{ROWS}"
-        # where no row was left out there is no such file
+        # The file is missing if no row was left out.
         runs = open_runs(self.data.handle.path(name)) if name in self._names else no_runs()
         return [str(line["file"]) for line in sources], DocumentRows(files, runs)
 
     def kept_document(self, content: str, document: int) -> KeptDocument:
-        """A document of a shard."""
+        """Return a document of a shard."""
         dataset, shard = self.shards[content]
         ends = self.data.ends(shard)
         files, rows = self.rows(content)
@@ -130,10 +132,10 @@ class SeenLedger:
         )  # fmt: skip
 
     def documents_within(self, shard: SourceShard, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """(document, its tokens among `[start, stop)`) of each document that has any."""
+        """Yield each document with tokens in `[start, stop)`, and the number of these tokens."""
         ends = self.data.ends(shard)
         position = start
-        # right of equal ends: a document that ends where the span begins, an empty one too, has none of its tokens
+        # side="right" skips documents that end where the span begins, including empty ones, which have no tokens in it.
         for document in range(int(np.searchsorted(ends, np.uint64(start), side="right")), len(ends)):
             to = min(int(ends[document]), stop)
             if to > position:
@@ -144,7 +146,7 @@ class SeenLedger:
 
 
 def documents_of_step(ledger: SeenLedger, step: int, *, rank: int = 0, world_size: int = 1) -> list[SeenDocument]:
-    """The documents that a step read, or that one of its ranks did, in the order of the batch."""
+    """Return the documents that a step, or one of its ranks, read, in the order of the batch."""
     sampler, documents = ledger.data.sampler, []
     positions = sampler.positions(step, rank, world_size)
     sources = sampler.rule(step).revision.sources
@@ -177,13 +179,13 @@ def find_documents(
     hashes: Collection[int] = (),
     dataset: str | None = None,
 ) -> list[KeptDocument]:
-    """The documents that were given rows of source files, or have given ids, in every shard that ever held them.
+    """Return the documents with the given source rows or ids, from every shard that ever contained them.
 
     Args:
-        ledger: What the schedule knows.
-        rows: Source file → rows, from 1.
+        ledger: Ledger of the schedule.
+        rows: Maps source files to rows, from 1.
         hashes: Ids of the index.
-        dataset: Only documents of this dataset; default: of all.
+        dataset: Restricts the search to one dataset; default: all.
     """
     kept_documents, sorted_hashes = [], np.array(sorted(set(hashes)), np.uint64)
     for content, (shard_dataset, _) in ledger.shards.items():
@@ -202,10 +204,10 @@ def find_documents(
 
 
 def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
-    """Return how many tokens of each document the steps before `until` read: content of a shard → int64,
-    ``(documents,)``.
+    """Return the number of tokens of each document that the steps before `until` read.
 
-    A document that is read twice counts twice. Epochs that were read as a whole are not looked at sample by sample.
+    The result maps a shard's content to int64 of shape ``(documents,)``. A document that is read twice counts twice.
+    Complete epochs are counted without looking at their samples.
     """
     tokens_by_shard: dict[str, NDArray[np.int64]] = {}
     for rule in ledger.data.sampler.rules:
@@ -213,15 +215,15 @@ def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
         if stop <= rule.first:
             continue
         for turn, count in zip(rule.turns, rule.counts(stop), strict=True):
-            # Two epochs at most are read in part: the one under way when the turn begins, and the one at its end.
+            # At most two epochs are read in part: the one in progress when the turn begins, and the last one.
             epoch = int(turn.located(np.array([count]))[0][0])
             epoch_start = turn.left + max(epoch - turn.epoch - 1, 0) * turn.whole_epoch
             parts = [(0, count)] if epoch == turn.epoch else [(0, turn.left), (epoch_start, count)]
             for shard in turn.source.shards:
-                # int64, because uint64 together with an int64 becomes float64
+                # int64, because NumPy converts uint64 with int64 to float64
                 ends = np.asarray(ledger.data.ends(shard), np.int64)
                 tokens = tokens_by_shard.setdefault(shard.content, np.zeros(len(ends), np.int64))
-                # the epochs between those two read every document once each
+                # The epochs in between read every document once each.
                 tokens += max(epoch - turn.epoch - 1, 0) * np.diff(ends, prepend=0)
             for part_start, part_stop in parts:
                 for block_start in range(part_start, part_stop, _BLOCK):
@@ -234,14 +236,16 @@ def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
 
 
 def _by_document(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many tokens of each document, which end at `ends`, some spans of tokens have; none of them is
-    empty."""
+    """Return how many tokens of each document are covered by the token spans, none of which is empty.
+
+    `ends` contains the ends of the documents.
+    """
     begins, size = np.concatenate([[0], ends[:-1]]), len(ends)
     first_documents, last_documents = (
         np.searchsorted(ends, starts, side="right"),
         np.searchsorted(ends, stops - 1, side="right"),
     )
-    # all of the documents from the first to the last, less what lies before and after the span
+    # All tokens of the documents from a span's first to its last, minus the tokens before and after the span.
     coverage = (
         np.bincount(first_documents, minlength=size + 1)
         - np.bincount(last_documents + 1, minlength=size + 1)[: size + 1]
@@ -249,22 +253,22 @@ def _by_document(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDAr
     document_tokens = np.cumsum(coverage)[:size] * (ends - begins)
     before = np.bincount(first_documents, starts - begins[first_documents], size)
     after = np.bincount(last_documents, ends[last_documents] - stops, size)
-    # weights are float64, which has every whole number below 2**53
+    # `bincount` returns float64 for weights, which is exact below 2**53.
     read: NDArray[np.int64] = (document_tokens - before.astype(np.int64) - after.astype(np.int64)).astype(np.int64)
     return read
 
 
 def steps_of_document(ledger: SeenLedger, document: KeptDocument, *, until: int | None = None) -> list[SampleRead]:
-    """Every time that a step before `until` reads a document, in order."""
+    """Return all readings of a document by steps before `until`, in order."""
     readings = ledger.data.sampler.readings(document.shard.content, document.start, document.stop, until=until)
     return sorted(readings, key=lambda one: (one.step, one.position, one.start))
 
 
 def taken_back(ledger: SeenLedger, document: KeptDocument) -> list[tuple[RevisionInterval, SampleRead]]:
-    """The times that a document was read in steps that were taken back, with the revision of these."""
+    """Return the readings of a document by steps that were taken back, each with the interval of its revision."""
     data, samples_read = ledger.data, []
     for reign in data.schedule.taken_back:
-        # the schedule as it was then: that of today has no rule for steps that were taken back
+        # The schedule of that time is used, because the current one has no rule for steps that were taken back.
         sampler = Sampler(data.schedule.upto(reign.revision + 1), data.packs)
         span = (document.start, document.stop)
         readings = sampler.readings(document.shard.content, *span, first=reign.first, until=reign.stop)

@@ -1,6 +1,7 @@
-"""What a schedule comes to: the tokens of each source until a step, how often it is read, when its epochs end.
+"""Simulation of a schedule: tokens per source up to a step, the number of its epochs, and the steps at which they end.
 
-Computed from the schedule alone; of windows exactly, of packed documents an epoch under way is counted by its mean.
+It is computed only from the schedule. The result is exact for windows. For packed documents, an unfinished epoch is
+estimated from the mean sample.
 """
 
 from collections.abc import Iterator
@@ -13,15 +14,15 @@ from dataprep_assets.serving.sampler.sampler import RevisionRule, Sampler
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRead:
-    """What is read of a source until a step.
+    """Data read from a source up to a step.
 
     Attributes:
-        source: Its name.
-        samples: Samples.
-        tokens: Tokens.
-        share: Its share of all samples.
-        epochs: How many times all of it has been read; 1.5 is once, and half of it again.
-        ends: (epoch, step) of each epoch that ends until then: the first step that reads of the next.
+        source: Name of the source.
+        samples: Number of samples read.
+        tokens: Number of tokens read.
+        share: Share of all samples.
+        epochs: Number of passes over the source; 1.5 means one and a half passes.
+        ends: (epoch, step) of each epoch that ends before then; the step is the first that reads the next epoch.
     """
 
     source: str
@@ -33,7 +34,7 @@ class SourceRead:
 
 
 def simulated(sampler: Sampler, until: int) -> list[SourceRead]:
-    """Return what is read of each source by the steps before `until`, in the order in which sources appear."""
+    """Return the data that the steps before `until` read from each source, in the sources' order of appearance."""
     samples: dict[str, int] = {}
     tokens: dict[str, int] = {}
     epochs: dict[str, float] = {}
@@ -46,7 +47,7 @@ def simulated(sampler: Sampler, until: int) -> list[SourceRead]:
             name = turn.source.name
             samples[name] = samples.get(name, 0) + count
             tokens[name] = tokens.get(name, 0) + turn.tokens(count)
-            # Not added up: a turn goes on in the epoch that the revision before left unfinished, and counts from there.
+            # Not summed, because a turn continues the epoch that the previous revision left unfinished.
             epochs[name] = turn.epochs_read(count)
             ends.setdefault(name, []).extend(_ends(rule, number, count))
     total = sum(samples.values())
@@ -65,13 +66,13 @@ def simulated(sampler: Sampler, until: int) -> list[SourceRead]:
 
 def _ends(rule: RevisionRule, number: int, count: int) -> Iterator[tuple[int, int]]:
     for epoch, ordinal in rule.turns[number].ends(count):
-        # samples count from 0, so this one is the first of the next epoch
+        # Samples count from 0, so this one is the first of the next epoch.
         position = int(rule.mixture.place_of(number, np.array([ordinal]))[0])
         yield epoch, rule.first + position // rule.revision.batch
 
 
 def told_lines(sampler: Sampler, until: int | None = None) -> list[str]:
-    """The simulation as lines of text."""
+    """Return the simulation as lines of text."""
     stop = sampler.end if until is None else until
     lines = [f"{'source':<24}{'samples':>14}{'tokens':>18}{'share':>9}{'epochs':>9}  epochs end at steps"]
     for row in simulated(sampler, stop):

@@ -1,14 +1,13 @@
-"""The order in which samples of one source are read in an epoch: a permutation, revised as the source grows.
+"""Order of a source's samples in an epoch: a permutation that is revised as the source grows.
 
-A `SampleSlots` is shards cut into samples. A `SourceOrder` is a keyed permutation of all samples of a cut, or, after a
-revision, of what was not read of the order before (`Remainder`) together with the samples of the shards that came new.
-So it is a chain as long as there were changes in one epoch, every link of which is evaluated at single points: nothing
-is
-stored but what a retraction emptied.
+A `SampleSlots` is a list of shards split into samples. A `SourceOrder` is a keyed permutation of all these samples, or,
+after a revision, of the unread samples of the previous order (`Remainder`) together with the samples of new shards. So
+an order is a chain with one link per change in an epoch. Every link is evaluated at single points, and only the slots
+that a retraction emptied are stored.
 
-A rest is seen as one long row of *slots*, the samples that were not read, each as wide as a sample was then; another
-sequence length cuts that row anew. Tokens that were taken out of a shard since leave holes in their slots. Slots
-without any token are left out of the count.
+A remainder is treated as one long row of *slots*: the unread samples, each as wide as a sample was then. A different
+sequence length splits that row differently. Tokens removed from a shard in the meantime leave holes in their slots.
+Slots without any token are not counted.
 """
 
 import hashlib
@@ -22,31 +21,31 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.sampler.training_schedule import SourceShard
 
-# A keyed permutation of the numbers below a size, evaluated at any point without making a table of it.
+# A keyed permutation of the numbers below a size, which is evaluated at any point without a table.
 #
-# The numbers are written as pairs `(left, right)` with `left < a`, `right < b`, where `a * b` is at least the size
+# The numbers are written as pairs `(left, right)` with `left < a` and `right < b`, where `a * b` is at least the size
 # and less than `size + a`. Each round of a Feistel network adds a hash of one half to the other, modulo `a` or `b`
-# (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002); a result beyond the size is permuted again
-# until it is below ("cycle walking"), which for large sizes hardly ever happens. So an order of 10⁹ samples costs
-# neither memory nor a start, and its inverse, which a ledger needs, costs the same.
+# (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). A result beyond the size is permuted again until
+# it is below ("cycle walking"), which is rare for large sizes. So an order of 10⁹ samples needs no memory and no time
+# at startup, and its inverse, which the ledger needs, costs the same.
 
 Int64 = NDArray[np.int64]
 _U64 = NDArray[np.uint64]
 
-# Both halves are then at most 2**31, so a hash of 32 bits times a limit stays below 2**64.
+# With this limit both halves are at most 2**31, so a 32-bit hash times a limit stays below 2**64.
 LARGEST = 1 << 62
 _ROUNDS = 12
-"""Sizes from 2 on have to come out uniform, and the smallest need most rounds: see test_permutation.py."""
+"""Enough rounds for uniform results at all sizes from 2; the smallest sizes need the most (test_permutation.py)."""
 _C1, _C2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _S32, _S33 = np.uint64(32), np.uint64(33)
 
 
 class Permutation:
-    """A permutation of `[0, size)` that `key` chooses: the same on every machine, for ever.
+    """A permutation of `[0, size)` chosen by `key`, which is the same on every machine and never changes.
 
     Args:
-        size: How many numbers are permuted, up to 2**62.
-        key: What chooses the permutation; texts and numbers. Another key gives an unrelated permutation.
+        size: Number of permuted numbers, up to 2**62.
+        key: Strings and numbers that choose the permutation. Different keys give unrelated permutations.
     """
 
     def __init__(self, size: int, *key: str | int) -> None:
@@ -56,22 +55,22 @@ class Permutation:
         root = isqrt(size)
         self._a = np.uint64(max(root + (root * root < size), 1))
         self._b = np.uint64(max(-(-size // int(self._a)), 1))
-        # `repr` tells a number from a text, and where one part of the key ends.
+        # `repr` distinguishes numbers from strings, and separates the parts of the key.
         digest = hashlib.shake_256(repr(key).encode()).digest(8 * _ROUNDS)
         self._keys = np.frombuffer(digest, "<u8").astype(np.uint64)
 
     def __call__(self, numbers: Int64) -> Int64:
-        """Return what stands at these places: int64, of any shape; each must be in `[0, size)`."""
+        """Return the permuted numbers: int64 of any shape. Each input must be in `[0, size)`."""
         return self._walked(numbers, self._forward)
 
     def inverse(self, numbers: Int64) -> Int64:
-        """The places at which these numbers stand: `inverse(permutation(x)) == x`."""
+        """Return the inverse of the permutation: `inverse(permutation(x)) == x`."""
         return self._walked(numbers, self._backward)
 
     def _walked(self, numbers: Int64, once: Callable[[_U64], _U64]) -> Int64:
         images = once(np.asarray(numbers, np.int64).astype(np.uint64))
         size = np.uint64(self.size)
-        # It ends: `once` moves the numbers below a * b in cycles, and that of a number below the size leads back to it.
+        # This terminates, because `once` permutes the numbers below a * b, and a cycle returns to its start below the size.
         while (is_beyond := images >= size).any():
             images[is_beyond] = once(images[is_beyond])
         return images.astype(np.int64)
@@ -91,7 +90,7 @@ class Permutation:
         for number in reversed(range(_ROUNDS)):
             key = self._keys[number]
             if number % 2:
-                # the limit is added first, because unsigned numbers have no negative ones
+                # The limit is added first, because unsigned numbers cannot be negative.
                 right_half = (right_half + self._b - _below(left_half, key, self._b)) % self._b
             else:
                 left_half = (left_half + self._a - _below(right_half, key, self._a)) % self._a
@@ -100,7 +99,7 @@ class Permutation:
 
 
 def _below(half: _U64, key: np.uint64, limit: np.uint64) -> _U64:
-    """A hash of `half` under a round's `key`, in `[0, limit)`; the mixing is that of MurmurHash3's finalizer."""
+    """Return a hash of `half` under a round's `key`, in `[0, limit)`; mixed as in MurmurHash3's finalizer."""
     mixed = half ^ key
     mixed = (mixed ^ (mixed >> _S33)) * _C1
     mixed = (mixed ^ (mixed >> _S33)) * _C2
@@ -112,10 +111,10 @@ _NONE = np.empty(0, np.int64)
 
 
 class TokenSlices(NamedTuple):
-    """Spans of tokens that samples consist of: int64 arrays of one length.
+    """Token spans of samples: int64 arrays of equal length.
 
-    `row` numbers the samples as they were asked for, `at` is the span's place in its sample, `shard` the number of its
-    shard in the revision's source, `[start, stop)` its tokens there.
+    `row` is the number of the sample in the request, `at` the offset of the span in its sample and `shard` the number
+    of its shard in the revision's source. `[start, stop)` are tokens of the shard.
     """
 
     row: Int64
@@ -125,22 +124,24 @@ class TokenSlices(NamedTuple):
     stop: Int64
 
     def of_rows(self, rows: Int64) -> "TokenSlices":
-        """The same spans, of the samples that had these numbers."""
+        """Return the same spans with their rows renumbered: row `i` becomes `rows[i]`."""
         return self._replace(row=rows[self.row])
 
     def where(self, mask: NDArray[np.bool_]) -> "TokenSlices":
-        """Some of the spans."""
+        """Return the spans selected by the mask."""
         return TokenSlices(*(column[mask] for column in self))
 
 
 def join_slices(parts: Sequence[TokenSlices]) -> TokenSlices:
-    """All spans of several."""
+    """Concatenate several sets of spans."""
     return TokenSlices(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 class PackTable(NamedTuple):
-    """A shard's packs of whole documents: pieces `[starts, stops)` of its tokens, and after how many of them each
-    pack ends."""
+    """A shard's packs of whole documents.
+
+    `[starts, stops)` are the token ranges of the pieces; `ends` is the number of pieces up to the end of each pack.
+    """
 
     ends: NDArray[np.integer[Any]]
     starts: NDArray[np.integer[Any]]
@@ -148,21 +149,22 @@ class PackTable(NamedTuple):
 
 
 Packs = Callable[[SourceShard, int], PackTable]
-"""Gives the packs of a shard for a sequence length."""
+"""Returns the packs of a shard for a sequence length."""
 
 
 Run = tuple[int, int, int]
-"""A shard, by its number, and the tokens `[start, stop)` of it."""
+"""The number of a shard, and a range `[start, stop)` of its tokens."""
 
 
 class SampleSlots:
-    """Shards cut into samples of `length` tokens, numbered through.
+    """Shards split into samples of `length` tokens, numbered consecutively.
 
     Args:
-        shards: All shards of the source, by which spans are numbered.
-        length: Tokens of a sample.
-        packs: Gives the packs of a shard; None: samples are windows, the last of each run as short as it comes.
-        runs: What is cut, in the order of the shards; default: all of each. Of packs a run is whole documents.
+        shards: All shards of the source; spans refer to them by number.
+        length: Tokens per sample.
+        packs: Returns the packs of a shard. None: samples are windows, and the last window of each run may be short.
+        runs: Token ranges to split, in the order of the shards; default: all shards. With packs, ranges contain only
+            whole documents.
     """
 
     def __init__(
@@ -173,7 +175,7 @@ class SampleSlots:
         all_runs = [(index, 0, shard.tokens) for index, shard in enumerate(shards)] if runs is None else runs
         self._tables: dict[int, PackTable] = {}
         if packs is not None:
-            # the packs of a shard are one unit, of all its runs together
+            # A shard's packs are one unit, which covers all its runs.
             all_runs = [(index, 0, shards[index].tokens) for index in self._packed_shards(all_runs)]
         self._numbers, self._starts, self._stops = np.array(all_runs, np.int64).reshape(-1, 3).T
         counts = -(-(self._stops - self._starts) // length)
@@ -187,7 +189,7 @@ class SampleSlots:
         self.is_exact = packs is None
 
     def _packed_shards(self, runs: Sequence[Run]) -> list[int]:
-        """The shards of some runs; of one that they are a part of, the table of that part is put aside."""
+        """Return the shards of some runs; store the reduced table of each shard of which they cover only a part."""
         ranges: dict[int, list[tuple[int, int]]] = {}
         for shard, start, stop in runs:
             ranges.setdefault(shard, []).append((start, stop))
@@ -203,12 +205,12 @@ class SampleSlots:
         return self._packs(self._shards[shard], self.length)
 
     def _packs_of(self, shard: int) -> int:
-        # not by its table: a start would open the files of all shards
+        # Without reading the table, because startup would then open the files of all shards.
         return len(self._tables[shard].ends) if shard in self._tables else self._shards[shard].samples
 
     def pieces(self, samples: Int64) -> TokenSlices:
-        """The spans of samples, which must exist."""
-        # right of equal firsts: runs without samples begin where the next one does
+        """Return the spans of samples, which must exist."""
+        # side="right" skips runs without samples, which begin where the next run does.
         which = np.searchsorted(self._firsts, samples, side="right") - 1
         number = samples - self._firsts[which]
         if self._packs is not None:
@@ -225,13 +227,13 @@ class SampleSlots:
             low, high = int(table.ends[pack - 1]) if pack else 0, int(table.ends[pack])
             starts = np.asarray(table.starts[low:high], np.int64)
             stops = np.asarray(table.stops[low:high], np.int64)
-            # the pieces of a pack lie one after another in its sample
+            # The pieces of a pack follow each other in its sample.
             offsets = np.cumsum(stops - starts) - (stops - starts)
             parts.append(TokenSlices(np.full(high - low, row), offsets, np.full(high - low, shard), starts, stops))
         return join_slices(parts)
 
     def touching(self, shard: int, start: int, stop: int) -> Int64:
-        """The samples with any of the tokens `[start, stop)` of a shard."""
+        """Return the samples that contain any of the tokens `[start, stop)` of a shard."""
         return np.concatenate([_NONE, *(self._in_run(run_index, start, stop) for run_index in self._at.get(shard, ()))])
 
     def _in_run(self, at: int, start: int, stop: int) -> Int64:
@@ -246,32 +248,32 @@ class SampleSlots:
         return packs
 
     def short(self) -> Int64:
-        """The samples that may have fewer than `length` tokens; of packs, none is told."""
+        """Return the samples that may have fewer than `length` tokens; with packs, the result is always empty."""
         lasts, tokens = self._firsts[1:] - 1, self._stops - self._starts
         return lasts[(tokens % self.length != 0) & (tokens > 0)] if self._packs is None else _NONE
 
 
 def _part(table: PackTable, ranges: Sequence[tuple[int, int]]) -> PackTable:
-    """The packs of the documents in ranges of tokens: those of a shard without its other documents, none empty."""
+    """Return the packs reduced to the documents in these token ranges, without packs that become empty."""
     starts, stops = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
     begins = np.asarray(table.starts, np.int64)
     range_numbers = np.searchsorted(starts, begins, side="right") - 1
     is_held = (range_numbers >= 0) & (begins < stops[range_numbers])
-    # which pack each piece is of
+    # number of each piece's pack
     packs = np.searchsorted(table.ends, np.arange(len(begins)), side="right")
     counts = np.bincount(packs[is_held], minlength=len(table.ends))
     return PackTable(np.cumsum(counts[counts > 0]), begins[is_held], np.asarray(table.stops, np.int64)[is_held])
 
 
 class Remainder:
-    """What was not read of an order when it was revised, in the shards as they are now, as samples of a new length.
+    """Unread part of an order at a revision, in the current shards, as samples of a new length.
 
     Args:
-        order: The order until then.
-        done: How many of its samples were read.
-        length: Tokens of a sample from now on.
-        moved: The number that each shard of then has now; -1 for one that is gone.
-        changed: By the number of then: a shard that lost or gained documents, as it is now.
+        order: Order before the revision.
+        done: Number of its samples that were read.
+        length: Tokens per sample from now on.
+        moved: Current number of each previous shard; -1 for a removed shard.
+        changed: Maps a previous shard's number to the current shard, for shards that lost or gained documents.
     """
 
     def __init__(
@@ -294,55 +296,55 @@ class Remainder:
             if moved[number] < 0 and old_shard.tokens
         }
         removed = {then: shard.removed for then, shard in changed.items()}
-        # samples of then that lost tokens, to a retraction or with their shard
+        # Previous samples that lost tokens, to a retraction or with their shard.
         touched = [order.touching(s, *span) for s, spans in {**removed, **gone_ranges}.items() for span in spans]
         self._holed = np.unique(np.concatenate([_NONE, *touched]))
-        # A slot is emptied by what was taken out; one that is cut anew may also lie where samples lacked tokens, and
-        # the last one ends early
+        # Removed tokens can empty a slot. With a new length, slots over the gaps of short samples and the last slot,
+        # which ends early, may be empty as well.
         suspects = self._cover(self._holed)
         if length != self._wide and self._slots:
             suspects = np.union1d(self._cover(np.union1d(self._holed, order.short())), [self._slots - 1])
-        # Only these are looked at: every other slot has tokens, and looking at all would take as long as an epoch.
+        # Only these slots are checked, because all others have tokens and checking all takes as long as an epoch.
         empty = np.ones(len(suspects), np.bool_)
         empty[self._raw(suspects).row] = False
         self._empty = suspects[empty]
-        # How many slots with tokens come before each empty one: sample k lies behind all whose number is at most k.
+        # Number of non-empty slots before each empty one: sample k comes after every empty slot with at most k.
         self._skips = self._empty - np.arange(len(self._empty))
         self.size = self._slots - len(self._empty)
 
     def pieces(self, samples: Int64) -> TokenSlices:
-        """The spans of samples, which must exist."""
+        """Return the spans of samples, which must exist."""
         return self._raw(samples + np.searchsorted(self._skips, samples, side="right"))
 
     def touching(self, shard: int, start: int, stop: int) -> Int64:
-        """The samples that may have any of the tokens `[start, stop)` of a shard as it is now."""
+        """Return the samples that may contain any of the tokens `[start, stop)` of a current shard."""
         then = self._was.get(shard)
         if then is None:
             return _NONE
         if then in self._kept:
             span = self._kept[then].before(start, stop)
-            if span is None:  # all of it is new
+            if span is None:  # all of these tokens are new
                 return _NONE
             start, stop = span
         return self._count_slots(self._cover(self._order.touching(then, start, stop)))
 
     def short(self) -> Int64:
-        """The samples that may have fewer than `length` tokens."""
+        """Return the samples that may have fewer than `length` tokens."""
         last_slot = np.array([self._slots - 1] if self._slots else [], np.int64)
         short = self._cover(np.union1d(self._holed, self._order.short()))
         return self._count_slots(np.union1d(short, last_slot))
 
     def _cover(self, places: Int64) -> Int64:
-        """The slots, ascending, that hold some of the order's samples, of those that were not read."""
+        """Return the slots, ascending, that contain any of these samples of the order; read samples are ignored."""
         old = places[places >= self._done] - self._done
         first_slots, last_slots = old * self._wide // self._length, ((old + 1) * self._wide - 1) // self._length
-        # All runs of slots as rows of one array, as wide as the longest; what is beyond a run's end is left out.
+        # One row per run of slots, as wide as the longest run; slots beyond a run's end are dropped.
         max_slots = int((last_slots - first_slots).max(initial=0)) + 1
         slots = first_slots[:, None] + np.arange(max_slots)
         return np.unique(slots[slots <= last_slots[:, None]])
 
     def _count_slots(self, slots: Int64) -> Int64:
-        """The samples that slots are; those without a token are none."""
+        """Return the sample numbers of slots, without empty slots."""
         slots = np.setdiff1d(slots, self._empty)
         return slots - np.searchsorted(self._empty, slots)
 
@@ -350,14 +352,14 @@ class Remainder:
         remaining = self._order.size - self._done
         slot_starts, slot_stops = slots * self._length, np.minimum((slots + 1) * self._length, remaining * self._wide)
         parts = [TokenSlices(_NONE, _NONE, _NONE, _NONE, _NONE)]
-        # A slot lies in so many samples of then at most; each round looks at the next one of every slot.
+        # Maximum number of previous samples that overlap a slot; each round reads the next one of every slot.
         for number in range(-(-self._length // self._wide) + 1):
             old = slot_starts // self._wide + number
             rows = np.flatnonzero(old * self._wide < slot_stops)
             if not len(rows):
                 break
             slices = self._order.pieces(old[rows] + self._done)
-            # where the sample of then begins in the slot; what lies before the slot or behind it is cut off
+            # Offset of the previous sample in the slot; tokens before or after the slot are cut off.
             shift = (old * self._wide - slot_starts)[rows][slices.row]
             low = np.maximum(-shift - slices.at, 0)
             high = np.maximum(
@@ -370,8 +372,8 @@ class Remainder:
         return self._present_slices(join_slices(parts))
 
     def _present_slices(self, pieces: TokenSlices) -> TokenSlices:
-        """The same spans in the shards as they are now, without what is gone."""
-        # A span in a shard that lost documents may fall apart, so it is looked at by itself; all others at once.
+        """Return the spans in the current shards, without removed tokens."""
+        # A span in a shard that lost documents may be split, so these are handled one by one, and all others together.
         is_cut = np.isin(pieces.shard, list(self._kept)) if self._kept else np.zeros(len(pieces.row), np.bool_)
         whole_slices = pieces.where(~is_cut)
         whole_slices = whole_slices._replace(shard=self._moved[whole_slices.shard])
@@ -388,7 +390,7 @@ class Remainder:
 
 
 class KeptRanges(NamedTuple):
-    """The ranges of tokens that a shard has kept: their starts and stops then, and how far each has moved since."""
+    """Token ranges that a shard has kept: their previous starts and stops, and the shift to their current position."""
 
     starts: Int64
     stops: Int64
@@ -396,28 +398,27 @@ class KeptRanges(NamedTuple):
 
     @classmethod
     def from_shard(cls, shard: SourceShard) -> "KeptRanges":
-        """Those of a shard that lost some ranges and gained others."""
+        """Return the kept ranges of a shard that lost some ranges and gained others."""
         removed, added = (_gaps(ranges) for ranges in (shard.removed, shard.added))
-        # places among the kept tokens alone, at which something was taken out or put in
+        # Positions among the kept tokens at which tokens were removed or inserted.
         positions = np.unique(np.concatenate([[0], removed[0], added[0]]))
         removed_lengths, added_lengths = (
             lengths[np.searchsorted(range_starts, positions, side="right")]
             for range_starts, lengths in (removed, added)
         )
         starts = positions + removed_lengths
-        # the last one is open, because nothing here knows how long the shard was
+        # The last range is open-ended, because the shard's previous length is not known here.
         lengths = np.diff(positions, append=np.iinfo(np.int64).max // 2)
         return cls(starts, starts + lengths, added_lengths - removed_lengths)
 
     def ranges_within(self, start: int, stop: int) -> tuple[Int64, Int64, Int64]:
-        """Return what was kept of the tokens `[start, stop)` of then: starts and stops then, and how far each has
-        moved."""
+        """Return the kept parts of the previous tokens `[start, stop)`: previous starts and stops, and shifts."""
         low, high = np.searchsorted(self.stops, start, side="right"), np.searchsorted(self.starts, stop, side="left")
         begins, ends = np.maximum(self.starts[low:high], start), np.minimum(self.stops[low:high], stop)
         return begins, ends, self.shifts[low:high]
 
     def before(self, start: int, stop: int) -> tuple[int, int] | None:
-        """The numbers of then of the tokens `[start, stop)` of now, from the first to the last; None if all are new."""
+        """Return the previous range that spans the current tokens `[start, stop)`; None if all of them are new."""
         begins = np.maximum(self.starts + self.shifts, start)
         ends = np.minimum(self.stops + self.shifts, stop)
         held_ranges = np.flatnonzero(begins < ends)
@@ -428,7 +429,7 @@ class KeptRanges(NamedTuple):
 
 
 def _gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
-    """Return where ranges begin, counted without them, and how long the first 0, 1, … of them are together."""
+    """Return each range's start without the ranges before it, and the total length of the first 0, 1, … ranges."""
     if not ranges:
         return _NONE, np.zeros(1, np.int64)
     starts, stops = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
@@ -437,13 +438,13 @@ def _gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
 
 
 class SourceOrder:
-    """The order of a source's samples in one epoch: sample `k` of it is at place `permutation(k)` of rest and cut.
+    """Order of a source's samples in one epoch: sample `k` is number `permutation(k)` of the remainder and the cut.
 
     Args:
-        cut: The samples that came new; all of them where an epoch begins.
-        key: What chooses the order.
+        cut: New samples, or all samples at the beginning of an epoch.
+        key: Key of the permutation.
         shards: All shards of the source.
-        rest: What is left of the order before; None where an epoch begins.
+        rest: Remainder of the previous order; None at the beginning of an epoch.
     """
 
     def __init__(
@@ -456,15 +457,15 @@ class SourceOrder:
         self._permutation = Permutation(self.size, *key)
 
         self.is_exact: bool = cut.is_exact and (rest is None or rest.is_exact)
-        """Whether every sample has `length` tokens but those that `short` names; packs have about as many."""
+        """Whether all samples except those in `short` have `length` tokens; packs have only about that many."""
 
     def read(self, done: int) -> float:
-        """The part of the epoch that has been read after `done` of its samples; 1 at its end."""
+        """Return the fraction of the epoch that has been read after `done` of its samples; 1 at its end."""
         before = 0.0 if self._rest is None else self._rest.read
         return before + (1 - before) * done / max(self.size, 1)
 
     def tokens(self, first: int, stop: int) -> int:
-        """The tokens of the samples `[first, stop)`; of packs it is their number times the mean of some."""
+        """Return the number of tokens in the samples `[first, stop)`, estimated from up to 256 samples for packs."""
         count = stop - first
         if not count:
             return 0
@@ -478,7 +479,7 @@ class SourceOrder:
         return count * self.length - lacking
 
     def pieces(self, samples: Int64) -> TokenSlices:
-        """The spans of the order's samples `samples`, which must exist; in no particular order."""
+        """Return the spans of these samples of the order, which must exist, in no particular order."""
         positions = self._permutation(samples)
         if self._rest is None:
             return self._cut.pieces(positions)
@@ -487,14 +488,14 @@ class SourceOrder:
         return join_slices([new_slices.of_rows(new), old_slices.of_rows(old)])
 
     def touching(self, shard: int, start: int, stop: int) -> Int64:
-        """The samples that may have any of the tokens `[start, stop)` of a shard: all that have, and few others."""
+        """Return the samples that may contain any of the tokens `[start, stop)` of a shard; few have none."""
         old_samples = _NONE if self._rest is None else self._rest.touching(shard, start, stop)
-        # a shard that gained documents is in both
+        # A shard that gained documents has samples in both parts.
         return self._permutation.inverse(
             np.concatenate([old_samples, self._left + self._cut.touching(shard, start, stop)])
         )
 
     def short(self) -> Int64:
-        """The samples that may have fewer tokens than `length`."""
+        """Return the samples that may have fewer than `length` tokens."""
         old_samples = _NONE if self._rest is None else self._rest.short()
         return self._permutation.inverse(np.concatenate([old_samples, self._left + self._cut.short()]))

@@ -1,4 +1,4 @@
-"""Reads what a schedule says: the batch of any step, from shards on this machine or in a bucket.
+"""Reader of a schedule's data: the batch of any step, from shards on this machine or in object storage.
 
     data = TrainingData(".dataprep/artifacts", "my_run")
     for step in range(data.restore(state), data.steps):
@@ -6,7 +6,7 @@
         …
         state = data.state(step + 1)
 
-Nothing is built at a start, and nothing is remembered from one step to the next but the shards that are mapped.
+Startup builds nothing, and only the mapped shards are kept from one step to the next.
 """
 
 import os
@@ -43,36 +43,37 @@ from dataprep_assets.stores.files import closed_folder
 
 SCHEDULE_ARTIFACT = "schedule"
 IGNORED = -100
-"""Label of what is not to be learned: what PyTorch's cross entropy leaves out by default."""
+"""Label of tokens that are not trained on; PyTorch's cross entropy ignores it by default."""
 _AHEAD = 1024
-"""Samples whose spans are computed at a time: the cost of a sample is then that of reading it."""
+"""Samples whose spans are computed together, so that the cost of a sample is dominated by reading it."""
 _READERS = 16
-"""Ranges of a bucket that are read at a time."""
+"""Number of parallel range requests to object storage."""
 
 
 def documents_folder(content: str) -> str:
-    """Return where a schedule keeps the index of the documents of a shard with this content."""
+    """Return the folder of the document index that a schedule keeps for a shard with this content."""
     return f"documents/{content[:32]}"
 
 
 def packs_file(content: str, length: int) -> str:
-    """The file in which a schedule keeps the packs of a shard."""
+    """Return the name of the file in which a schedule keeps the packs of a shard."""
     return f"packs/{content[:32]}-{length}.bin"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What a rank trains on in a step; arrays of shape ``(samples, sequence_length)``.
+    """Data that a rank trains on in a step; arrays of shape ``(samples, sequence_length)``.
 
     Attributes:
         step: The step.
-        positions: int64, shape ``(samples,)``: which samples of the step's batch these are.
+        positions: int64, shape ``(samples,)``: positions of these samples in the step's batch.
         tokens: int64; 0 after the end of a short sample.
-        labels: int64: the token after each; `IGNORED` at the end of a shard and after the end of a short sample, and
-            with boundaries at the end of each document, too.
-        position_ids: int64: place of each token in its document, as far as the sample holds it; None unless asked for.
-        document_ids: int32: number of each token's document in the sample, -1 after its end; None unless asked for.
-            Attention is between tokens of equal numbers.
+        labels: int64: the token after each token. `IGNORED` at the end of a shard, after the end of a short sample and,
+            with boundaries, at the end of each document.
+        position_ids: int64: position of each token in the part of its document that is in the sample; None without
+            boundaries.
+        document_ids: int32: number of each token's document in the sample, -1 after its end; None without boundaries.
+            Attention is between tokens with equal numbers.
     """
 
     step: int
@@ -84,13 +85,13 @@ class Batch:
 
 
 class TrainingData:
-    """See the module. Can be pickled into workers, which open it anew.
+    """Training data of a schedule. Can be pickled into workers, which open it again.
 
     Args:
-        root: Where the artifacts of the project are: a folder, `s3://bucket/prefix`, `gs://bucket/prefix`, or
-            an opened store.
+        root: Location of the project's artifacts: a folder, `s3://bucket/prefix`, `gs://bucket/prefix` or an open
+            store.
         name: Name of the schedule.
-        cache_dir: The folder of copies of a bucket's small files; needed for a bucket.
+        cache_dir: Folder for copies of small files; required for object storage.
         boundaries: Whether batches have `position_ids` and `document_ids`, and documents end with an ignored label.
     """
 
@@ -115,19 +116,19 @@ class TrainingData:
         self.name, self.boundaries, self._store = name, boundaries, store
         self._handle = ArtifactHandle.of(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
-            closed_folder(store.root)  # before there are copies: the process's umask is not ours to change
+            closed_folder(store.root)  # before files are copied, because the umask of this process must not be changed
         where = f"{self._handle.location}/{SCHEDULE}"
         try:
             value = json_of(self._handle.read(SCHEDULE))
         except ValueError as error:
             raise IntegrityError(f"{where}: invalid JSON: {error}. Run `dataprep verify` to see the damage") from error
         self.schedule = ScheduleHistory.of_json(value, where)
-        # What steps have needed so far, by the content of its shard. Never emptied: it is mapped, or read by ranges.
+        # Data of past steps by shard content. Never evicted, because it is mapped or read by ranges.
         self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
         self._ends: dict[str, NDArray[Any]] = {}
         self._packs: dict[tuple[str, int], PackTable] = {}
         self._block = lru_cache(maxsize=4)(self._spans)
-        # last, because a sampler of packed documents looks at their packs while it is made
+        # Created last, because it reads the packs during construction.
         self.sampler = Sampler(self.schedule, self.packs)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -141,24 +142,23 @@ class TrainingData:
 
     @property
     def steps(self) -> int:
-        """How many steps the run has."""
+        """Number of steps in the run."""
         return self.sampler.end
 
     @property
     def handle(self) -> ArtifactHandle:
-        """The artifact of the schedule, which has the documents of every shard that it names."""
+        """Handle of the schedule's artifact, which contains the documents of every shard in the schedule."""
         return self._handle
 
     def state(self, step: int) -> dict[str, Any]:
-        """Return what a checkpoint keeps to resume at `step`, the first that was not trained on; the same on every
-        rank."""
+        """Return the checkpoint state for resuming at `step`, the first step not trained yet; equal on all ranks."""
         return {"schedule": self.name, "digest": self.schedule.digest, "step": step}
 
     def restore(self, state: Mapping[str, Any] | None) -> int:
-        """The step at which to resume; 0 without a state.
+        """Return the step at which to resume; 0 without a state.
 
-        A state from before the schedule's last revisions is good as long as they leave the steps before it as they
-        were. Raises ConfigError if this schedule would go on with other samples than the one that the state is of.
+        A state from before later revisions is valid if these revisions do not change the steps before it. Raises
+        ConfigError if this schedule would continue with different samples than the state's schedule.
         """
         if state is None:
             return 0
@@ -170,7 +170,7 @@ class TrainingData:
             raise ConfigError(
                 f"{self.name}: the state is of step {step}, but its schedule has steps 0 to {self.steps - 1}"
             )
-        # A checkpoint has the digest of the schedule as it was then, which may have had fewer revisions.
+        # A checkpoint has the digest of the schedule at that time, which may have had fewer revisions.
         revision_counts = {self.schedule.upto(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)}
         if name != self.name or digest not in revision_counts:
             raise ConfigError(
@@ -188,31 +188,31 @@ class TrainingData:
         return step
 
     def batch(self, step: int, *, rank: int = 0, world_size: int = 1) -> Batch:
-        """Return what a rank trains on in a step.
+        """Return the batch that a rank trains on in a step.
 
-        Raises NotFoundError for a step beyond the end, ConfigError for a shard that is not as the schedule has it,
-        TransferError, naming the step, if a bucket cannot be read.
+        Raises NotFoundError for a step beyond the end, and ConfigError if a shard differs from the schedule. Raises
+        TransferError, naming the step, if object storage cannot be read.
         """
         positions = self.sampler.positions(step, rank, world_size)
         return self._read_batch(step, positions, self._ahead(step, rank, world_size, 0, len(positions)))
 
     def sample(self, step: int, position: int) -> Batch:
-        """One sample of a step; samples that are asked for in order cost least."""
+        """Return one sample of a step; sequential access is the fastest."""
         return self._read_batch(step, np.array([position]), self._ahead(step, 0, 1, position, position + 1))
 
     def _ahead(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:
-        """The spans of a rank's samples `[low, high)` in a step, of those that are computed at a time."""
+        """Return the spans of a rank's samples `[low, high)` in a step, from the block computed with them."""
         rule = self.sampler.rule(step)
         ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
         block, block_step = divmod(step - rule.first, ahead)
         spans, mine = self._block(rule.number, block, ahead, rank, world_size)
-        # Rows ascend, and a step has `mine` of them: its spans are one stretch.
+        # Rows are sorted and a step has `mine` rows, so its spans are contiguous.
         start, stop = (int(np.searchsorted(spans.row, block_step * mine + row)) for row in (low, high))
         own = Spans(*(column[start:stop] for column in spans))
         return own._replace(row=own.row - block_step * mine - low)
 
     def _spans(self, number: int, block: int, ahead: int, rank: int, world_size: int) -> tuple[Spans, int]:
-        """The spans of a rank in some steps of a revision, and how many samples of each are the rank's."""
+        """Return a rank's spans in a block of a revision's steps, and its number of samples per step."""
         rule = next(rule for rule in self.sampler.rules if rule.number == number)
         batch = rule.revision.batch
         steps = np.arange(block * ahead, min((block + 1) * ahead, rule.stop - rule.first))
@@ -230,13 +230,13 @@ class TrainingData:
         try:
             span_ids = self._ids(rule.revision.sources, spans)
         except (DataprepError, OSError) as error:
-            # what another try does not mend keeps its kind; all else is a transfer that failed
+            # Errors that a retry does not fix keep their class; all others become a TransferError.
             kinds = (kind for kind in (ConfigError, IntegrityError) if isinstance(error, kind))
             message = str(error).removeprefix(f"{self.name}: ")
             raise next(kinds, TransferError)(f"{self.name}: step {step} cannot be read: {message}") from error
-        # `offset` is the place in the sample of the next token, `document` the number of the next document there,
-        # `document_start` where the one began that has not ended at `after`: the end of the span before, if it is of
-        # this sample.
+        # `offset` is the position of the next token in the sample, and `document` the number of the next document.
+        # `document_start` is the start of the document that continues past `after`. `after` is the end of the previous
+        # span.
         offset, last_row = 0, -1
         document_start: int | None = None
         after: tuple[int, int, int] | None = None
@@ -247,19 +247,19 @@ class TrainingData:
                 offset, last_row, document, document_start = 0, row, 0, None
             to = offset + stop - start
             tokens[row, offset:to] = ids[: stop - start]
-            # one token more than the span was read, for the last label; at the end of a shard there is none
+            # The span was read with one more token for the last label, except at the end of a shard.
             labels[row, offset : offset + len(ids) - 1] = ids[1:]
             if numbers is not None and documents is not None:
-                # the ends of documents within the span, as places in the sample
+                # Ends of documents within the span, as positions in the sample.
                 ends = self.ends(rule.revision.sources[source].shards[shard])
-                # as uint64: given a Python int, NumPy would make float64 of the whole mapped file
+                # uint64, because for a Python int NumPy would convert the whole mapped file to float64
                 low, high = np.searchsorted(ends, np.array([start, stop], np.uint64), side="right").tolist()
                 inside = np.asarray(ends[low:high], np.int64)
                 marks = inside[(inside > start) & (inside <= stop)] - start + offset
                 labels[row, marks - 1] = IGNORED
                 begins = np.concatenate([[offset], marks[marks < to]])
                 lengths = np.diff(begins, append=to)
-                # spans that follow one another in a shard are one text, although the samples of then were cut there
+                # Consecutive spans of a shard belong to one text, although earlier samples were split there.
                 if document_start is not None and after == (source, shard, start):
                     begins[0], document = document_start, document - 1
                 documents[row, offset:to] = document + np.repeat(np.arange(len(begins)), lengths)
@@ -273,19 +273,19 @@ class TrainingData:
         )
 
     def _ids(self, sources: tuple[Source, ...], spans: Spans) -> list[NDArray[Any]]:
-        """The tokens of each span, and the one after it if its shard has one."""
+        """Return the tokens of each span, and the following token if the shard has one."""
         span_rows = list(zip(*(column.tolist() for column in spans), strict=True))
         read = [
             (self.tokens(sources[source], sources[source].shards[shard]), start, stop + 1)
             for _, source, _, shard, start, stop in span_rows
         ]
-        # each is a request, whose time is mostly waiting
+        # Requests run in parallel, because they mostly wait for the network.
         if any(isinstance(tokens, RemoteTokens) for tokens, _, _ in read):
             return list(_readers(os.getpid()).map(lambda one: np.asarray(one[0][one[1] : one[2]]), read))
         return [np.asarray(tokens[start:stop]) for tokens, start, stop in read]
 
     def tokens(self, source: Source, shard: SourceShard) -> NDArray[Any] | RemoteTokens:
-        """The tokens of a shard; raises ConfigError if it is not there as the schedule has it."""
+        """Return the tokens of a shard; raise ConfigError if it is missing or differs from the schedule."""
         if shard.content in self._tokens:
             return self._tokens[shard.content]
         artifact = Artifact(dataset=source.dataset, name=source.artifact, partition=shard.name)
@@ -305,16 +305,16 @@ class TrainingData:
         return self._tokens.setdefault(shard.content, handle.tokens(TOKENS))
 
     def ends(self, shard: SourceShard) -> NDArray[Any]:
-        """Return where the documents of a shard end, as the schedule keeps it."""
+        """Return the end of each document of a shard, from the schedule's artifact."""
         if shard.content not in self._ends:
             path = self._handle.path(f"{documents_folder(shard.content)}/{ENDS}")
-            # an empty file cannot be mapped
+            # NumPy cannot map an empty file.
             empty = np.empty(0, np.uint64)
             self._ends[shard.content] = np.memmap(path, "<u8", "r") if path.stat().st_size else empty
         return self._ends[shard.content]
 
     def packs(self, shard: SourceShard, length: int) -> PackTable:
-        """The packs of a shard, as the schedule keeps them."""
+        """Return the packs of a shard, from the schedule's artifact."""
         key = (shard.content, length)
         if key not in self._packs:
             self._packs[key] = open_packs(self._handle.path(packs_file(shard.content, length)))
@@ -323,7 +323,7 @@ class TrainingData:
 
 @lru_cache(maxsize=1)
 def _readers(process: int) -> ThreadPoolExecutor:
-    """Those of this process: a loader's forked worker has none of its parent's."""
+    """Return the thread pool of a process; a forked worker needs a new one, because threads are not inherited."""
     return ThreadPoolExecutor(_READERS, "training-data")
 
 

@@ -1,9 +1,9 @@
-"""The schedule of a training run: what it reads from which step on, as data.
+"""Schedule of a training run: the data it reads from each step on, as a data structure.
 
-A schedule is a list of revisions in the order in which they were made. Each says from which step on it holds, what is
-read (sources, their shards by the digest of their content), in which shares, how long a sample is, how many make a
-step, and the seed. A revision whose first step lies before steps that were trained on under earlier revisions takes
-these back: the run went back to a checkpoint. What each step reads follows from this file alone (`sampler`).
+A schedule is a list of revisions in the order of their creation. Each revision has its first step, its sources (with
+the content digests of their shards), their shares, the sample length, the batch and the seed. A revision may begin
+before steps that were trained under earlier revisions, because the run returned to a checkpoint. It then takes these
+steps back. This file alone determines what each step reads (`sampler`).
 
 Entry points: `ScheduleHistory`, `Revision`, `Source`, `SourceShard`.
 """
@@ -26,7 +26,7 @@ SCHEMA = 1
 Ranges = tuple[tuple[int, int], ...]
 """Ranges `[start, stop)` of a shard's tokens, ascending."""
 Samples = Literal["windows", "documents"]
-"""How shards are cut into samples: `windows` of consecutive tokens, or whole `documents` packed together."""
+"""Kind of samples: `windows` of consecutive tokens, or whole `documents` packed together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,13 @@ class SourceShard:
     """A shard of a source.
 
     Attributes:
-        name: Its partition.
+        name: Name of its partition.
         content: Digest of its files.
-        tokens: Its tokens.
-        samples: How many samples of the revision's length it is cut into.
-        removed: Ranges `[start, stop)` of tokens that a shard of this name had in the revision before, and that it has
-            no more; in the numbers of then, ascending.
-        added: Ranges of its tokens that the shard of this name did not have then; in the numbers of now, ascending.
+        tokens: Number of tokens.
+        samples: Number of samples of the revision's length.
+        removed: Token ranges `[start, stop)` of this shard in the previous revision that were removed since; previous
+            positions, ascending.
+        added: Token ranges that were added since the previous revision; current positions, ascending.
     """
 
     name: str
@@ -51,9 +51,8 @@ class SourceShard:
     added: Ranges = ()
 
     def follows(self, before: "SourceShard") -> bool:
-        """Return whether it is the shard of the same name before it, or what is left of it: not another under its
-        name."""
-        # of a shard without tokens nothing is left: what it has now is new, and is read in the epoch under way
+        """Return whether this shard is `before` or has tokens of it, and is not a different shard of that name."""
+        # A shard without tokens leaves nothing over, so all current tokens are new and are read in the current epoch.
         is_gone = not before.tokens or self.removed == ((0, before.tokens),)
         return self.content == before.content or not is_gone
 
@@ -63,15 +62,15 @@ class Source:
     """One source of a revision.
 
     Attributes:
-        name: Its name in the schedule, by which its order goes on in the next revision.
-        dataset: The dataset that it is.
-        split: The split of the dataset.
-        artifact: The artifact whose partitions its shards are: `indexed_bins` of a blend.
+        name: Name in the schedule, under which the next revision continues its order.
+        dataset: Name of its dataset.
+        split: Split of the dataset.
+        artifact: Artifact whose partitions are the shards; `indexed_bins` for a blend.
         dtype: Dtype of its tokens.
-        tokenizer: SHA-256 of the tokenizer that made them.
-        share: How many of 65,536 samples come from it.
-        shards: What it consists of, in the order of the dataset.
-        epochs: How often all of it may be read; None: as often as it takes.
+        tokenizer: SHA-256 of the tokenizer.
+        share: Number of samples per 65,536.
+        shards: Its shards, in the order of the dataset.
+        epochs: Maximum number of passes over the source; None means no limit.
     """
 
     name: str
@@ -86,23 +85,23 @@ class Source:
 
     @property
     def lock(self) -> str:
-        """Digest of what is read."""
+        """Digest of the shards' names and contents."""
         return digest_value([[shard.name, shard.content] for shard in self.shards])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
-    """What is read from `first_step` on.
+    """Settings and sources of a run from `first_step` on.
 
     Attributes:
-        first_step: The first step that it decides.
-        trained: How many steps had been trained on when it was made; those from `first_step` on are taken back.
-        steps: How many steps the run has in all; None: it ends where a source that may not be repeated does.
-        batch: Samples of a step, over all ranks.
-        sequence_length: Tokens of a sample.
-        seed: What chooses the order of samples.
-        samples: How shards are cut.
-        sources: What is read.
+        first_step: First step that the revision determines.
+        trained: Number of steps trained when it was created; those from `first_step` on are taken back.
+        steps: Total number of steps; None: the run ends when a source reaches its limit of epochs.
+        batch: Samples per step, over all ranks.
+        sequence_length: Tokens per sample.
+        seed: Seed of the sample order.
+        samples: Kind of samples.
+        sources: Sources of the data.
     """
 
     first_step: int
@@ -141,7 +140,7 @@ class Revision:
             if not any(shard.samples for shard in source.shards):
                 raise ConfigError(f"{where}: source {source.name} has no tokens. Remove it")
             for shard in source.shards:
-                # shards without tokens may be alike in several sources, and nothing of them can come twice
+                # Shards without tokens may be equal in several sources, because nothing in them can be read twice.
                 if not shard.tokens:
                     continue
                 if (other_source := read.setdefault(shard.content, source.name)) != source.name:
@@ -152,13 +151,13 @@ class Revision:
                     )
 
     def source(self, name: str) -> Source | None:
-        """The source of this name, if it is read."""
+        """Return the source with this name, or None if the revision does not read it."""
         return next((source for source in self.sources if source.name == name), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RevisionInterval:
-    """The steps `[first, stop)` that a revision decides, and its number; `stop` is None while no other follows."""
+    """Steps `[first, stop)` that a revision determines, and its number; `stop` is None for the last revision."""
 
     revision: int
     first: int
@@ -167,22 +166,22 @@ class RevisionInterval:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleHistory:
-    """See the module."""
+    """Revisions of a schedule; the module docstring describes them."""
 
     name: str
     revisions: tuple[Revision, ...] = field(default=())
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the whole schedule, which a checkpoint keeps beside the step."""
+        """Digest of the schedule, which a checkpoint stores with the step."""
         return digest_value(self.to_json())
 
     @cached_property
     def reigns(self) -> tuple[RevisionInterval, ...]:
-        """Which steps each revision decides; those that were taken back are in none."""
+        """Steps that each revision determines, without steps that were taken back."""
         starts: list[tuple[int, int]] = []
         for number, revision in enumerate(self.revisions):
-            # it takes back those that begin at its first step or after it: they decide no step any more
+            # Revisions from this first step on are taken back and no longer determine any step.
             starts = [(n, first_step) for n, first_step in starts if first_step < revision.first_step]
             starts.append((number, revision.first_step))
         stops = [*(first_step for _, first_step in starts[1:]), None][: len(starts)]
@@ -193,7 +192,7 @@ class ScheduleHistory:
 
     @property
     def taken_back(self) -> tuple[RevisionInterval, ...]:
-        """Steps that were trained on under a revision and then taken back, by an earlier checkpoint."""
+        """Steps that were trained under a revision and then taken back, because the run returned to a checkpoint."""
         intervals = []
         for number, revision in enumerate(self.revisions[1:], 1):
             before = self.upto(number)
@@ -205,25 +204,25 @@ class ScheduleHistory:
         return tuple(intervals)
 
     def source_before(self, step: int, name: str) -> Source | None:
-        """The source of this name as it was last read by a step before `step`."""
+        """Return the source with this name in the last revision that read it before `step`."""
         revisions = [self.revisions[reign.revision] for reign in self.reigns if reign.first < step]
         return next((source for revision in reversed(revisions) if (source := revision.source(name)) is not None), None)
 
     def upto(self, revisions: int) -> "ScheduleHistory":
-        """The schedule as it was when it had this many revisions."""
+        """Return the schedule as it was with this many revisions."""
         return ScheduleHistory(name=self.name, revisions=self.revisions[:revisions])
 
     def reign(self, step: int) -> RevisionInterval:
-        """The revision that decides a step; raises NotFoundError for a step below 0."""
+        """Return the interval of the revision that determines a step; raise NotFoundError for a step below 0."""
         if step < 0:
             raise NotFoundError(f"step {step} must be at least 0")
         return next(reign for reign in reversed(self.reigns) if reign.first <= step)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain builtins."""
+        """Return the schedule as a dictionary of builtins."""
         revisions = [asdict(entry) for entry in self.revisions]
         for source in (source for revision in revisions for source in revision["sources"]):
-            # checkpoints keep the digest of a schedule that does not say these
+            # Default values are left out, because existing checkpoints contain digests without these keys.
             if source["artifact"] == TOKEN_BINS:
                 del source["artifact"]
             for shard in source["shards"]:
@@ -232,13 +231,13 @@ class ScheduleHistory:
         return {"dataprep_schedule": SCHEMA, "name": self.name, "revisions": revisions}
 
     def to_bytes(self) -> bytes:
-        """The file: JSON with a line for each shard, so that its differences can be read."""
+        """Return the file's content: indented JSON, so that differences can be read."""
         text = json.dumps(self.to_json(), indent=1, sort_keys=True, ensure_ascii=False)
         return text.encode() + b"\n"
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any], where: str = "schedule") -> Self:
-        """The inverse of `to_json`; raises FormatError, naming `where`, if it is not a schedule."""
+        """Return the schedule for a value of `to_json`; raise FormatError, naming `where`, if it is not a schedule."""
         try:
             if value["dataprep_schedule"] != SCHEMA:
                 raise FormatError(f"{where}: schema {value['dataprep_schedule']} is not supported (only {SCHEMA})")
@@ -253,7 +252,7 @@ class ScheduleHistory:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The schedule of a file; raises FormatError, naming it, if it is not one."""
+        """Read the schedule of a file; raise FormatError, naming the file, if it is not a schedule."""
         try:
             return cls.of_json(json_of(path.read_bytes()), str(path))
         except ValueError as error:
@@ -269,13 +268,13 @@ def _source(value: Mapping[str, Any]) -> Source:
 
 
 def _shard(value: Mapping[str, Any]) -> SourceShard:
-    # JSON has lists, but `follows` compares tuples
+    # JSON has only lists, but `follows` compares tuples.
     ranges = {name: tuple((int(a), int(b)) for a, b in value.get(name, ())) for name in ("removed", "added")}
     return SourceShard(**{**value, **ranges})
 
 
 def joined_ranges(ranges: Sequence[tuple[int, int]]) -> Ranges:
-    """The same ranges, with neighbours joined."""
+    """Return the ranges with adjacent ones joined."""
     spans: list[tuple[int, int]] = []
     for start, stop in ranges:
         if spans and spans[-1][1] == start:
