@@ -70,7 +70,7 @@ class Permutation:
     def _walked(self, numbers: Int64, once: Callable[[_U64], _U64]) -> Int64:
         images = once(np.asarray(numbers, np.int64).astype(np.uint64))
         size = np.uint64(self.size)
-        # This terminates, because `once` permutes the numbers below a * b, and a cycle returns to its start below the size.
+        # This terminates, because `once` permutes the numbers below a * b, and a cycle returns to its start.
         while (is_beyond := images >= size).any():
             images[is_beyond] = once(images[is_beyond])
         return images.astype(np.int64)

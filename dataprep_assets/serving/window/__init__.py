@@ -1,1 +1,1 @@
-"""The window of a release on a training machine."""
+"""Shard cache of a release on a training machine."""

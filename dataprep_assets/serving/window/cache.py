@@ -1,11 +1,11 @@
-"""The shards of one prefix of a release on this machine's disk, shared by any number of processes.
+"""Disk cache for the shards of one prefix of a release, shared by any number of processes on a machine.
 
-Shards are in the cache folder under their own names, so the original reader can be pointed at it. The processes share
-state in files beside them (`SharedState`): which shards were verified, which are held, who fetches what. A shard is
-trusted only after its size, its SHA-256, its header and a sample of its ids agree with the manifest, and only as long
-as its files look as they did then.
+Shards are stored in the cache folder under their own names, so the original reader can use the folder. The processes
+share state in files next to the shards (`SharedState`): the verified shards, the shards in use, and the process that
+downloads each shard. A shard is trusted only after its size, SHA-256, header and a sample of its ids match the
+manifest. It is verified again if the size, inode or modification time of a file changes.
 
-No lock is held during a transfer or a request to a store, except that of the one shard being fetched.
+No lock is held during a transfer or a request to a store, except the lock of the shard that is being downloaded.
 
 Entry point: `Cache`.
 """
@@ -39,19 +39,22 @@ from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import Progress
 
 SAMPLED_IDS = 64
-"""Samples whose ids are recomputed before a shard is trusted. Ids of another shard or sequence length differ in every
-sample, so a few are enough; single damaged bytes are found by the digest."""
+"""Number of samples whose ids are recomputed before a shard is trusted.
+
+A few are enough, because ids of another shard or sequence length differ in every sample. The digest detects single
+damaged bytes.
+"""
 
 Note = Callable[[str, int, str], None]
-"""Called with each event: its kind (`evicted`, `kept`, `waiting`, `refused`), the shard, and a sentence."""
+"""Called with each event: its kind (`evicted`, `kept`, `waiting`, `refused`), the shard and a sentence."""
 
 
 class Cache:
-    """See the module. One object per window; call `attach` before anything else, and `detach` at the end.
+    """Cache of a window. Call `attach` before anything else, and `detach` at the end.
 
-    `directory` is the cache folder, `place` where the release is published, `release` its manifest. `prefix` names the
-    shards (`train`), `keep` is the policy for eviction, `room_seconds` how long `ensure` waits for room that other
-    processes hold.
+    `directory` is the cache folder, `place` the location of the published release and `release` its manifest. `prefix`
+    selects the shards (`train`). `keep` is the eviction policy. `room_seconds` is how long `ensure` waits for room that
+    other processes occupy.
     """
 
     def __init__(
@@ -66,9 +69,9 @@ class Cache:
         self._state = SharedState(directory, prefix, sensitive=release.sensitive)
 
     def attach(self) -> None:
-        """Join the processes that share this folder, and remove what killed ones left.
+        """Join the processes that share this folder, and remove the files of killed processes.
 
-        Raises ConfigError when the folder holds another release.
+        Raises ConfigError if the folder contains a different release.
         """
         refuse_published(self.directory, self._release)
         self._state.make_folders()
@@ -80,22 +83,22 @@ class Cache:
         self._state.detach()
 
     def hold(self, shards: Collection[int]) -> None:
-        """Declare which shards this process needs, so that nobody evicts them. Replaces the previous declaration."""
+        """Declare the shards that this process needs, so that no process evicts them; replaces the last declaration."""
         self._state.hold(shards)
 
-    # --- what is on the disk
+    # --- files on disk
 
     def path(self, file: ReleaseFile) -> Path:
-        """The path of a release's file in the cache."""
+        """Return the path of a release's file in the cache."""
         return self.directory / file.key
 
     def is_verified(self, index: int) -> bool:
-        """Return whether the shard is there and unchanged since a process verified it. Reads no data."""
+        """Return whether the shard exists and has not changed since it was verified, without reading its data."""
         verified_looks = self._state.verified().get(str(index))
         return verified_looks is not None and verified_looks == self._looks(index)
 
     def open(self, index: int) -> Shard:
-        """A verified shard, memory-mapped. Raises CorruptSourceError if it is not, or no longer, what was verified."""
+        """Return a verified shard, memory-mapped; raise CorruptSourceError if it is not verified or has changed."""
         if not self.is_verified(index):
             raise CorruptSourceError(f"{self._label(index)}: its files changed on disk since they were verified")
         shard = self._shards[index]
@@ -107,8 +110,8 @@ class Cache:
         )
 
     def present_shards(self) -> dict[int, int]:
-        """Shards that are on disk, completely or partly → the bytes of the complete shard."""
-        # One listing, not a look at each file: a release may have thousands of shards. Partial files take room, too.
+        """Return the size of each shard that is on disk, completely or partly (index → bytes of the complete shard)."""
+        # One listing instead of a call per file, because a release may have thousands of shards. Partial files count.
         names = {name.removesuffix(".part") for name in _names(self.path(self._shards[0].token_file).parent)}
         return {
             shard.index: shard.bytes
@@ -126,21 +129,21 @@ class Cache:
     def _label(self, index: int) -> str:
         return f"shard {self._shards[index].token_file.key} of {self._place}"
 
-    # --- fetching a shard
+    # --- downloading a shard
 
     def ensure(self, index: int, *, progress: Progress, stopped: Callable[[], bool], note: Note) -> None:
-        """Make sure that shard `index` is on disk and verified: fetch it, or wait for the process that fetches it.
+        """Ensure that shard `index` is on disk and verified: download it, or wait for the process that does.
 
-        `progress` is called with the number of bytes that arrive (negative for discarded ones), `stopped` returns
-        whether the shard is no longer needed, `note` is called with each event.
+        `progress` is called with the number of received bytes (negative for discarded ones). `stopped` returns whether
+        the shard is no longer needed. `note` is called with each event.
 
-        Raises TransferError, CorruptSourceError, MissingArtifactError, ConfigError if other processes hold all the
-        room, and StoppedError once `stopped()` is true.
+        Raises TransferError, CorruptSourceError and MissingArtifactError. Raises ConfigError if other processes occupy
+        all the room, and StoppedError once `stopped()` is true.
         """
         while not self.is_verified(index):
             with self._state.fetching(index) as mine:
                 if mine:
-                    # again, because another process may have finished it since
+                    # Checked again, because another process may have finished it in the meantime.
                     if not self.is_verified(index):
                         self._verify_or_fetch(index, progress, stopped, note)
                     return
@@ -159,32 +162,32 @@ class Cache:
                 note("refused", index, complaint)
                 missing.append(file)
             else:
-                # The other file's download reserved the room under this name, and was killed.
+                # A killed download of the other file left this empty file as a reservation.
                 discard_partial(self.path(file))
                 progress(file.bytes)
         if missing:
-            # before room is made: nothing is evicted for a shard that cannot come
+            # Checked before making room, so that nothing is evicted for a shard that cannot be downloaded.
             self._check_remote(missing)
             self._make_room(shard, stopped, note)
         try:
-            # Checked after eviction, which frees the space that the shard needs.
+            # Checked after eviction, which frees the space for the shard.
             self._check_space(missing, index)
             for file in missing:
                 key, path = self._place.key(file.key), self.path(file)
                 self._begin(file)
                 self._place.store.download(key, path, sha256=file.sha256, progress=progress)
-        # Also when it was stopped: a reservation without bytes would go on taking room from the others.
+        # Also for StoppedError, because a reservation without bytes would take room from other processes.
         except BaseException:
             self._unreserve(shard)
             raise
         self._check_content(shard)
         looks = self._looks(index)
-        # Read and replaced under one lock: others add their shards to the state meanwhile.
+        # Read and replaced under one lock, because other processes add their shards to the state.
         with self._state.locked():
             self._state.write_verified({**self._state.verified(), str(index): looks})
 
     def _complaint(self, file: ReleaseFile) -> str | None:
-        """Why the present file is wrong; "" if it is right, None if there is none."""
+        """Return why the existing file is wrong, "" if it is valid, or None if it does not exist."""
         path = self.path(file)
         if not path.exists():
             return None
@@ -195,7 +198,7 @@ class Cache:
         return ""
 
     def _check_remote(self, files: Iterable[ReleaseFile]) -> None:
-        """Refuse objects that cannot be those of the release, before a byte is fetched."""
+        """Raise an error for objects that cannot belong to the release, before any byte is downloaded."""
         for file in files:
             where = f"{self._place}/{file.key}"
             info = self._place.store.head(self._place.key(file.key))
@@ -210,7 +213,7 @@ class Cache:
                 )
 
     def _check_content(self, shard: ReleaseShard) -> None:
-        """Check the header, the sizes, and the ids of some samples: that a reader can use what the digest describes."""
+        """Check header, sizes and the ids of some samples, because a matching digest does not make a shard readable."""
         token_path, ids_path = self.path(shard.token_file), self.path(shard.ids_file)
         length = self._release.sequence_length
         try:
@@ -226,29 +229,29 @@ class Cache:
                 "another shard). Build and publish it again"
             )
 
-    # --- room
+    # --- room in the cache
 
     def _make_room(self, shard: ReleaseShard, stopped: Callable[[], bool], note: Note) -> None:
-        """Evict what the policy does not keep, and reserve the shard's room with its (empty) partial file."""
+        """Evict shards according to the policy, and reserve the shard's room with an empty partial file."""
         deadline = time.monotonic() + self._room_seconds
         waiting = False
         only_copies: set[int] = set()
         while True:
             with self._state.locked():
                 candidates = self._victims(shard, only_copies)
-            # A store may answer slowly, so it is asked without the lock.
+            # The store is asked without the lock, because it may answer slowly.
             for index in candidates:
                 if why := self._only_copy(index):
                     only_copies.add(index)
                     note("kept", index, f"{self._label(index)} is kept: {why}")
             with self._state.locked():
-                # Chosen again: others may hold some of them by now. What the store was not asked about waits.
+                # Selected again, because other processes may use some of them now. Shards not asked about are kept.
                 evicted = [index for index in self._victims(shard, only_copies) if index in candidates]
                 for index in evicted:
                     self._throw_away(index)
                 remaining = {i: size for i, size in self.present_shards().items() if i != shard.index}
                 if fits(self._keep, remaining, shard.bytes):
-                    # still under the lock, so that two processes do not both take the same room
+                    # Reserved under the lock, so that two processes cannot take the same room.
                     self._begin(shard.token_file)
                 leases = self._state.leases() if not fits(self._keep, remaining, shard.bytes) else None
             self._state.empty_trash()
@@ -263,16 +266,16 @@ class Cache:
             time.sleep(POLL_SECONDS)
 
     def _begin(self, file: ReleaseFile) -> None:
-        """Create the empty partial file of a download unless it is there: the download keeps its permissions."""
+        """Create the empty partial file of a download, if it does not exist; the download keeps its permissions."""
         part = partial_path(self.path(file))
         make_folder(part.parent, self._release.sensitive)
         descriptor = own_file(part, os.O_WRONLY | os.O_CREAT, file_mode(self._release.sensitive))
         if self._release.sensitive:
-            os.fchmod(descriptor, file_mode(True))  # it may exist from before, with other permissions
+            os.fchmod(descriptor, file_mode(True))  # an existing file may have different permissions
         os.close(descriptor)
 
     def _unreserve(self, shard: ReleaseShard) -> None:
-        """Remove the partial files, which give up the shard's room."""
+        """Remove the shard's partial files, which frees its room."""
         for path in map(self.path, shard.files):
             discard_partial(path)
 
@@ -304,9 +307,9 @@ class Cache:
         )
 
     def _only_copy(self, index: int) -> str:
-        """Why a shard cannot be fetched again if it is evicted; "" when it can."""
+        """Return why an evicted shard could not be downloaded again, or "" if it could."""
         shard = self._shards[index]
-        # partial files are no copy
+        # Partial files are not a copy of the shard.
         if not any(self.path(file).exists() for file in shard.files):
             return ""
         for file in shard.files:
@@ -323,9 +326,9 @@ class Cache:
         return ""
 
     def _throw_away(self, index: int) -> None:
-        """Move a shard to the trash, which is emptied later. A reader that has it mapped keeps its data."""
+        """Move a shard to the trash, which is emptied later. Readers that have it mapped keep its data."""
         shard = self._shards[index]
-        # The claim goes first: a kill in between leaves files without a claim, which are digested before they are used.
+        # The verified state is removed first, so that after a kill the remaining files are verified before use.
         verified = self._state.verified()
         if verified.pop(str(index), None) is not None:
             self._state.write_verified(verified)

@@ -1,4 +1,4 @@
-"""What a window reports: the events of its shards as they happen, and its status when asked.
+"""Reports of a window: events of its shards as they happen, and its current status.
 
 Entry points: `WindowEvent`, `WindowStatus`, `tell`.
 """
@@ -15,7 +15,7 @@ EventKind = Literal["fetching", "ready", "failed", "gave_up", "waiting", "evicte
 
 @dataclass(frozen=True, kw_only=True)
 class WindowEvent:
-    """Something that happened to a shard, with a sentence about it; `error` for `failed` and `gave_up`."""
+    """An event of a shard, with a sentence that describes it; `error` is set for `failed` and `gave_up`."""
 
     kind: EventKind
     shard: int
@@ -24,17 +24,17 @@ class WindowEvent:
 
 
 OnEvent = Callable[[WindowEvent], None]
-"""A user's callback: called from the window's thread with every event; must not block."""
+"""User callback for every event. It is called from the window's thread and must not block."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowStatus:
-    """What a window does at this moment.
+    """Current state of a window.
 
-    `active` is the shard in use, `wanted` the one that `wait` waits for, `next` the one prefetched; None: none. `ready`
-    are those of them that are verified. This process has fetched `done_bytes` of `total_bytes` of the shard `fetching`.
-    `failures` says for each shard why its last attempt failed, until one succeeds; `gave_up` are those whose retries
-    are used up.
+    `active` is the shard in use, `wanted` the shard that `wait` waits for, and `next` the shard that is prefetched;
+    each may be None. `ready` contains those of them that are verified. This process has downloaded `done_bytes` of
+    `total_bytes` of the shard `fetching`. `failures` maps each shard to the reason of its last failure, until an
+    attempt succeeds. `gave_up` contains the shards whose attempts are used up.
     """
 
     active: int | None
@@ -49,9 +49,9 @@ class WindowStatus:
 
 
 def tell(on_event: OnEvent | None, event: WindowEvent) -> None:
-    """Call the user's callback; an exception that it raises is logged and not passed on.
+    """Call the user's callback; log any exception that it raises instead of passing it on.
 
-    The callback is the user's code, called from the thread that training depends on.
+    Training depends on the thread that calls the callback, so errors in user code must not end it.
     """
     if on_event is None:
         return

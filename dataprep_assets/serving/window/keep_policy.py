@@ -1,6 +1,7 @@
-"""What a cache keeps: all shards, at most N, or at most so many bytes; a pure choice of what to evict.
+"""Eviction policies of a cache: keep all shards, at most N shards, or at most N bytes. Pure functions.
 
-A policy limits the shards on disk, including the one being fetched. It never evicts a shard that a process holds.
+A policy limits the shards on disk, including the one that is being downloaded. It never evicts a shard in use by a
+process.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +13,7 @@ from dataprep_assets.errors import ConfigError, count_of
 
 @dataclass(frozen=True)
 class KeepBytes:
-    """At most this many bytes of shards in the cache."""
+    """Policy that keeps at most this many bytes of shards in the cache."""
 
     bytes: int
 
@@ -21,9 +22,9 @@ Keep = Literal["all"] | int | KeepBytes
 
 
 def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
-    """Raise ConfigError unless the policy leaves room for every shard together with the next one, if there is one.
+    """Raise ConfigError unless the policy has room for every shard together with the next one, if there is one.
 
-    `sizes` are the shards' bytes in schedule order.
+    `sizes` contains the shards' bytes in schedule order.
     """
     several = len(sizes) > 1
     if isinstance(keep, KeepBytes):
@@ -36,7 +37,7 @@ def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
             )
     elif keep != "all":
         least = 2 if several else 1
-        # True is an int, too
+        # `bool` is excluded, because True is also an int.
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < least:
             why = "the active shard and the one being downloaded" if several else "the active shard"
             raise ConfigError(
@@ -45,7 +46,7 @@ def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
 
 
 def fits(keep: Keep, present: Mapping[int, int], size: int) -> bool:
-    """Return whether `keep` allows one more shard of `size` bytes beside those `present` (index → bytes)."""
+    """Return whether `keep` allows a shard of `size` bytes in addition to `present` (index → bytes)."""
     if isinstance(keep, KeepBytes):
         return sum(present.values()) + size <= keep.bytes
     return keep == "all" or len(present) + 1 <= keep
@@ -54,11 +55,12 @@ def fits(keep: Keep, present: Mapping[int, int], size: int) -> bool:
 def victims(
     keep: Keep, present: Mapping[int, int], size: int, *, held: Collection[int], wanted: int, shards: int
 ) -> list[int]:
-    """Return which of the shards `present` (index → bytes) to evict, in order, so that shard `wanted` fits into `keep`.
+    """Return the shards of `present` (index → bytes) to evict, in order, so that shard `wanted` fits into `keep`.
 
-    `wanted` has `size` bytes. The shards that the schedule, of `shards` shards, needs last after `wanted` are evicted
+    `wanted` has `size` bytes. Shards that the schedule of `shards` shards needs latest after `wanted` are evicted
     first. Shards in `held` are never evicted, so `wanted` may still not fit afterwards.
     """
+    # `size` already covers partial files of the wanted shard.
     # partial files of the wanted shard itself are already counted by `size`
     remaining = {index: held_bytes for index, held_bytes in present.items() if index != wanted}
     victim_indices: list[int] = []

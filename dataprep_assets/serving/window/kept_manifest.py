@@ -1,6 +1,6 @@
-"""The copy of the release manifest in a cache folder: it says to which release the folder's shards belong.
+"""Copy of the release manifest in a cache folder, which identifies the release of the folder's shards.
 
-A folder holds shards of one release only, and a restart without a network reads the manifest from here.
+A folder contains shards of only one release. A restart without a network reads the manifest from this copy.
 
 Entry points: `read_or_kept`, `refuse_published`, `keep_manifest`.
 """
@@ -16,15 +16,15 @@ logger = logging.getLogger(__name__)
 
 
 def read_or_kept(place: ReleaseLocation, directory: Path) -> Release:
-    """The release published at `place`, or the one in the kept manifest if the store cannot be reached.
+    """Return the release published at `place`, or the one in the kept manifest if the store cannot be reached.
 
-    Raises MissingArtifactError when the store has no manifest, FormatError when it is damaged, SourceError when the
-    store cannot be reached and no manifest is kept.
+    Raises MissingArtifactError if the store has no manifest, and FormatError if it is damaged. Raises SourceError if
+    the store cannot be reached and there is no kept manifest.
     """
     kept_path = directory / FOLDER / MANIFEST
     try:
         return read_release(place)
-    # Only where the store cannot be reached: that it has no manifest, or a damaged one, is an answer.
+    # The copy is used only if the store cannot be reached, not if its manifest is missing or damaged.
     except SourceError as error:
         if not kept_path.is_file():
             raise
@@ -33,7 +33,7 @@ def read_or_kept(place: ReleaseLocation, directory: Path) -> Release:
 
 
 def refuse_published(directory: Path, release: Release) -> None:
-    """Raise ConfigError if another release is published in a cache folder: its shards would be replaced."""
+    """Raise ConfigError if the cache folder contains a different published release, which would be overwritten."""
     path = directory / MANIFEST
     if not path.exists():
         return
@@ -49,10 +49,10 @@ def refuse_published(directory: Path, release: Release) -> None:
 
 
 def keep_manifest(directory: Path, release: Release) -> None:
-    """Keep the release's manifest in a cache folder (made by `SharedState.make_folders`).
+    """Store the release's manifest in a cache folder (created by `SharedState.make_folders`).
 
-    Raises ConfigError when the folder holds shards of another release.
-    A kept manifest that is damaged is replaced: shards of another release would fail their digests.
+    Raises ConfigError if the folder contains shards of a different release. A damaged copy is replaced, because shards
+    of a different release would fail their digests.
     """
     path = directory / FOLDER / MANIFEST
     mode = file_mode(release.sensitive)

@@ -1,8 +1,8 @@
-"""Predicts whether training will stall for data, from the disk, the bandwidth, the step time and a release.
+"""Prediction whether training will wait for data, given the disk, the bandwidth, the step time and a release.
 
-The window's behavior is simulated shard by shard over two epochs: the next shard is fetched and verified while the
-active one is trained on, and shards that the policy keeps are not fetched again. Pure arithmetic; sizes in bytes, times
-in seconds.
+The window's behavior is simulated shard by shard over two epochs. The next shard is downloaded and verified while the
+active one is trained on, and shards that the policy keeps are not downloaded again. Pure arithmetic: sizes are in
+bytes, times in seconds.
 """
 
 import math
@@ -13,20 +13,20 @@ from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.serving.window.keep_policy import Keep, KeepBytes, check_keep, fits, victims
 from dataprep_assets.serving.window.release import Release
 
-# The first epoch begins with an empty cache; the second shows what the policy keeps. A third would repeat the second.
+# The first epoch starts with an empty cache, the second shows the effect of the policy, a third would repeat it.
 _EPOCHS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowPlan:
-    """The prediction. `stalls` says whether any swap except the first start has to wait.
+    """Prediction for a window. `stalls` is true if any swap except the first start must wait.
 
-    - `first_wait_seconds`: until the first step, which no setting but bandwidth changes;
-    - `turn_seconds`: how long a shard is trained on; `fetch_seconds`: how long fetching the slowest one takes;
-    - `stall_seconds`: the longest wait at a swap; `stalled_swaps`: how many of the `swaps` of two epochs wait;
-    - `disk_bytes`: the most that shards take at a time; `fetched_bytes`: what two epochs download;
-    - `needed_bandwidth`: bytes per second from which no swap waits (0 when all is on disk after the start);
-    - `advice`: what to change, one sentence each; empty when nothing stalls and all fits.
+    - `first_wait_seconds`: time until the first step, which only the bandwidth changes;
+    - `turn_seconds`: time to train on a shard; `fetch_seconds`: time to download and verify the largest shard;
+    - `stall_seconds`: longest wait at a swap; `stalled_swaps`: how many of the `swaps` in two epochs wait;
+    - `disk_bytes`: maximum size of the shards on disk; `fetched_bytes`: bytes downloaded in two epochs;
+    - `needed_bandwidth`: bytes per second at which no swap waits (0 if all shards are on disk after the start);
+    - `advice`: recommended changes, one sentence each; empty if no swap stalls and everything fits.
     """
 
     stalls: bool
@@ -44,7 +44,7 @@ class WindowPlan:
 
     @property
     def summary(self) -> str:
-        """The prediction as one sentence."""
+        """Prediction as one sentence."""
         if not self.fits_disk:
             return f"It does not fit: up to {_size(self.disk_bytes)} are on the disk at a time."
         start = f"starts after {_time(self.first_wait_seconds)}"
@@ -68,11 +68,12 @@ def plan_window(
     prefix: str = "train",
     verify_bandwidth: float = 1e9,
 ) -> WindowPlan:
-    """The plan for the shards of one `prefix` of `release`.
+    """Return the plan for the shards of one `prefix` of `release`.
 
-    `disk_bytes` is what the cache may take. `bandwidth` is the download's, `verify_bandwidth` SHA-256's, in bytes a
-    second. A step takes `step_seconds`, and each shard is trained on for `steps_per_shard` steps. `keep` is the
-    window's policy. Raises ConfigError for values that are not positive, and for a `keep` that is too small.
+    `disk_bytes` is the space for the cache. `bandwidth` is the speed of downloads and `verify_bandwidth` that of
+    SHA-256, in bytes per second. A step takes `step_seconds`, and each shard is trained on for `steps_per_shard` steps.
+    `keep` is the window's policy. Raises ConfigError for values that are not positive and for a `keep` that is too
+    small.
     """
     if min(bandwidth, verify_bandwidth) <= 0 or step_seconds < 0 or steps_per_shard < 1:
         raise ConfigError(
@@ -84,10 +85,10 @@ def plan_window(
     turn_seconds = step_seconds * steps_per_shard
     seconds_a_byte = 1 / bandwidth + 1 / verify_bandwidth
     fetched, max_bytes, turn_bytes = _replay(sizes, keep)
-    # the first fetch is the start's own wait, not a stall
+    # The first download is excluded, because it is the wait at the start and not a stall.
     waits = [max(0.0, size * seconds_a_byte - turn_seconds) for size in turn_bytes[1:]]
     largest = max(turn_bytes[1:], default=0)
-    # of a turn, what verifying leaves for the download; nothing left means that no bandwidth is enough
+    # Time per turn that verification leaves for the download; if there is none, no bandwidth is enough.
     download_seconds = turn_seconds - largest / verify_bandwidth
     needed = 0.0 if not largest else largest / download_seconds if download_seconds > 0 else math.inf
     fits_disk = max_bytes <= disk_bytes
@@ -110,7 +111,7 @@ def plan_window(
 
 
 def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
-    """Bytes fetched in all, the most on disk at a time, and what is fetched for each turn of two epochs."""
+    """Return the downloaded bytes, the maximum bytes on disk, and the downloaded bytes per turn of two epochs."""
     count = len(sizes)
     present_shards: dict[int, int] = {}
     turn_bytes: list[int] = []
@@ -120,7 +121,7 @@ def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
         if index in present_shards:
             turn_bytes.append(0)
             continue
-        # Before the first turn nothing is in use: `turn_number - 1` would then hold the last shard.
+        # In the first turn no shard is in use, but `turn_number - 1` would be the index of the last shard.
         held_indices = {active} if turn_number else set()
         for victim in victims(keep, present_shards, sizes[index], held=held_indices, wanted=index, shards=count):
             del present_shards[victim]

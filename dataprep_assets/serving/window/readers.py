@@ -1,8 +1,9 @@
-"""Readers over one shard on disk: a plain NumPy one, and torch's map-style dataset on top of it.
+"""Readers of one shard on disk: a plain NumPy reader, and a map-style torch dataset based on it.
 
-Samples and ids are those of templar's `SharedShardedDataset` on the same files (tplr-ai/templar,
-`src/tplr/sharded_dataset.py`): sample `k` is tokens `[k * sequence_length, (k + 1) * sequence_length)`, its id is entry
-`k` of the ids file. Where the original takes the smaller count and warns, this one refuses the files.
+Samples and ids equal those of templar's `SharedShardedDataset` on the same files (tplr-ai/templar,
+`src/tplr/sharded_dataset.py`). Sample `k` has the tokens `[k * sequence_length, (k + 1) * sequence_length)`, and its id
+is entry `k` of the ids file. If the two files have different sample counts, templar warns and uses the smaller one,
+while this reader rejects the files.
 """
 
 import mmap
@@ -19,13 +20,13 @@ from dataprep_assets.formats import npy_shards, sample_ids
 
 
 class Shard:
-    """A verified shard on this machine, memory-mapped. A window does not evict it while one of these is alive.
+    """A verified, memory-mapped shard on this machine. A window does not evict it while such an object exists.
 
-    `index` is its number in the release, `token_path` and `ids_path` are its two files, a sample has `sequence_length`
-    tokens.
+    `index` is its number in the release, `token_path` and `ids_path` are its two files, and a sample has
+    `sequence_length` tokens.
 
-    `tokens` has shape `(samples * sequence_length,)` and dtype `<u2` or `<u4`, `sample_ids` shape `(samples,)` and
-    dtype uint64; both are read-only. Pickling passes the paths on: another process maps the files itself.
+    `tokens` has shape `(samples * sequence_length,)` and dtype `<u2` or `<u4`. `sample_ids` has shape `(samples,)` and
+    dtype uint64. Both are read-only. Pickling passes only the paths, and the other process maps the files itself.
     """
 
     def __init__(self, *, index: int, token_path: Path, ids_path: Path, sequence_length: int) -> None:
@@ -48,16 +49,16 @@ class Shard:
         return len(self.sample_ids)
 
     def __getitem__(self, k: int) -> npt.NDArray[Any]:
-        """Sample `k`: token ids of shape `(sequence_length,)`, a view; IndexError beyond the last."""
+        """Return a view of the token ids of sample `k`, shape `(sequence_length,)`; raise IndexError beyond the last."""
         start = self._check_shard(k) * self.sequence_length
         return self.tokens[start : start + self.sequence_length]
 
     def sample_id(self, k: int) -> int:
-        """The id of sample `k`."""
+        """Return the id of sample `k`."""
         return int(self.sample_ids[self._check_shard(k)])
 
     def batch(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uint32]:
-        """Several samples: shape `(len(indices), sequence_length)`, a uint32 copy; IndexError beyond the last."""
+        """Return a uint32 copy of shape `(len(indices), sequence_length)`; raise IndexError beyond the last sample."""
         samples = self.tokens.reshape(len(self), self.sequence_length)
         sample_indices = np.asarray(indices, dtype=np.int64)
         if sample_indices.size and not 0 <= sample_indices.min() <= sample_indices.max() < len(self):
@@ -65,7 +66,7 @@ class Shard:
         return samples[sample_indices].astype(np.uint32, copy=False)
 
     def _check_shard(self, k: int) -> int:
-        # Negative numbers count from the end elsewhere in Python; the original would give an empty or shifted sample.
+        # Negative numbers are rejected, because templar would return an empty or shifted sample for them.
         if not 0 <= k < len(self):
             raise IndexError(f"{self}: sample {k} does not exist")
         return int(k)
@@ -78,20 +79,20 @@ def _reopen(index: int, token_path: Path, ids_path: Path, sequence_length: int) 
 def open_pair(
     token_path: Path, ids_path: Path, sequence_length: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint64]]:
-    """Tokens and sample ids of a shard, both memory-mapped and read-only.
+    """Return the tokens and the sample ids of a shard, both memory-mapped and read-only.
 
-    `token_path` is its `.npy` file (ids of shape `(tokens,)`, `<u2` or `<u4`), `ids_path` the headerless uint64 file of
-    one id for each `sequence_length` tokens. Raises FormatError when one is damaged or they are not of one shard.
+    `token_path` is its `.npy` file (ids of shape `(tokens,)`, `<u2` or `<u4`). `ids_path` is the headerless uint64 file
+    with one id per `sequence_length` tokens. Raises FormatError if a file is damaged or the two do not match.
     """
     tokens = npy_shards.open_shard(token_path, sequence_length=sequence_length)
     return tokens, sample_ids.open_sample_ids(ids_path, len(tokens) // sequence_length)
 
 
 def torch_dataset(shard: Shard) -> Any:
-    """A `torch.utils.data.Dataset` over a shard: item `k` is a uint32 tensor of shape `(sequence_length,)`.
+    """Return a `torch.utils.data.Dataset` for a shard: item `k` is a uint32 tensor of shape `(sequence_length,)`.
 
-    It has `sample_id(k)` as the original has, and keeps its shard from being evicted. It can be pickled, so workers of
-    a DataLoader may be forked or spawned; `was_read` says whether any process took a sample or its id. Raises
+    It has `sample_id(k)` like templar's dataset, and keeps its shard from being evicted. It can be pickled, so workers
+    of a DataLoader may be forked or spawned. `was_read` is true if any process has read a sample or its id. Raises
     ConfigError if torch is not installed.
     """
     return _dataset_class()(shard)
@@ -105,14 +106,14 @@ def _dataset_class() -> Any:
         raise ConfigError("torch_dataset needs PyTorch: pip install torch. Reading a Shard needs only NumPy") from error
 
     class ShardDataset(torch.utils.data.Dataset):  # type: ignore[misc, type-arg, unused-ignore]
-        """See `torch_dataset`."""
+        """Dataset of `torch_dataset`."""
 
         def __init__(self, shard: Shard) -> None:
             self.shard = shard
-            self._read = mmap.mmap(-1, 1)  # memory that forked workers share
+            self._read = mmap.mmap(-1, 1)  # shared with forked workers
 
         def __reduce__(self) -> tuple[Any, ...]:
-            self._read[0] = 1  # a spawned worker gets it to read it
+            self._read[0] = 1  # a spawned worker receives the dataset in order to read it
             return torch_dataset, (self.shard,)
 
         def __len__(self) -> int:
@@ -120,7 +121,7 @@ def _dataset_class() -> Any:
 
         def __getitem__(self, k: int) -> Any:
             self._read[0] = 1
-            # A copy: torch has no read-only tensors, and writing to the mapped file must not be possible.
+            # Copied, because torch has no read-only tensors and the mapped file must not be writable.
             return torch.from_numpy(np.array(self.shard[k], dtype=np.uint32))
 
         def sample_id(self, k: int) -> int:

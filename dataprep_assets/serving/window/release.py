@@ -1,8 +1,9 @@
-"""The release manifest: what a published set of shards holds, in one small JSON file that is uploaded last.
+"""Release manifest: the description of a published set of shards, in one small JSON file that is uploaded last.
 
-A window learns everything from it: how many shards there are, each file's size and SHA-256, the sequence length, the
-dtype, the tokenizer. It holds no time, host or path, so the same shards always give the same manifest; `digest` covers
-all of it. The manifest of shards that lie in somebody else's bucket is kept elsewhere, and names that place.
+A window takes all its information from the manifest: the number of shards, each file's size and SHA-256, the sequence
+length, the dtype and the tokenizer. It contains no time, host or path, so the same shards always give the same
+manifest. `digest` covers everything except the location of the files. The manifest of shards in another owner's bucket
+is stored elsewhere and contains their location.
 
 Entry points: `Release`, `ReleaseShard`, `ReleaseFile`, `read_release`, `locate`, `files_of`.
 """
@@ -28,13 +29,13 @@ from dataprep_assets.stores.store import Store, why_not_a_name
 MANIFEST = "release.json"
 SCHEMA_VERSION = 1
 _KIND = "npy_shards"
-# A manifest of 14 shards has 10 kB, one of 100,000 shards 60 MB.
+# A manifest of 14 shards has 10 kB, and one of 100,000 shards has 60 MB.
 _LARGEST = 96 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseFile:
-    """One object of a release: its key relative to the release, its size in bytes, its SHA-256 (hex)."""
+    """An object of a release: its key relative to the release, its size in bytes and its SHA-256 (hex)."""
 
     key: str
     bytes: int
@@ -43,7 +44,7 @@ class ReleaseFile:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseShard:
-    """One shard: its ids and its sample ids. `tokens` is the length of the array, padding included."""
+    """A shard with its token file and its ids file. `tokens` is the length of the array, including padding."""
 
     index: int
     tokens: int
@@ -52,23 +53,23 @@ class ReleaseShard:
 
     @property
     def files(self) -> tuple[ReleaseFile, ReleaseFile]:
-        """Both files, the ids first: they are small, so a wrong shard is noticed before the large file is fetched."""
+        """Both files; the small ids file is first, so that a wrong shard is detected before the large download."""
         return self.ids_file, self.token_file
 
     @property
     def bytes(self) -> int:
-        """Bytes that the shard takes on disk."""
+        """Size of the shard on disk in bytes."""
         return self.token_file.bytes + self.ids_file.bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """See the module. `shards` maps a prefix (`train`, `val`) to its shards, contiguous from 0.
+    """Manifest of a release. `shards` maps a prefix (`train`, `val`) to its shards, numbered contiguously from 0.
 
-    `separator_id` ends every document. `shuffle_seed` is None for the order of the source; `tail` says what was done
-    with the tokens after the last whole sequence of each prefix. Of shards that were adopted (`dataprep release adopt`)
-    these, the tokenizer and its size are None unless somebody said them. If the data are `sensitive`, only the owner
-    can read the files that a trainer fetches. `location` is the URL of the files if they are not beside the manifest.
+    `separator_id` ends every document. `shuffle_seed` is None if the order of the source was kept. `tail` describes the
+    treatment of the tokens after the last whole sequence of each prefix. For adopted shards (`dataprep release adopt`)
+    these fields, the tokenizer and its size are None unless they were specified. If the data is `sensitive`, only the
+    owner can read the files that a trainer downloads. `location` is the URL of files that are not next to the manifest.
     """
 
     dataset: str
@@ -92,7 +93,7 @@ class Release:
         if self.location is not None and not isinstance(self.location, str):
             raise FormatError(f"release of {self.dataset}: location must be a URL or a folder, not {self.location!r}")
         for prefix, shards in self.shards.items():
-            # The prefix is a folder of the place and of every cache, and the first part of a shard's name.
+            # The prefix becomes a folder in the release and in every cache, and the first part of a shard's name.
             why = why_not_a_name(prefix) or ("it has a '/'" if "/" in prefix else "")
             if why:
                 raise FormatError(f"release of {self.dataset}: {prefix!r} is not a prefix of shards: {why}")
@@ -104,7 +105,7 @@ class Release:
         if shard.index != index:
             raise FormatError(f"{name} is missing: shard {shard.index} is in its place. Publish it again")
         keys = (shard.token_file.key, shard.ids_file.key)
-        # Compared with what they must be: a key of a manifest's own choice could lead out of a trainer's cache.
+        # Compared with the expected keys, because a manifest with other keys could write outside a trainer's cache.
         if keys != (npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index)):
             raise FormatError(
                 f"{name} is listed as {', '.join(keys)}, where readers do not look for it. Publish it again"
@@ -126,19 +127,19 @@ class Release:
 
     @property
     def files(self) -> tuple[ReleaseFile, ...]:
-        """Every file, prefix by prefix and shard by shard."""
+        """All files, ordered by prefix and shard."""
         return tuple(file for shards in self.shards.values() for shard in shards for file in reversed(shard.files))
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) over all that the manifest says of the shards; it identifies the release, wherever it is."""
+        """SHA-256 (hex) of the manifest's content; it identifies the release at any location."""
         plain = self._plain()
-        # a copy at another place is the same release, over which checkpoints go on
+        # A copy at a different location is the same release, so checkpoints remain valid for it.
         plain.pop("location", None)
         return digest_value(plain)
 
     def shards_of(self, prefix: str) -> Sequence[ReleaseShard]:
-        """The shards of a prefix; raises ConfigError naming those there are."""
+        """Return the shards of a prefix; raise ConfigError with the available prefixes if there are none."""
         shards = self.shards.get(prefix)
         if not shards:
             raise ConfigError(
@@ -149,19 +150,19 @@ class Release:
 
     def _plain(self) -> dict[str, Any]:
         plain = {"kind": _KIND, **asdict(self)}
-        # both are optional in the format
+        # Both keys are optional in the format.
         return {name: value for name, value in plain.items() if value or name not in ("sensitive", "location")}
 
     def to_bytes(self) -> bytes:
-        """The manifest file; the same release always gives the same bytes."""
+        """Return the manifest file's content; the same release always gives the same bytes."""
         value = {**self._plain(), "digest": self.digest}
         return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """The inverse of `to_bytes`.
+        """Parse the content of a manifest file.
 
-        Raises FormatError, naming `where`, for anything that is not a complete manifest.
+        Raises FormatError, naming `where`, for anything but a complete manifest.
         """
         try:
             value = parsed(data, _LARGEST)
@@ -188,7 +189,7 @@ class Release:
                 for prefix, shards in value["shards"].items()
             }
             release = cls(**value)
-            # Inside of the `try`: NaN and half a surrogate pair can be parsed, but have no digest.
+            # Computed inside the `try`, because NaN and lone surrogates can be parsed but have no digest.
             actual_digest = release.digest
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
@@ -201,13 +202,13 @@ class Release:
 
 @dataclass(frozen=True)
 class ReleaseLocation:
-    """Where a release is: a store, and the prefix of its keys, empty or ending in `/`."""
+    """Location of a release: a store, and the prefix of its keys, which is empty or ends in `/`."""
 
     store: Store
     base: str = ""
 
     def key(self, name: str) -> str:
-        """The store's key of a file of the release."""
+        """Return the store's key for a file of the release."""
         return f"{self.base}{name}"
 
     def __str__(self) -> str:
@@ -215,11 +216,11 @@ class ReleaseLocation:
 
 
 def locate(release: str | Path | Store | ReleaseLocation) -> ReleaseLocation:
-    """The place of a release, given as a folder, a URL, the path or URL of its manifest, or a store.
+    """Return the location of a release for a folder, a URL, the path or URL of its manifest, or a store.
 
-    URLs are `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `https://host/folder`, and `hf://datasets/
-    organization/name@revision/folder` of the hub (HF_ENDPOINT, HF_TOKEN). Credentials come from each client's own
-    chain, or for S3 and R2 from the R2_DATASET_* variables (see `stores.connect`). Raises ConfigError for any other.
+    URLs are `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `https://host/folder` and, for the Hugging Face
+    Hub, `hf://datasets/organization/name@revision/folder` (HF_ENDPOINT, HF_TOKEN). Credentials come from each client's
+    own chain, or for S3 and R2 from the R2_DATASET_* variables (see `stores.connect`). Raises ConfigError for others.
     """
     if isinstance(release, ReleaseLocation):
         return release
@@ -232,15 +233,15 @@ def locate(release: str | Path | Store | ReleaseLocation) -> ReleaseLocation:
     text = text.removesuffix(f"/{MANIFEST}").rstrip("/")
     try:
         parts = urlsplit(text)
-        _ = parts.port  # parsed only when it is asked for
-    except ValueError:  # not repeated: it may hold a secret
+        _ = parts.port  # parsed on access; raises ValueError
+    except ValueError:  # the message leaves out the URL, because it may contain a secret
         raise ConfigError("the release's URL is invalid: a bracket is not closed, or the port is invalid") from None
     if parts.username or parts.password:
         raise ConfigError(
             f"{parts.scheme}://{parts.hostname}: a URL must not contain credentials. Set them in the environment"
         )
     if parts.scheme in ("hf", "http", "https"):
-        # httpx takes longer to import than the rest of the window, and other places need none.
+        # Imported only here, because httpx takes longer to import than the rest of the window.
         from dataprep_assets.stores.http import HttpStore, hub_url
     if parts.scheme == "hf":
         url, token = hub_url(text, os.environ), os.environ.get("HF_TOKEN")
@@ -251,8 +252,10 @@ def locate(release: str | Path | Store | ReleaseLocation) -> ReleaseLocation:
 
 
 def files_of(place: ReleaseLocation, release: Release) -> ReleaseLocation:
-    """Return the location of a release's files, given the location of its manifest. Raises ConfigError if a manifest
-    that is not on this machine names a different location, because its author could send a trainer anywhere.
+    """Return the location of a release's files, given the location of its manifest.
+
+    Raises ConfigError if a manifest that is not on this machine names a different location, because its author could
+    redirect a trainer to any server.
     """
     if release.location is None:
         return place
@@ -265,13 +268,13 @@ def files_of(place: ReleaseLocation, release: Release) -> ReleaseLocation:
 
 
 def read_release(place: ReleaseLocation) -> Release:
-    """The manifest of a published release.
+    """Read the manifest of a published release.
 
-    Raises MissingArtifactError when there is none, FormatError when it is damaged, TransferError.
+    Raises MissingArtifactError if there is none, FormatError if it is damaged, and TransferError.
     """
     where = f"{place}/{MANIFEST}"
     data = bytearray()
-    # Counted as it comes: what is there may be larger than any manifest, and all of it would be in memory.
+    # The size is limited while reading, because the object may be larger than any manifest and would fill the memory.
     for block in place.store.read(place.key(MANIFEST)):
         data += block
         if len(data) > _LARGEST:

@@ -1,13 +1,13 @@
-"""The rolling window of a training machine over a published release: one shard in use, the next one being fetched.
+"""Rolling window of a training machine over a published release: one shard in use, and the next one downloading.
 
-Every rank of a machine makes its own `ShardWindow` on the same cache folder. They coordinate only through files
-(`cache`): one process downloads a shard, the others see it as soon as it is verified, and nobody waits in a collective.
-The window has a thread for all work, so `prepare`, `wait` and `swap` may be called from any thread, and
-`aswap` and `await_ready` from asyncio. Which shard a step needs is `Schedule.shard(step)`, at start, swap and restart
+Every rank of a machine creates its own `ShardWindow` on the same cache folder. The ranks coordinate only through files
+(`cache`). One process downloads a shard, the others use it as soon as it is verified, and no rank waits in a
+collective. The window has a thread for all work, so `prepare`, `wait` and `swap` may be called from any thread, and
+`aswap` and `await_ready` from asyncio. `Schedule.shard(step)` determines the shard of a step at start, swap and restart
 alike.
 
-A window belongs to the process that made it: make it after a fork, and pass `Shard`s, not windows, to other processes.
-Entry point: :class:`ShardWindow`.
+A window belongs to the process that created it: create it after a fork, and pass `Shard`s, not windows, to other
+processes. Entry point: :class:`ShardWindow`.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ from dataprep_assets.stores.files import expanded
 from dataprep_assets.stores.retry import RetryPolicy, StoppedError
 from dataprep_assets.stores.store import Store
 
-# Characters of the bar; with its numbers the line stays below 100.
+# Characters of the bar, so that the line with its numbers has fewer than 100.
 _WIDTH = 30
 
 
 class Bar:
-    """Draws `label ███ 42 %  1.2 of 2.9 GB  310 MB/s`. Does nothing unless `stream` is a terminal.
+    """Progress bar `label ███ 42 %  1.2 of 2.9 GB  310 MB/s`, drawn only if `stream` is a terminal.
 
-    `total` is in bytes; `stream` is standard error unless given.
+    `total` is in bytes. The default `stream` is standard error.
     """
 
     def __init__(self, label: str, total: int, stream: TextIO | None = None) -> None:
@@ -60,17 +60,17 @@ class Bar:
         self.done = 0
 
     def add(self, count: int) -> None:
-        """Count bytes that arrived, or, if negative, bytes that were discarded."""
+        """Add received bytes; a negative number means discarded bytes."""
         self.done += count
         now = time.monotonic()
-        # Ten times a second: more is not visible, and a terminal over a network would slow down the download.
+        # At most ten times per second: more is not visible, and a remote terminal would slow down the download.
         if self._shown and now - self._last > 0.1:
             self._last = now
             self._draw(now)
 
     def close(self) -> None:
-        """End the line."""
-        # a bar that was never drawn has no line to end
+        """End the line of the bar."""
+        # A bar that was never drawn has no line to end.
         if self._shown and self._last:
             self._draw(time.monotonic())
             self._stream.write("\n")
@@ -83,38 +83,38 @@ class Bar:
         text = (
             f"{self._label} {bar} {share:4.0%}  {self.done / 1e9:.2f} of {self._total / 1e9:.2f} GB  {speed:.0f} MB/s"
         )
-        # back to the line's beginning, and away with what a longer text left behind
+        # Return to the beginning of the line and erase the rest of a longer text.
         self._stream.write(f"\r{text}\x1b[K")
         self._stream.flush()
 
 
 logger = logging.getLogger(__name__)
 
-# Seconds between two checks of shards that only readers still hold.
+# Interval in seconds between checks of shards that only readers still use.
 _RELEASE_SECONDS = 0.5
-# How long `close` waits for a transfer that hangs in the network; its thread is a daemon.
+# Maximum wait of `close` for a transfer that hangs in the network; its thread is a daemon.
 _CLOSE_SECONDS = 10.0
 
 _RETRY = RetryPolicy(attempts=5, base_seconds=2.0, max_seconds=120.0)
 
 
 class ShardWindow:
-    """See the module.
+    """Rolling window over a release; the module docstring describes it.
 
     - `release`: folder, manifest path, URL (`s3://`, `gs://`, `https://`, `hf://`, `file://`), `Store`, or
       `ReleaseLocation(store, "prefix/")`;
-    - `cache_dir`: folder for the shards, shared by the ranks of this machine; made if need be;
-    - `steps_per_shard`: steps that each shard is trained on;
+    - `cache_dir`: folder for the shards, shared by the ranks of this machine; created if necessary;
+    - `steps_per_shard`: number of steps that each shard is trained on;
     - `keep`: `"all"`, a number of shards, or `KeepBytes(n)`;
-    - `prefix`: which shards of the release, `train` or another split;
-    - `sequence_length`: that of the model; refused if the release has another one;
-    - `retry`: attempts, and pauses between them, on top of the store's own; a waiting swap fails when they are used up,
-      a prefetch goes on trying until its swap;
-    - `on_event`: called, from the window's thread, with every `WindowEvent`; must not block;
-    - `room_seconds`: how long a shard may wait for room that other processes hold.
+    - `prefix`: split whose shards are read, such as `train`;
+    - `sequence_length`: sequence length of the model; rejected if the release has a different one;
+    - `retry`: number of attempts and pauses between them, in addition to the store's own; a waiting swap fails when
+      they are used up, while a prefetch keeps trying until its swap;
+    - `on_event`: called from the window's thread with every `WindowEvent`; must not block;
+    - `room_seconds`: how long a shard may wait for room that other processes occupy.
 
-    Raises ConfigError for arguments that cannot work, MissingArtifactError or TransferError if the manifest cannot be
-    read. Nothing is downloaded before `prepare` or `swap`.
+    Raises ConfigError for invalid arguments, and MissingArtifactError or TransferError if the manifest cannot be read.
+    Nothing is downloaded before `prepare` or `swap`.
     """
 
     def __init__(
@@ -147,24 +147,24 @@ class ShardWindow:
         self._on_event = on_event
         self._cache = Cache(directory, files_of(location, self.release), self.release, prefix, keep, room_seconds)
         self._cache.attach()
-        # One swap at a time; never taken by the window's thread.
+        # Allows one swap at a time. The window's thread never takes this lock.
         self._swapping = threading.RLock()
-        # Guards everything below, and is notified whenever any of it changes.
+        # Guards all attributes below, and is notified when any of them changes.
         self._changed = threading.Condition()
-        # `_wanted` is what a swap waits for, `_next` what is prefetched. The thread fetches these two, in this order.
+        # A swap waits for `_wanted`, and `_next` is prefetched. The thread downloads these two in this order.
         self._active: Shard | None = None
         self._wanted: int | None = None
         self._next: int | None = None
-        # Verified when this window last looked; asked again before use, because files may be changed or evicted since.
+        # Shards verified at the last check; checked again before use, because files may be changed or evicted.
         self._ready: set[int] = set()
-        # Of the last try, until one succeeds. What is in `_gave_up` is not tried again before it is prepared.
+        # `_failures` has each shard's last error until it succeeds; shards in `_gave_up` wait for the next `prepare`.
         self._failures: dict[int, DataprepError] = {}
         self._gave_up: dict[int, DataprepError] = {}
         self._bar: Bar | None = None
         self._fetching: int | None = None
         self._closed = False
         self._ended = False
-        # Shards that this process still reads: they are held until they are garbage-collected.
+        # Shards that this process still reads. They are protected from eviction until they are garbage-collected.
         self._open: weakref.WeakSet[Shard] = weakref.WeakSet()
         self._held: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="shard-window", daemon=True)
@@ -180,11 +180,11 @@ class ShardWindow:
 
     @property
     def active(self) -> Shard | None:
-        """The shard of the last swap."""
+        """Shard of the last swap, or None before it."""
         return self._active
 
     def prepare(self, step: int) -> None:
-        """Start fetching the shard of this step, and return at once.
+        """Start downloading the shard of this step and return immediately.
 
         A shard that was given up gets a new set of attempts.
         """
@@ -193,7 +193,7 @@ class ShardWindow:
             self._check_open()
             self._wanted = index
             if self._next != index:
-                # A jump: the prefetch for the old position gives way to what is needed now.
+                # After a jump, the prefetch for the old position is replaced by the shard that is needed now.
                 self._next = None
             self._gave_up.pop(index, None)
             self._forget_changed(index)
@@ -201,10 +201,10 @@ class ShardWindow:
             self._changed.notify_all()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Block until the shard last prepared is verified.
+        """Block until the last prepared shard is verified.
 
-        Raises the error of the last attempt once all attempts are used up, TimeoutError after `timeout` seconds.
-        Raises StoppedError if the window was closed, WorkerDiedError if a bug ended its thread.
+        Raises the error of the last attempt once all attempts are used up, and TimeoutError after `timeout` seconds.
+        Raises StoppedError if the window was closed, and WorkerDiedError if a bug ended its thread.
         """
         with self._changed:
             self._check_open()
@@ -226,9 +226,9 @@ class ShardWindow:
                 )
 
     def swap(self, step: int) -> Shard:
-        """Return the shard of this step and make it active; blocks only if it is not ready. May be called at any step.
+        """Make the shard of this step active and return it; blocks only if it is not ready. Accepts any step.
 
-        Starts fetching the next shard. The same object is returned as long as the schedule stays on the shard.
+        Starts downloading the next shard. Returns the same object while the schedule stays on the shard.
         """
         index = self.schedule.shard(step)
         with self._swapping:
@@ -238,13 +238,13 @@ class ShardWindow:
                 try:
                     shard = self._cache.open(index)
                 except (CorruptSourceError, FileNotFoundError) as error:
-                    # It was changed or removed since it was verified: fetch it again, never train on it.
+                    # The shard changed or was removed after verification, so it is downloaded again before use.
                     self._say("refused", index, str(error))
                     with self._changed:
                         self._ready.discard(index)
                     continue
                 with self._changed:
-                    # closed meanwhile: its lease is gone, so others may evict the shard
+                    # If the window was closed meanwhile, its lease is gone and other processes may evict the shard.
                     self._check_open()
                     self._active, self._wanted = shard, None
                     self._open.add(shard)
@@ -253,15 +253,15 @@ class ShardWindow:
             return self._active
 
     async def aswap(self, step: int) -> Shard:
-        """`swap` for asyncio: does not block the event loop."""
+        """Call `swap` without blocking the event loop."""
         return await asyncio.to_thread(self.swap, step)
 
     async def await_ready(self, timeout: float | None = None) -> None:
-        """`wait` for asyncio."""
+        """Call `wait` without blocking the event loop."""
         await asyncio.to_thread(self.wait, timeout)
 
     def state(self, step: int) -> WindowState:
-        """The state to keep in a checkpoint that resumes at `step`, the first step that was not trained on yet."""
+        """Return the state for a checkpoint that resumes at `step`, the first step that was not trained yet."""
         schedule = self.schedule
         return WindowState(
             release=self.release.digest,
@@ -274,7 +274,7 @@ class ShardWindow:
         )
 
     def restore(self, state: WindowState) -> int:
-        """Start fetching the shard of `state`, and return the step at which to resume.
+        """Start downloading the shard of `state` and return the step at which to resume.
 
         The number of ranks may differ. Raises ConfigError if this window's release, prefix or schedule differs.
         """
@@ -283,7 +283,7 @@ class ShardWindow:
         return state.step
 
     def status(self) -> WindowStatus:
-        """Return what the window does now."""
+        """Return the current status of the window."""
         with self._changed:
             return WindowStatus(
                 active=None if self._active is None else self._active.index,
@@ -298,7 +298,7 @@ class ShardWindow:
             )
 
     def close(self) -> None:
-        """Stop fetching and release all shards. Finished ranges stay for the next start. May be called twice."""
+        """Stop downloading and release all shards. May be called twice."""
         with self._changed:
             if self._closed:
                 return
@@ -307,7 +307,7 @@ class ShardWindow:
         self._thread.join(_CLOSE_SECONDS)
         self._cache.detach()
 
-    # --- inside
+    # --- internal methods
 
     def _check_open(self) -> None:
         if self._closed:
@@ -318,9 +318,9 @@ class ShardWindow:
         return {index for index in indices if index is not None}
 
     def _hold(self) -> None:
-        """Tell the other processes what this one needs or still reads. Call it while holding `_changed`."""
+        """Update the lease with the shards that this process needs or still reads. Requires `_changed`."""
         held_indices = self._needed_shards() | {shard.index for shard in self._open}
-        # after `close` there is no lease to write, but a thread that hung in a transfer may still come here
+        # After `close` there is no lease to write, but a thread that hung in a transfer may still get here.
         if held_indices != self._held and not self._closed:
             self._cache.hold(held_indices)
             self._held = held_indices
@@ -333,7 +333,7 @@ class ShardWindow:
         following = self.schedule.next_shard(step)
         with self._changed:
             active = self._active
-            # of a single shard the next one is the active one
+            # With a single shard, the next shard is the active one.
             next_index = None if active is None or following == active.index else following
             if next_index != self._next:
                 self._next = next_index
@@ -352,7 +352,7 @@ class ShardWindow:
         try:
             self._work()
         finally:
-            # Also after a bug ended the thread: nobody may wait forever.
+            # Also set after a bug ended the thread, so that no caller waits forever.
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
@@ -361,7 +361,7 @@ class ShardWindow:
         while True:
             with self._changed:
                 while not self._closed and self._todo() is None:
-                    # Readers end without notice, so the shards that only they held are checked from time to time.
+                    # Readers end without notice, so shards that only they used are checked periodically.
                     self._changed.wait(_RELEASE_SECONDS if self._held - self._needed_shards() else None)
                     self._hold()
                 if self._closed:
@@ -371,7 +371,7 @@ class ShardWindow:
                 self._ensure(index)
 
     def _ensure(self, index: int) -> None:
-        """Try until the shard is there or no longer needed, or until the attempts of a waiting swap are used up."""
+        """Try until the shard is verified or no longer needed, or a waiting swap has used up its attempts."""
         tries = failures = 0
         while True:
             if self._is_over(index):
@@ -383,7 +383,7 @@ class ShardWindow:
             except (DataprepError, OSError) as error:
                 failure = error if isinstance(error, DataprepError) else SourceError(f"shard {index}: {error}")
                 failures += 1
-                # Nobody waits for a prefetch: it has until its swap, so its failures do not count.
+                # Failures of a prefetch do not count, because no swap waits for it yet.
                 tries += self._wanted == index
                 if self._report_failure(index, failure, tries, failures):
                     return
@@ -401,13 +401,13 @@ class ShardWindow:
             self._bar, self._fetching = bar, index
 
         def progress(count: int) -> None:
-            # A transfer can only be stopped by raising here.
+            # Raising an exception here is the only way to stop a transfer.
             if self._is_over(index):
                 raise StoppedError(f"shard {index} is no longer needed")
             bar.add(count)
 
         def waits_in_vain() -> bool:
-            # Called repeatedly while others hold the room; a reader of this process may have ended meanwhile.
+            # Called repeatedly while there is no room, because a reader of this process may end in the meantime.
             with self._changed:
                 self._hold()
                 return self._is_over(index)
@@ -424,8 +424,8 @@ class ShardWindow:
         return self._closed or index not in (self._wanted, self._next)
 
     def _report_failure(self, index: int, error: DataprepError, tries: int, failures: int) -> bool:
-        """Report a failed attempt at once, not at the swap; wait for the next one, or give up and return True."""
-        # another try does not mend a ConfigError: no room, or a setting of the store
+        """Report a failed attempt immediately; then wait for the next one, or give up and return True."""
+        # A ConfigError is final, because a retry does not fix missing room or a setting of the store.
         is_last = tries == self._retry.attempts or isinstance(error, ConfigError)
         urgent = self._wanted == index
         tried = f"try {tries} of {self._retry.attempts} failed" if urgent else f"prefetch failed ({failures})"
@@ -441,7 +441,7 @@ class ShardWindow:
         if not is_last:
             pause = self._retry.delay(failures, None)
             with self._changed:
-                # A swap that starts waiting for this shard ends the pause between background attempts.
+                # The pause of a prefetch ends when a swap starts waiting for this shard.
                 self._changed.wait_for(lambda: self._is_over(index) or (not urgent and self._wanted == index), pause)
         return is_last
 

@@ -1,14 +1,14 @@
-"""The state of a cache folder that the processes of one machine share, in files and kernel locks.
+"""State of a cache folder, shared by the processes of one machine through files and kernel locks.
 
-`<cache>/.window/<prefix>/` holds:
+`<cache>/.window/<prefix>/` contains:
 
-* `state.json`: the verified shards, with size, inode and modification time of each file; replaced by one rename. A file
-  that has changed since is no longer trusted, but verified again.
-* `ranks/<process>`: the lease of a process: the shards that nobody may evict while the process lives. The process keeps
-  a kernel lock (flock) on the file, so a killed process holds nothing.
-* `fetch/<shard>`: locked by the process that fetches this shard; if it dies, the next one takes over its ranges.
-* `trash/`: evicted files to be removed; removing a large file takes a while and needs no lock.
-* `lock`: taken for every change of the above, and never during a transfer or a request to a store.
+* `state.json`: the verified shards, with size, inode and modification time of each file; replaced by a rename. A file
+  that has changed since is not trusted until it is verified again.
+* `ranks/<process>`: the lease of a process, which lists the shards that must not be evicted while it lives. The process
+  keeps a kernel lock (flock) on the file, so the lease of a killed process has no effect.
+* `fetch/<shard>`: locked by the process that downloads this shard; if it dies, another process can take over.
+* `trash/`: evicted files to remove. Removing a large file takes a while and needs no lock.
+* `lock`: held for every change of the files above, and never during a transfer or a request to a store.
 
 Entry points: `SharedState`, `file_mode`, `make_folder`, `locked_file`, `replace_file`.
 """
@@ -29,52 +29,52 @@ from dataprep_assets.stores.files import closed_folder
 from dataprep_assets.stores.locks import own_file, try_lock
 
 FOLDER = ".window"
-"""The window's own folder in a cache; everything else in a cache are shards, or foreign files."""
+"""Folder for the window's own files in a cache; all other files are shards, or files of other programs."""
 
 POLL_SECONDS = 0.05
-"""How often a process checks whether another one is done: far less than a fetch takes, far more than a check costs."""
+"""Interval between checks for another process: much shorter than a download, and much longer than a check."""
 
-# A lease of a million shards has 8 MB; nobody holds more than a few.
+# A lease of a million shards would have 8 MB, but no process needs more than a few shards.
 _LARGEST_LEASE_BYTES = 1 << 20
 
 
 class SharedState:
-    """See the module. One object per process and prefix; call `attach` before anything else, and `detach` at the end.
+    """Shared state of one process and prefix. Call `attach` before anything else, and `detach` at the end.
 
-    If the data are `sensitive`, only the owner can access folders and files, whatever the process's umask.
+    If the data is `sensitive`, only the owner can access folders and files, whatever the process's umask is.
     """
 
     def __init__(self, directory: Path, prefix: str, *, sensitive: bool = False) -> None:
         self._folder = directory / FOLDER / prefix
         self._sensitive = sensitive
         self._mode = file_mode(sensitive)
-        # a process may have several windows on a folder, and process ids come again
+        # A random suffix, because a process may have several windows on a folder and process ids are reused.
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._lease: int | None = None
 
     # --- leases
 
     def attach(self) -> None:
-        """Take an empty lease, and remove dead processes' leases and the files that killed ones left in the trash."""
-        # Made and locked under the folder's lock: in between, another process would take the lease for a dead one's.
+        """Create an empty lease, and remove dead processes' leases and the files left in the trash."""
+        # Created and locked under the folder's lock; otherwise another process could take the lease for a dead one's.
         with self.locked():
             path = self._folder / "ranks" / self._name
             self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
             fcntl.flock(self._lease, fcntl.LOCK_EX)
             self._write_lease([])
-            # called for the leases of dead processes, which it removes
+            # Called for its side effect of removing the leases of dead processes.
             self.leases()
-        # after the lock is released: nobody has to wait while large files are removed
+        # Called without the lock, so that no process waits while large files are removed.
         self.empty_trash()
 
     def make_folders(self) -> None:
-        """Create the cache folder and those of the module's docstring; for sensitive data, close existing ones."""
+        """Create the cache folder and its state folders; for sensitive data, restrict existing ones to their owner."""
         own = [self._folder / name for name in ("ranks", "fetch", "trash")]
         for folder in (self._folder.parent.parent, self._folder.parent, self._folder, *own):
             make_folder(folder, self._sensitive)
 
     def detach(self) -> None:
-        """Give up the lease. May be called twice."""
+        """Release the lease. May be called twice."""
         if self._lease is not None:
             with self.locked():
                 (self._folder / "ranks" / self._name).unlink(missing_ok=True)
@@ -83,20 +83,20 @@ class SharedState:
                 self._lease = None
 
     def hold(self, shards: Collection[int]) -> None:
-        """Write the lease: no process evicts these shards. Replaces what this process held before."""
+        """Write the lease, so that no process evicts these shards; replaces the shards of the last call."""
         with self.locked():
             self._write_lease(sorted(set(shards)))
 
     def _write_lease(self, shards: list[int]) -> None:
         assert self._lease is not None, "attach first"
         data = json.dumps(shards).encode()
-        # In place, because the lock is on this inode. It is only read under the folder's lock, so never half written
-        # by a living process; what a killed one left does not count.
+        # Written in place, because the lock is on this inode. Leases are read only under the folder's lock, so a reader
+        # never sees a partial write of a living process, and the lease of a killed process is ignored.
         os.ftruncate(self._lease, 0)
         os.pwrite(self._lease, data, 0)
 
     def leases(self) -> dict[str, list[int]]:
-        """Process (`pid-…`) → the shards it holds; leases of dead processes are removed. Call it under `locked`."""
+        """Return each process (`pid-…`) with its shards, and remove dead processes' leases; call it under `locked`."""
         leases = {}
         for path in sorted((self._folder / "ranks").iterdir()):
             descriptor = own_file(path, os.O_RDWR)
@@ -109,61 +109,61 @@ class SharedState:
                 os.close(descriptor)
         return leases
 
-    # --- who fetches
+    # --- downloading processes
 
     @contextmanager
     def fetching(self, index: int) -> Iterator[bool]:
-        """Yields whether this process is the one that fetches the shard, for the duration of the block."""
-        # The file stays for good: if it were removed, two processes could hold the locks of two files of this name.
+        """Yield whether this process is the one that downloads the shard, for the duration of the block."""
+        # The file is never removed, because two processes could then lock two different files with this name.
         descriptor = own_file(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT, self._mode)
         mine = try_lock(descriptor)
         try:
             yield mine
         finally:
             if mine:
-                # explicitly, as in `locked_file`
+                # Unlocked explicitly, for the reason given in `locked_file`.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
-    # --- what was verified
+    # --- verified shards
 
     def verified(self) -> dict[str, Any]:
-        """Shard number (as text) → size, inode and modification time of its files when they were verified."""
+        """Return size, inode and modification time of each verified shard's files, by shard number (as text)."""
         try:
             value = json_of((self._folder / "state.json").read_bytes())
         except FileNotFoundError:
             return {}
         except ValueError:
-            return {}  # damaged: everything is verified again
+            return {}  # the file is damaged, so everything is verified again
         return value if isinstance(value, dict) else {}
 
     def write_verified(self, verified: dict[str, Any]) -> None:
-        """Replace what `verified` returns. Call it under `locked`, which must also cover the preceding read."""
+        """Replace the result of `verified`. Call it under `locked`, which must also cover the preceding read."""
         replace_file(self._folder / "state.json", json.dumps(verified, sort_keys=True).encode(), self._mode)
 
     # --- trash
 
     def throw_away(self, path: Path) -> None:
-        """Move a file to the trash; `empty_trash` frees its bytes. A process that has it mapped keeps its data."""
-        # a name of its own: the shard may be fetched and evicted once more before the trash is emptied
+        """Move a file to the trash; `empty_trash` frees its space. A process that has it mapped keeps its data."""
+        # The name is unique, because the shard may be downloaded and evicted again before the trash is emptied.
         os.replace(path, self._folder / "trash" / f"{path.name}-{secrets.token_hex(4)}")
 
     def empty_trash(self) -> None:
-        """Remove the files in the trash, also those of processes that were killed before they could."""
+        """Remove the files in the trash, including those of killed processes."""
         for path in (self._folder / "trash").iterdir():
             path.unlink(missing_ok=True)
 
     # --- the lock
 
     def locked(self) -> AbstractContextManager[None]:
-        """The folder's lock, held for the block. Blocks while another process or thread has it; not reentrant."""
+        """Return a context that holds the folder's lock; it blocks while the lock is taken, and is not reentrant."""
         return locked_file(self._folder / "lock", self._mode)
 
 
 def _lease(path: Path, data: bytes) -> list[int]:
-    """Parse a lease, read as `data`; raises IntegrityError for a content that this code never writes.
+    """Parse the content of a lease; raise IntegrityError for content that this code never writes.
 
-    The process that holds its lock is alive, so the lease can neither be removed nor be treated as empty.
+    The process that holds its lock is alive, so the lease can be neither removed nor treated as empty.
     """
     try:
         value = json_of(data or b"[]")
@@ -179,23 +179,23 @@ def _lease(path: Path, data: bytes) -> list[int]:
 
 @contextmanager
 def locked_file(path: Path, mode: int) -> Iterator[None]:
-    """Hold the kernel's lock on this file for the block; the file is created with this mode if it does not exist."""
+    """Hold the kernel's lock on this file for the block; the file is created with `mode` if it does not exist."""
     with open(path, "ab", opener=partial(own_file, mode=mode)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            # Explicitly, because a forked child has the descriptor too, and closing ours alone would not unlock.
+            # Explicitly, because a forked child also has the descriptor, and closing only this one would not unlock.
             fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def file_mode(sensitive: bool) -> int:
-    """The mode that files in a cache are made with, before the umask."""
+    """Return the mode of new files in a cache, before the umask."""
     return 0o600 if sensitive else 0o666
 
 
 def make_folder(folder: Path, sensitive: bool) -> None:
-    """Create a folder in a cache, with its parents. For sensitive data an existing one is restricted to its owner."""
+    """Create a folder and its parents in a cache. For sensitive data, an existing folder is restricted to its owner."""
     if sensitive:
         closed_folder(folder)
     else:
@@ -203,12 +203,10 @@ def make_folder(folder: Path, sensitive: bool) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int) -> None:
-    """Replace the file with this content and mode by one rename, so that no reader sees half of it.
+    """Replace the file with this content and mode by a rename, so that readers never see a partial file.
 
-    Call it under a lock.
-
-    The draft has a fixed name: what a kill left is overwritten. Nothing is synced: a swap must not wait for the disk,
-    and what a power failure damages is only verified again.
+    Call it under a lock, because the draft has a fixed name. A draft left by a killed process is overwritten. Nothing
+    is synced, because a swap must not wait for the disk; data damaged by a power failure is verified again.
     """
     draft = path.with_name(f"{path.name}.new")
     with open(draft, "wb", opener=partial(own_file, mode=mode)) as file:

@@ -1,19 +1,20 @@
-"""Replaces templar's own manager of shared shards, and its dataset of one: a trainer changes one import.
+"""Drop-in replacement for templar's manager and dataset of shared shards: a trainer changes one import.
 
-`ShardedDatasetManager` takes the arguments of the original and has its methods (tplr-ai/templar at c2397ac,
-`src/tplr/sharded_dataset.py`) and uses a `ShardWindow`; the active dataset has the samples and ids of the original's
-`SharedShardedDataset`, whose counterpart here reads a shard that is on this machine, as the evaluator does. The
-differences are corrections of the faults listed in docs/formats/shard-window.md: a start at any shard continues with
-the one after it, at a step where shards change, too; numbers are taken modulo the release's shards, files are verified,
-ranks share a download through the cache and need no barrier.
+`ShardedDatasetManager` has the arguments and methods of the original (tplr-ai/templar at c2397ac,
+`src/tplr/sharded_dataset.py`) and uses a `ShardWindow`. The active dataset has the samples and ids of the original's
+`SharedShardedDataset`. The class of that name here reads a shard on this machine, as the evaluator does.
 
-The release is where the original expects it: in the folder DATASET_BINS_PATH of the bucket R2_DATASET_BUCKET_NAME, read
-with the keys of R2_DATASET_…, or in the buckets of R2_DATASET_BUCKET_LIST in turn; and as in the original the shards
-are in the folder DATASET_BINS_PATH on disk. A `release.json` in that folder, which `dataprep release adopt` can keep
-there, is taken instead of the bucket's.
+The differences fix the faults listed in docs/formats/shard-window.md. A start at any shard continues with the next one,
+even at a step where shards change. Numbers are taken modulo the number of shards. Files are verified. Ranks share a
+download through the cache and need no barrier.
 
-Several buckets that have the same objects are read as one: each read goes to the next of them, then to the others. So
-the readers of a swarm share the buckets' limits of requests, and one bucket that cannot be reached stops nobody.
+The release is at the location that the original uses: the folder DATASET_BINS_PATH of the bucket
+R2_DATASET_BUCKET_NAME, read with the keys of R2_DATASET_…, or of the buckets in R2_DATASET_BUCKET_LIST in turn. As in
+the original, the shards on disk are in the folder DATASET_BINS_PATH. A `release.json` in that folder, for example from
+`dataprep release adopt`, takes precedence over the bucket's.
+
+Several buckets with the same objects are read as one: each read goes to the next bucket, and to the others if it fails.
+So the readers of a swarm share the buckets' request limits, and an unreachable bucket stops no reader.
 """
 
 import os
@@ -43,7 +44,7 @@ T = TypeVar("T")
 
 
 class Mirrors(ReadOnlyStore):
-    """See the module. `stores` have the same objects under the same keys; nothing is written to them."""
+    """Read-only store over several stores with the same objects under the same keys."""
 
     def __init__(self, stores: Sequence[Store]) -> None:
         if not stores:
@@ -58,11 +59,11 @@ class Mirrors(ReadOnlyStore):
         with self._lock:
             start = self._next
             self._next = (start + 1) % len(self._stores)
-        # The last of them is asked outside of the loop: its answer, or its error, is that of all.
+        # The last store is asked outside the loop, because its answer or error is returned if all others fail.
         for store in (*self._stores[start:], *self._stores[:start])[:-1]:
             try:
                 return ask(store)
-            # a TransferError by its class, but its caller's wish: no other store may begin the transfer again
+            # StoppedError is a TransferError, but the caller requested the stop, so no other store may be tried.
             except StoppedError:
                 raise
             except (ConfigError, SourceError, MissingArtifactError):
@@ -72,7 +73,7 @@ class Mirrors(ReadOnlyStore):
     def head(self, key: str) -> ObjectInfo | None:
         def ask(store: Store) -> ObjectInfo:
             if (info := store.head(key)) is None:
-                # a mirror that lacks the object is passed over like one that cannot be reached
+                # A mirror without the object is skipped, like one that cannot be reached.
                 raise MissingArtifactError(key)
             return info
 
@@ -82,11 +83,11 @@ class Mirrors(ReadOnlyStore):
             return None
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        # Listed to the end first: a store that fails halfway would else have given some keys before another begins.
+        # The listing is completed first, because a store that fails halfway would already have yielded some keys.
         return iter(self._first_that_can(lambda store: [*store.list(prefix)]))
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
-        """As of any store; `version` is that of one of them. What is read is kept until all of it is there."""
+        """Return the blocks of a complete read; `version` must be a version of the store that answers."""
         return iter(self._first_that_can(lambda store: [*store.read(key, start, stop, version=version)]))
 
     def download(
@@ -102,20 +103,22 @@ __all__ = ["ShardedDatasetManager", "SharedShardedDataset"]
 
 
 class ShardedDatasetManager:
-    """See the module. `active_dataset` is a `torch.utils.data.Dataset`, None before `initialize_datasets`.
+    """Manager of shards with templar's interface; the module docstring lists the differences.
+
+    `active_dataset` is a `torch.utils.data.Dataset`, or None before `initialize_datasets`.
 
     Args:
-        sequence_length: Tokens of a sample; refused if the release has another length.
-        rank: Rank of this process on its machine; as in the original it does not affect the samples.
+        sequence_length: Tokens per sample; rejected if the release has a different length.
+        rank: Rank of this process on its machine. As in the original, it does not affect the samples.
         world_size: Number of ranks.
-        comms: Accepted for compatibility and not used: bucket and keys come from the environment.
-        token_dtype: Refused unless it is uint32, the dtype of the samples as in the original.
+        comms: Accepted for compatibility and ignored, because bucket and keys come from the environment.
+        token_dtype: Must be uint32, the dtype of the original's samples.
         file_prefix: Prefix of the release's shards.
-        release: The release, as for `ShardWindow`; default: where the original expects it.
-        cache_dir: Folder of the shards on disk; default: that of the original.
-        keep: Which shards stay on disk. The default 2 is what the original keeps, which deletes a shard after its turn.
-            It is enough for ranks that synchronize after each swap, as templar's do: a rank that is a turn ahead would
-            take the others' room.
+        release: Release, as for `ShardWindow`; default: the location that the original uses.
+        cache_dir: Folder of the shards on disk; default: the original's folder.
+        keep: Shards that stay on disk. The default of 2 matches the original, which deletes a shard after its turn. It
+            is enough for ranks that synchronize after each swap, as templar's do. A rank that is a turn ahead would
+            take the room of the others.
     """
 
     def __init__(
@@ -137,7 +140,7 @@ class ShardedDatasetManager:
         self.shard_index = 0
         self.active_dataset: Any = None
         folder = cache_dir if cache_dir is not None else _folder()
-        # A step of this window is a shard's whole turn: the trainer decides when it ends.
+        # A step of this window is a shard's whole turn, because the trainer decides when the turn ends.
         self.window = ShardWindow(
             _from_environment(Path(folder)) if release is None else release,
             folder,
@@ -149,11 +152,11 @@ class ShardedDatasetManager:
 
     @property
     def max_dataset_idx(self) -> int:
-        """Number of shards of the release; fixed at 10 in the original."""
+        """Number of shards in the release; the original has a fixed number of 10."""
         return self.window.schedule.shards
 
     async def initialize_datasets(self, current_shard_index: int) -> None:
-        """Make this shard the active one, and start fetching the next.
+        """Make this shard active and start downloading the next one.
 
         Numbers are taken modulo the number of shards.
         """
@@ -161,10 +164,10 @@ class ShardedDatasetManager:
         await self._activate()
 
     async def swap_datasets(self) -> int:
-        """Make the next shard the active one, and return its number. Blocks only if it is not ready.
+        """Make the next shard active and return its number. Blocks only if it is not ready.
 
-        A shard of which no sample was read stays: its turn has not begun. A miner or validator that starts at a step
-        where shards change initializes that step's shard and swaps at once, and one that skips a window swaps again.
+        A shard stays active until a sample of it is read. This is needed because a miner or validator that starts at a
+        step where shards change initializes that step's shard and then swaps, and one that skips a window swaps again.
         """
         if self.active_dataset is None or self.active_dataset.was_read:
             self.shard_index = (self.shard_index + 1) % self.max_dataset_idx
@@ -173,11 +176,11 @@ class ShardedDatasetManager:
 
     async def _activate(self) -> None:
         shard = await self.window.aswap(self.shard_index)
-        # the old dataset and its shard are freed when the trainer's loader drops them
+        # The old dataset and its shard are freed when the trainer's loader drops them.
         self.active_dataset = torch_dataset(shard)
 
     def close(self) -> None:
-        """Stop fetching. The original has no such method; a process that ends needs none."""
+        """Stop downloading. The original has no such method, and calling it before the process ends is optional."""
         self.window.close()
 
     def __enter__(self) -> Self:
@@ -190,19 +193,19 @@ class ShardedDatasetManager:
 
 
 class SharedShardedDataset:
-    """One shard that is on this machine, as the original's evaluator opens it: a map-style dataset of torch.
+    """One shard on this machine as a map-style torch dataset, as the original's evaluator opens it.
 
-    Where the original takes the smaller count and warns, files that are cut, of another sequence length, or whose ids
-    are not those of their tokens are refused.
+    Files are rejected if they are truncated, have a different sequence length, or have ids that do not match the
+    tokens. The original warns and uses the smaller sample count.
 
     Args:
         shard_index: Number of the shard.
-        sequence_length: Tokens of a sample.
-        rank: Accepted for compatibility: every rank has all samples, as in the original.
-        world_size: The same; no rank waits for another.
-        token_dtype: Refused unless it is uint32, the dtype of the samples.
-        file_prefix: Prefix of the shard. The folder is DATASET_BINS_PATH; our releases have those of another prefix
-            than `train` in a folder of its name.
+        sequence_length: Tokens per sample.
+        rank: Accepted for compatibility; every rank has all samples, as in the original.
+        world_size: Accepted for compatibility; no rank waits for another.
+        token_dtype: Must be uint32, the dtype of the samples.
+        file_prefix: Prefix of the shard. The folder is DATASET_BINS_PATH. This project's releases store prefixes other
+            than `train` in a folder named after the prefix.
     """
 
     def __init__(
@@ -229,7 +232,7 @@ class SharedShardedDataset:
             ids_path=Path(self.ids_file),
             sequence_length=sequence_length,
         )
-        # There is no manifest to compare with here: the ids alone tell whether the two files belong together.
+        # Without a manifest, only the ids show whether the two files belong together.
         if wrong := sample_ids.differing(shard.tokens, shard.sample_ids, sequence_length, sample=SAMPLED_IDS):
             raise CorruptSourceError(
                 f"{self.ids_file}: ids of samples {', '.join(map(str, wrong[:4]))} do not match the tokens in "
@@ -242,9 +245,9 @@ class SharedShardedDataset:
     def locate_shards(
         shard_index: int, custom_path: str | os.PathLike[str] | None = None, file_prefix: str = "train"
     ) -> tuple[str, str]:
-        """The paths of a shard's tokens and ids in a folder, by default DATASET_BINS_PATH."""
+        """Return the paths of a shard's tokens and ids in a folder, by default DATASET_BINS_PATH."""
         folder = Path(custom_path or _folder())
-        # the original's names: that of the ids has no prefix
+        # As in the original, the name of the ids file has no prefix.
         tokens, ids = f"{file_prefix}_{shard_index:06d}.npy", f"sample_ids_{shard_index:06d}.bin"
         return str(folder / tokens), str(folder / ids)
 
@@ -255,7 +258,7 @@ class SharedShardedDataset:
         return self._samples[k]
 
     def sample_id(self, k: int) -> int:
-        """The id of sample `k`."""
+        """Return the id of sample `k`."""
         return int(self._samples.sample_id(k))
 
 
@@ -267,7 +270,7 @@ def _require_samples(token_dtype: npt.DTypeLike, rank: int, world_size: int) -> 
 
 
 def _folder() -> str:
-    """DATASET_BINS_PATH: the folder of the shards on disk, and in the bucket."""
+    """Return DATASET_BINS_PATH: the folder of the shards on disk and in the bucket."""
     if not (folder := os.environ.get("DATASET_BINS_PATH")):
         raise ConfigError(
             "DATASET_BINS_PATH is not set. Set it to the location of the shards, or pass release and cache_dir"
@@ -276,13 +279,13 @@ def _folder() -> str:
 
 
 def _from_environment(on_disk: Path) -> Path | ReleaseLocation | str:
-    """The release: the manifest in the folder of the shards, else where the original expects it.
+    """Return the manifest in the folder of the shards if it exists, else the location that the original uses.
 
-    Raises ConfigError, naming the variables that are not set.
+    Raises ConfigError naming the variables that are not set.
     """
     if (manifest := on_disk / MANIFEST).is_file():
         return manifest
-    # one variable is both a folder of this machine and the beginning of the keys, which have no outer slashes
+    # The variable is both a local folder and a prefix of keys, which have no leading or trailing slashes.
     prefix = _folder().strip("/")
     if os.environ.get("R2_DATASET_BUCKET_LIST", "").strip():
         return ReleaseLocation(Mirrors([bucket_place() for bucket_place in _list_buckets(prefix)]))
@@ -294,16 +297,16 @@ def _from_environment(on_disk: Path) -> Path | ReleaseLocation | str:
 
 
 def _list_buckets(prefix: str) -> list[S3Place]:
-    """The buckets of R2_DATASET_BUCKET_LIST, as the original's configuration has them (`src/tplr/config.py`).
+    """Return the buckets of R2_DATASET_BUCKET_LIST, in the original's format (`src/tplr/config.py`).
 
-    Raises ConfigError, without repeating a secret.
+    Raises ConfigError without repeating a secret.
     """
     bucket_places = []
     try:
         buckets = json_of(os.environ["R2_DATASET_BUCKET_LIST"])
         for bucket in buckets:
             keys = bucket["credentials"]["read"]
-            # each bucket is of an account of its own, unless DATAPREP_ENDPOINT_URL names one endpoint for all
+            # Each bucket has its own account, unless DATAPREP_ENDPOINT_URL sets one endpoint for all.
             account = {"R2_DATASET_ACCOUNT_ID": str(bucket["account_id"])}
             bucket_places.append(
                 S3Place(

@@ -1,7 +1,6 @@
-"""The position of a training run in a release, for its checkpoint: exact, and the same for any number of ranks.
+"""Position of a training run in a release for its checkpoint: exact, and independent of the number of ranks.
 
-Steps are those of the whole run, so they are the same on every rank; `Schedule.samples` says which samples a rank
-reads.
+Steps count over the whole run, so they are the same on every rank. `Schedule.samples` returns the samples of a rank.
 """
 
 from collections.abc import Mapping
@@ -13,10 +12,10 @@ from dataprep_assets.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class WindowState:
-    """Where a run resumes: at `step`, the first step that was not trained on yet.
+    """Position at which a run resumes: `step` is the first step that was not trained yet.
 
-    `shard` and `epoch` follow from it; they are kept for readers, and so that a restart can compare them with the
-    schedule. `release` is the digest of the manifest, `prefix` names the shards.
+    `shard` and `epoch` follow from `step`. They are stored for readers, and so that a restart can compare them with the
+    schedule. `release` is the digest of the manifest, and `prefix` selects the shards.
     """
 
     release: str
@@ -28,14 +27,14 @@ class WindowState:
     epoch: int
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of texts and numbers, for a checkpoint."""
+        """Return a dictionary of strings and numbers for a checkpoint."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; raises ConfigError if the value is not the state of a window."""
+        """Return the state for a value of `to_json`; raise ConfigError if it is not the state of a window."""
         names = {field.name: field.type for field in fields(cls)}
-        # `type`, not `isinstance`: a step that is `true` would pass for 1
+        # `type` instead of `isinstance`, because `true` as a step would otherwise pass for 1.
         if set(value) != set(names) or any(type(value[name]) is not kind for name, kind in names.items()):
             raise ConfigError(
                 f"not the state of a window: it has the keys {', '.join(sorted(map(str, value)))}, expected "
