@@ -49,7 +49,7 @@ class Shard:
         return len(self.sample_ids)
 
     def __getitem__(self, k: int) -> npt.NDArray[Any]:
-        """Return a view of the token ids of sample `k`, shape `(sequence_length,)`; raise IndexError beyond the last."""
+        """Return sample `k` as a view of shape `(sequence_length,)`; raise IndexError beyond the last one."""
         start = self._check_shard(k) * self.sequence_length
         return self.tokens[start : start + self.sequence_length]
 
