@@ -33,7 +33,7 @@ def without_queries(text: str) -> str:
 
 class _WithoutQueries(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        # Formatted here, because the URL is in the arguments; they are then dropped.
+        # The message is formatted here and its arguments are dropped, because they contain the URL.
         record.msg, record.args = without_queries(record.getMessage()), ()
         return True
 
@@ -43,7 +43,7 @@ def keep_secrets_from_logs() -> None:
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.setLevel(max(logger.level, logging.INFO))
-    # Set on each logger that writes URLs, because a logger's filter does not see records of its child loggers.
+    # Each logger that writes URLs is listed, because a logger's filter does not see records of its child loggers.
     for name in ("httpx", "httpx2", "huggingface_hub.utils._http"):
         logger = logging.getLogger(name)
         if not any(isinstance(log_filter, _WithoutQueries) for log_filter in logger.filters):

@@ -115,7 +115,7 @@ class S3Place(BucketPlace):
     key_names: tuple[str, str] = AWS_PAIR
 
     def __call__(self) -> Store:
-        # Imported here, because addresses are also created and compared without the client installed.
+        # Import the client here, because addresses are also created and compared without it installed.
         from dataprep_assets.stores.amazon.api import CredentialNames, s3_client
         from dataprep_assets.stores.amazon.s3 import S3Store
 
@@ -172,7 +172,7 @@ class GcsPlace(BucketPlace):
             else:
                 client = storage.Client(project=self.project)
         except (DefaultCredentialsError, OSError, ValueError) as error:
-            # Shows only the type, because the message could quote the key file.
+            # Show only the error's type, because its message could quote the key file.
             raise ConfigError(
                 f"{self.url}: no usable Google credentials ({type(error).__name__}). Set "
                 "GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`. Also "
@@ -263,7 +263,7 @@ def place_of(
     allowed = f"use {bucket_urls()}, file:///folder or a path"
     try:
         parts = urlsplit(url)
-        _ = parts.port  # parsed on access; raises ValueError
+        _ = parts.port  # urlsplit parses the port on access, and raises ValueError
     except ValueError:  # the message leaves out the URL, because it may contain a secret
         raise ConfigError(f"the storage URL is invalid; {allowed}") from None
     if "@" in parts.netloc:

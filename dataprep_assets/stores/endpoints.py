@@ -33,7 +33,7 @@ def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
     """
     try:
         parts = urlsplit(url)
-        _ = parts.port  # parsed on access; raises ValueError
+        _ = parts.port  # urlsplit parses the port on access, and raises ValueError
     except ValueError:  # the URL is left out of the message, because it may contain credentials
         raise ConfigError(
             f"{setting}: must be http(s)://host[:port], but a bracket is not closed, or the port is invalid"

@@ -99,7 +99,7 @@ def require_digest(label: str, actual: str, expected: str, listing: str) -> None
 OTHERS = 0o077
 """Permission bits of the group and of all other users."""
 
-# Guards the umask, which is shared by the process and read by setting it, so two threads could restore wrong values.
+# The lock guards the umask, which is read by setting it, so two threads could restore wrong values.
 _lock = threading.Lock()
 _entered: list[int] = []
 """Original umask for each active `private_files`; the last block to end restores it."""
@@ -162,7 +162,7 @@ def closed_folder(folder: Path) -> None:
     Existing parents are not changed. Use this in processes of other programs, such as a trainer, because their umask
     must not be changed. Raises ConfigError if another user owns the folder, because the owner can change its mode.
     """
-    # Created one by one, because `mkdir(parents=True)` sets the mode of only the last folder.
+    # Create the folders one by one, because `mkdir(parents=True)` sets the mode of only the last folder.
     for parent in reversed(folder.parents):
         parent.mkdir(mode=0o700, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -196,7 +196,7 @@ def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
                 mode = path.lstat().st_mode
             except FileNotFoundError:
                 continue
-            # the mode of a link is always 0777 on Linux and has no effect
+            # On Linux the mode of a link is always 0777 and has no effect.
             if not stat.S_ISLNK(mode) and mode & OTHERS:
                 yield path, stat.S_IMODE(mode)
 
@@ -227,12 +227,12 @@ def sha256_file(
     with open(path, "rb", buffering=0, opener=opener) as file:
         file.seek(start)
         remaining = (stop if stop is not None else 1 << 62) - start
-        # sized to the file, because most files are small, and clearing a large buffer takes longer than hashing them
+        # The buffer is sized to the file, because clearing a large buffer takes longer than hashing a small file.
         available_bytes = os.fstat(file.fileno()).st_size - start
         view = memoryview(bytearray(max(1, min(_BLOCK, available_bytes))))
         while remaining > 0 and (count := file.readinto(view[: min(remaining, len(view))])):
             digest.update(view[:count])
-            # report progress, because hashing terabytes takes longer than the limit after which `bounds` ends a stall
+            # Report progress, because hashing terabytes takes longer than the limit after which `bounds` ends a stall.
             alive()
             remaining -= count
     return digest.hexdigest()
@@ -301,7 +301,7 @@ def while_unchanged(read: Callable[[str], T]) -> Callable[[str], T]:
     cache: dict[str, tuple[tuple[int, int, int], T]] = {}
 
     def reading(path: str) -> T:
-        # Taken before the read: if the file changes in between, the next call sees a different version and reads again.
+        # Get the version before the read, so that the next call detects a change that happened in between.
         status = os.stat(path)
         version = (status.st_ino, status.st_size, status.st_mtime_ns)
         before = cache.get(path)
@@ -397,7 +397,7 @@ def concatenate(parts: Sequence[Path], target: Path) -> int:
 
 def _link(part: Path, target: Path) -> bool:
     try:
-        # Resolved, because link(2) does not follow symbolic links, and a linked symlink breaks if its directory moves.
+        # Resolve symbolic links, because link(2) would link the symlink, which breaks if its folder moves.
         os.link(os.path.realpath(part), target)
     except OSError as error:
         if error.errno in _UNLINKABLE:
@@ -473,7 +473,7 @@ def expanded(path: str | Path, name: str = "") -> Path:
         raise ConfigError(f"{where}{str(path)!r}: a path cannot contain NUL")
     try:
         expanded_path = Path(path).expanduser()
-        # Called only to raise the error now, because the system receives the path in this encoding.
+        # This raises the error for a path that the system's encoding cannot represent.
         os.fsencode(expanded_path)
     except RuntimeError:
         raise ConfigError(

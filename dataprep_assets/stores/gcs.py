@@ -77,17 +77,17 @@ from dataprep_assets.stores.upload import UploadPart, cut_parts, send_parts
 logger = logging.getLogger(__name__)
 
 keep_secrets_from_logs()
-# Otherwise the library would fetch the bucket in a separate thread, for traces that this project does not use.
+# Without this, the library would fetch the bucket in a separate thread for traces that this project does not use.
 os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
 
 T = TypeVar("T")
 
-# The maximum that the library sends in one request.
+# The library sends at most this many bytes in one request.
 PART_BYTES = 8 * 1024 * 1024
 WORKERS = 8
 RETRY = RetryPolicy()
 
-# Size of the first range of a read without an end, which may be cut short; it doubles with each range, up to a part.
+# First range of a read without an end. It is small, because such a read may stop early; it doubles up to a part.
 _FIRST_BYTES = 1024 * 1024
 # The library sends a body in one call, to which the socket's time limit applies, so the limit grows with the body.
 _SLOWEST_BYTES_PER_SECOND = 64 * 1024
@@ -566,7 +566,7 @@ class GcsStore(Store):
         names: list[str] = []
 
         def send(part: UploadPart, view: memoryview) -> ObjectInfo:
-            # Recorded before sending, because an attempt may create the object although its response was lost.
+            # Record the name before sending, because an attempt may create the object although its response was lost.
             names.append(name := f"{area}{part.number:08d}")
             part_label = f"{label}, part {part.number}"
             info = self._bucket.insert(

@@ -90,7 +90,7 @@ class HttpStore(ReadOnlyStore):
         self._token_name = token_name
         self._retry, self._workers, self._range_bytes = retry, workers, range_bytes
         # httpx sends the token only to the first server; the storage behind the Hub's redirects uses signed URLs.
-        # `identity`, because the length and ranges of an encoded response differ from those of the stored bytes.
+        # `identity` is needed, because an encoded response has a different length and different ranges.
         headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})}
         self._client = httpx.Client(headers=headers, timeout=timeout_seconds, follow_redirects=True)
 
@@ -182,7 +182,7 @@ class HttpStore(ReadOnlyStore):
                         f"{label}: the server ignores ranges (HTTP {answer.status_code}). Use a server that supports "
                         "them"
                     )
-                # Compared in each response, because the file may be replaced between two ranges.
+                # Every response is compared, because the file may be replaced between two ranges.
                 if _version(answer.headers, info.bytes) != info.version:
                     raise ConflictError(f"{label}: replaced during the download")
                 for block in answer.iter_raw(_BLOCK):
@@ -206,7 +206,7 @@ class HttpStore(ReadOnlyStore):
                     raise self._refusal(answer, label)
                 yield answer
         except httpx.HTTPError as error:
-            # Not chained, because the request after a redirect has a signed URL.
+            # The cause is not chained, because the request after a redirect has a signed URL.
             host = urlsplit(self._base).netloc
             raise_alone(RetryableError(f"the connection to {host} failed ({type(error).__name__})"))
 

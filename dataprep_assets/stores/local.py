@@ -167,7 +167,7 @@ class LocalStore(Store):
                 return
             path.unlink()
             files.fsync_directory(path.parent)
-            # Pruned under the lock, so that no writer's new folder is removed before its rename.
+            # Folders are pruned under the lock, so that no writer's new folder is removed before its rename.
             self._prune(path.parent)
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
@@ -246,7 +246,7 @@ class LocalStore(Store):
         area = self._root / UPLOADS / secrets.token_hex(16)
         temporary = area / key
         with _translated(self.path(key)):
-            # Under the store's lock, so that no sweep sees the folder before it is locked.
+            # The store's lock prevents a sweep from seeing the folder before it is locked.
             with self._locked():
                 area.mkdir()
                 descriptor = _hold(area)
@@ -298,7 +298,7 @@ class LocalStore(Store):
     def _locked(self) -> Iterator[None]:
         area = self._root / UPLOADS
         area.mkdir(parents=True, exist_ok=True)
-        # Opened for each use, because flock belongs to the open file: this also excludes threads of the same process.
+        # The file is opened for each use, because flock belongs to the open file and then also excludes other threads.
         with open(area / "lock", "ab", opener=own_file) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

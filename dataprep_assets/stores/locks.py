@@ -82,7 +82,7 @@ def own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int
     a regular file, without following or writing it.
     """
     try:
-        # Non-blocking, because opening a pipe otherwise waits for its other end.
+        # O_NONBLOCK is set, because opening a pipe otherwise waits for its other end.
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
         # ELOOP: the path is a link. ENXIO: it is a pipe without a reader, or a socket.

@@ -26,7 +26,7 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         try:
             fetch(item)
         except BaseException:
-            # Set by the failing thread, because other threads would start more items until the waiting thread runs.
+            # The failing thread sets this, because other threads would start more items until the waiting thread runs.
             stop.set()
             raise
 
@@ -36,7 +36,7 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         futures = [pool.submit(guarded, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:
-        # Set before the shutdown, which waits for running calls: after an interrupt only this event ends them early.
+        # The event is set before the shutdown, which waits for running calls that only this event ends early.
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
     errors = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]

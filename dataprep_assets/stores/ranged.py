@@ -152,7 +152,7 @@ def download(
     with owned_file(part, label, stopped) as (descriptor, waited):
         try:
             if waited and (digest := _already_there(target, size, sha256, git_sha1)) is not None:
-                # The wait for the lock created this `.part`; the other process renamed its own to `target`.
+                # The wait for the lock created this `.part`; the other process has renamed its own to `target`.
                 part.unlink()
                 return digest
             transfer = _Transfer(
@@ -172,7 +172,7 @@ def download(
             os.fsync(descriptor)
             os.replace(part, target)
         except BaseException:
-            # Also removed on KeyboardInterrupt, because no later download resumes from these bytes.
+            # The file is also removed on KeyboardInterrupt, because no later download resumes from these bytes.
             part.unlink(missing_ok=True)
             raise
         # The folder is synced after the file and before returning, so a crash cannot leave the name without its bytes.
@@ -195,7 +195,7 @@ class _Transfer:
     progress: Progress | None
     outer_stopped: Callable[[], bool]
     over: threading.Event = field(default_factory=threading.Event)
-    # Indices of the written ranges. `digest` covers the first `digested` of them; `digest_lock` guards both.
+    # `written` has the indices of the written ranges. `digest_lock` guards the digest of the first `digested` ranges.
     written: set[int] = field(default_factory=set)
     digested: int = 0
     digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
@@ -280,7 +280,7 @@ class _Transfer:
             self.digested += 1
 
     def _write(self, chunk: bytes, offset: int) -> None:
-        # pwrite, because workers write to different offsets of one file; a call may write fewer bytes than passed.
+        # Workers write to different offsets of one file, which needs pwrite; a call may write fewer bytes than passed.
         view = memoryview(chunk)
         while view:
             try:
@@ -326,7 +326,7 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
     if size == 0:
         return
     allocated_bytes = os.fstat(descriptor).st_blocks * 512
-    # Checked first, because a failing allocation may briefly fill the disk for all processes.
+    # Free space is checked first, because a failing allocation may briefly fill the disk for all processes.
     if size - allocated_bytes > shutil.disk_usage(part.parent).free:
         raise _no_space(part, size - allocated_bytes, label)
     if not hasattr(os, "posix_fallocate"):
@@ -336,7 +336,7 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
         if error.errno in _NO_SPACE:
-            # Measured after releasing the blocks that the failed call may have allocated.
+            # Release the blocks that the failed call may have allocated before measuring the free space.
             os.ftruncate(descriptor, 0)
             raise _no_space(part, size, label) from error
         # Without preallocation only the length is set, so a full disk is reported by a later write.

@@ -53,7 +53,7 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
     try:
         seconds = float(value)
     except ValueError:
-        # imported only here, because few servers send a date and the import loads the mail packages
+        # Import this only when needed, because few servers send a date and the import loads the mail packages.
         import email.utils
 
         try:
@@ -98,7 +98,7 @@ class RetryPolicy:
         ceiling = min(self.max_seconds, self.base_seconds * 2.0 ** min(failures - 1, 64))
         if retry_after is None:
             return random.uniform(ceiling / 2, ceiling)
-        # At least the requested wait, plus jitter, because the server sends every worker the same value.
+        # Jitter is added to the requested wait, because the server sends every worker the same value.
         return retry_after + random.uniform(0, self.base_seconds)
 
     def run(self, attempt: Callable[[], T], *, label: str, stopped: Callable[[], bool] = lambda: False) -> T:

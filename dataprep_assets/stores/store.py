@@ -74,7 +74,7 @@ class ReversibleProgress:
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
-        # Sum of all forwarded counts. `take_back` forwards its negative, which resets the sum to 0.
+        # This is the sum of all forwarded counts. `take_back` forwards its negative, which resets the sum to 0.
         self._bytes = 0
         self._lock = threading.Lock()
 

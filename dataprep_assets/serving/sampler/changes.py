@@ -56,7 +56,7 @@ def _shards(then: Source, now: Source) -> Iterator[str]:
 
 def told_revisions(schedule: ScheduleHistory) -> list[str]:
     """Return one line per revision with its number, its first step and its changes."""
-    # Shown in full even for sensitive data, because none of these numbers counts people.
+    # These numbers are also shown for sensitive data, because none of them counts people.
     return [
         f"revision {number} from step {revision.first_step:,}: {'; '.join(changes_of(schedule, number))}"
         for number, revision in enumerate(schedule.revisions)

@@ -76,9 +76,9 @@ def _steps_class() -> Any:
 
         def __init__(self, data: TrainingData, rank: int, world_size: int, step: int = 0) -> None:
             self._data, self._rank, self._world_size = data, rank, world_size
-            self._next, self._own = step, False  # `_own`: `_next` is this worker's next step, not that of all workers
+            self._next, self._own = step, False  # whether `_next` belongs to this worker or to all of them
 
-        # needed because pickle cannot find a class that is defined inside a function
+        # Pickle cannot find a class that is defined inside a function, so a module-level function creates it.
         def __reduce__(self) -> tuple[Any, ...]:
             return _steps_again, (self._data, self._rank, self._world_size, self._next)
 
@@ -88,7 +88,7 @@ def _steps_class() -> Any:
             while step < self._data.steps:
                 batch = arrays_of(self._data.batch(step, rank=self._rank, world_size=self._world_size))
                 step += workers
-                # Updated before the batch is yielded, so that a state requested in between continues after it.
+                # Update this before the batch is yielded, so that a state requested in between continues after it.
                 self._next, self._own = step, worker is not None
                 yield {name: torch.from_numpy(np.ascontiguousarray(rows)) for name, rows in batch.items()}
 
@@ -102,7 +102,7 @@ def _steps_class() -> Any:
 
         def load_state_dict(self, state: Mapping[str, Any]) -> None:
             """Continue from a state; raise ConfigError if it belongs to a different schedule."""
-            # a state loaded outside of a worker is the starting point of all workers
+            # A state that is loaded outside of a worker is the starting point of all workers.
             self._next, self._own = self._data.restore(state), torch.utils.data.get_worker_info() is not None
 
     return Steps

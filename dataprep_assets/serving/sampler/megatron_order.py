@@ -76,7 +76,7 @@ class SourceSamples:
 
     def window_blocks(self) -> Iterator[Int64]:
         """Yield (document, offset) of each window's first token and each shard's last token; int64, shape (n, 2)."""
-        # position in the split at which each shard begins
+        # These are the positions in the split at which the shards begin.
         offsets = np.cumsum(self._tokens) - self._tokens
         for start, tokens, windows in zip(offsets.tolist(), self._tokens.tolist(), self._windows.tolist(), strict=True):
             for block_start in range(0, windows, _BLOCK):
@@ -129,7 +129,7 @@ class SourceSamples:
         return self.window_rows
 
     def _locate_samples(self, rule: RevisionRule, turn: SourceCursor, ordinals: Int64, others: list[Int64]) -> Int64:
-        # Each sample as one range: its shard, its first token and the end of its last span.
+        # Describe each sample as one range: its shard, its first token and the end of its last span.
         pieces = turn.pieces(ordinals)[1]
         order = np.lexsort((pieces.at, pieces.row))
         pieces = pieces._replace(**{name: column[order] for name, column in pieces._asdict().items()})

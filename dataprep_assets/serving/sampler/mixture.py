@@ -26,7 +26,7 @@ def shares(weights: Sequence[float | int]) -> list[int]:
 
     Raises ConfigError for a weight so small that its source would never be read.
     """
-    # Exact fractions, so that rounding errors do not distinguish sources of equal weight.
+    # Fractions are exact, so rounding errors do not distinguish sources of equal weight.
     exact = [Fraction(weight) for weight in weights]
     total = sum(exact)
     targets = [weight * PLACES / total for weight in exact]
@@ -109,6 +109,6 @@ def _filled(shares: Sequence[int]) -> NDArray[np.int32]:
             heappush(waiting, (dues[index], sources[index]))
             index += 1
         table[position - 1] = heappop(waiting)[1]
-    # Read-only, because all mixtures with these shares use the same table.
+    # The table is read-only, because all mixtures with these shares use it.
     table.flags.writeable = False
     return table

@@ -173,7 +173,7 @@ def _require_one_tokenizer(sources: Sequence[FoundSource]) -> None:
 
 def _require_same_tokenizer(before: ScheduleHistory, sources: Sequence[FoundSource], from_step: int) -> None:
     if not from_step:
-        return  # no step was read before it
+        return  # there is no earlier step to compare with
     then = before.revisions[before.reign(from_step - 1).revision].sources[0]
     for source in sources:
         if source.tokenizer != then.tokenizer:
@@ -208,7 +208,7 @@ def _source(
         then = old.get(name)
         changed = then is not None and then.content != content
         removed, added = _changed_ranges(found.name, then, content, documents) if then and changed else ((), ())
-        # Rounded up, because the last window of a shard is short but not dropped.
+        # Round up, because the last window of a shard may be short but is not dropped.
         samples = -(-tokens // wanted.sequence_length)
         shard = SourceShard(name=name, content=content, tokens=tokens, samples=samples, removed=removed, added=added)
         # `packs` takes the shard, so the shard is created first and its samples are counted afterwards.
@@ -314,7 +314,7 @@ def _left_out(ends: NDArray[np.uint64], kept: Sequence[int]) -> Ranges:
 
 def _in_order(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return the documents that both have in the same order, as their numbers before and after."""
-    # Matched in order, because equal texts have equal ids, so only the other documents show which of them was removed.
+    # Match in order: equal texts have equal ids, so only the documents around them show which one was removed.
     kept_numbers: list[int] = []
     for number, document in enumerate(before):
         if len(kept_numbers) < len(after) and document == after[len(kept_numbers)]:
@@ -336,7 +336,7 @@ def _in_order(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return the longest subsequence of the pairs, sorted by their first numbers, whose second numbers also rise."""
-    # For each length, the smallest last number of a rising run, and the pair that it belongs to.
+    # For each length, `lows` has the smallest last number of a rising run and `tails` the pair with that number.
     lows: list[int] = []
     tails: list[int] = []
     earlier = []

@@ -28,10 +28,10 @@ def pack_shard(ends: NDArray[np.uint64], length: int) -> PackTable:
     """
     stops = np.asarray(ends, np.int64)
     tokens = np.diff(stops, prepend=0)
-    # Rounded up, because a document's last piece may be short; an empty document has no pieces.
+    # Round up, because a document's last piece may be short; an empty document has no pieces.
     pieces = -(-tokens // length)
     starts = np.repeat(stops - tokens, pieces)
-    # number of each piece within its document, from 0
+    # This numbers the pieces of each document from 0.
     number = np.arange(len(starts)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     starts += number * length
     stops = np.minimum(starts + length, np.repeat(stops, pieces))

@@ -89,7 +89,7 @@ class SourceCursor:
         self._whole = SampleSlots(source.shards, revision.sequence_length, self._packs)
         # Neighboring steps read from the same few epochs.
         self._of_epoch = lru_cache(maxsize=4)(self._order_from_start)
-        # Position of the source at the beginning: earlier revisions read `done` samples of this order.
+        # The source starts after the `done` samples of this order that earlier revisions read.
         self.epoch, self.order, self.done = (
             (0, self._order_from_start(0), 0) if before is None else self._resumed(before)
         )
@@ -252,7 +252,7 @@ class Sampler:
         self.schedule = schedule
         self.rules: list[RevisionRule] = []
         progress: dict[str, SourceProgress] = {}
-        # In order, because a revision's position in its sources depends on what the earlier revisions read.
+        # The order matters, because a revision's position in its sources depends on what the earlier revisions read.
         for reign in schedule.reigns:
             rule = RevisionRule(schedule.revisions[reign.revision], reign, packs, progress)
             if rule.stop > rule.end:

@@ -82,9 +82,9 @@ class SeenLedger:
     def __init__(self, data: TrainingData) -> None:
         self.data = data
         self._names = {record.path for record in data.handle.files}
-        # A cache per object, because a cache on the method would keep every ledger alive.
+        # Each object has its own cache, because a cache on the method would keep every ledger alive.
         self.rows = lru_cache(maxsize=None)(self._rows)
-        # Keyed by content: a shard read by several revisions is one entry, but two if it lost documents in between.
+        # A shard that several revisions read is one entry, but two if it lost documents in between.
         self.shards = {
             shard.content: (source.dataset, shard)
             for revision in data.schedule.revisions
@@ -111,7 +111,7 @@ class SeenLedger:
     def _rows(self, content: str) -> tuple[list[str], DocumentRows]:
         """Return the source files of a shard, and the mapping of its documents to their rows."""
         sources = self.shard_facts(content)["sources"]
-        # `rows` is present only for files of which the shard has a part.
+        # Only files that the shard contains in part have the key `rows`.
         files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
         name = f"{documents_folder(content)}/{ROWS}"
         # The file is missing if no row was left out.
@@ -220,7 +220,7 @@ def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
             epoch_start = turn.left + max(epoch - turn.epoch - 1, 0) * turn.whole_epoch
             parts = [(0, count)] if epoch == turn.epoch else [(0, turn.left), (epoch_start, count)]
             for shard in turn.source.shards:
-                # int64, because NumPy converts uint64 with int64 to float64
+                # The ends are int64, because NumPy converts uint64 with int64 to float64.
                 ends = np.asarray(ledger.data.ends(shard), np.int64)
                 tokens = tokens_by_shard.setdefault(shard.content, np.zeros(len(ends), np.int64))
                 # The epochs in between read every document once each.
@@ -245,7 +245,7 @@ def _by_document(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDAr
         np.searchsorted(ends, starts, side="right"),
         np.searchsorted(ends, stops - 1, side="right"),
     )
-    # All tokens of the documents from a span's first to its last, minus the tokens before and after the span.
+    # Count all tokens of the documents from a span's first to its last, minus the tokens before and after the span.
     coverage = (
         np.bincount(first_documents, minlength=size + 1)
         - np.bincount(last_documents + 1, minlength=size + 1)[: size + 1]

@@ -47,7 +47,7 @@ def simulated(sampler: Sampler, until: int) -> list[SourceRead]:
             name = turn.source.name
             samples[name] = samples.get(name, 0) + count
             tokens[name] = tokens.get(name, 0) + turn.tokens(count)
-            # Not summed, because a turn continues the epoch that the previous revision left unfinished.
+            # The epochs are not summed, because a turn continues the epoch that the previous revision left unfinished.
             epochs[name] = turn.epochs_read(count)
             ends.setdefault(name, []).extend(_ends(rule, number, count))
     total = sum(samples.values())

@@ -205,7 +205,7 @@ class SampleSlots:
         return self._packs(self._shards[shard], self.length)
 
     def _packs_of(self, shard: int) -> int:
-        # Without reading the table, because startup would then open the files of all shards.
+        # Avoid reading the table, because startup would then open the files of all shards.
         return len(self._tables[shard].ends) if shard in self._tables else self._shards[shard].samples
 
     def pieces(self, samples: Int64) -> TokenSlices:
@@ -259,7 +259,7 @@ def _part(table: PackTable, ranges: Sequence[tuple[int, int]]) -> PackTable:
     begins = np.asarray(table.starts, np.int64)
     range_numbers = np.searchsorted(starts, begins, side="right") - 1
     is_held = (range_numbers >= 0) & (begins < stops[range_numbers])
-    # number of each piece's pack
+    # This is the number of the pack that contains each piece.
     packs = np.searchsorted(table.ends, np.arange(len(begins)), side="right")
     counts = np.bincount(packs[is_held], minlength=len(table.ends))
     return PackTable(np.cumsum(counts[counts > 0]), begins[is_held], np.asarray(table.stops, np.int64)[is_held])
@@ -296,7 +296,7 @@ class Remainder:
             if moved[number] < 0 and old_shard.tokens
         }
         removed = {then: shard.removed for then, shard in changed.items()}
-        # Previous samples that lost tokens, to a retraction or with their shard.
+        # These previous samples lost tokens, to a retraction or with their shard.
         touched = [order.touching(s, *span) for s, spans in {**removed, **gone_ranges}.items() for span in spans]
         self._holed = np.unique(np.concatenate([_NONE, *touched]))
         # Removed tokens can empty a slot. With a new length, slots over the gaps of short samples and the last slot,
@@ -308,7 +308,7 @@ class Remainder:
         empty = np.ones(len(suspects), np.bool_)
         empty[self._raw(suspects).row] = False
         self._empty = suspects[empty]
-        # Number of non-empty slots before each empty one: sample k comes after every empty slot with at most k.
+        # For each empty slot, count the non-empty slots before it. Sample k comes after the empty slots with at most k.
         self._skips = self._empty - np.arange(len(self._empty))
         self.size = self._slots - len(self._empty)
 
@@ -338,7 +338,7 @@ class Remainder:
         """Return the slots, ascending, that contain any of these samples of the order; read samples are ignored."""
         old = places[places >= self._done] - self._done
         first_slots, last_slots = old * self._wide // self._length, ((old + 1) * self._wide - 1) // self._length
-        # One row per run of slots, as wide as the longest run; slots beyond a run's end are dropped.
+        # The array has one row per run of slots, as wide as the longest run; slots beyond a run's end are dropped.
         max_slots = int((last_slots - first_slots).max(initial=0)) + 1
         slots = first_slots[:, None] + np.arange(max_slots)
         return np.unique(slots[slots <= last_slots[:, None]])
@@ -352,14 +352,14 @@ class Remainder:
         remaining = self._order.size - self._done
         slot_starts, slot_stops = slots * self._length, np.minimum((slots + 1) * self._length, remaining * self._wide)
         parts = [TokenSlices(_NONE, _NONE, _NONE, _NONE, _NONE)]
-        # Maximum number of previous samples that overlap a slot; each round reads the next one of every slot.
+        # A slot overlaps at most this many previous samples; each round reads the next one of every slot.
         for number in range(-(-self._length // self._wide) + 1):
             old = slot_starts // self._wide + number
             rows = np.flatnonzero(old * self._wide < slot_stops)
             if not len(rows):
                 break
             slices = self._order.pieces(old[rows] + self._done)
-            # Offset of the previous sample in the slot; tokens before or after the slot are cut off.
+            # `shift` is the offset of the previous sample in the slot; tokens before or after the slot are cut off.
             shift = (old * self._wide - slot_starts)[rows][slices.row]
             low = np.maximum(-shift - slices.at, 0)
             high = np.maximum(
@@ -400,7 +400,7 @@ class KeptRanges(NamedTuple):
     def from_shard(cls, shard: SourceShard) -> "KeptRanges":
         """Return the kept ranges of a shard that lost some ranges and gained others."""
         removed, added = (_gaps(ranges) for ranges in (shard.removed, shard.added))
-        # Positions among the kept tokens at which tokens were removed or inserted.
+        # These are the positions among the kept tokens at which tokens were removed or inserted.
         positions = np.unique(np.concatenate([[0], removed[0], added[0]]))
         removed_lengths, added_lengths = (
             lengths[np.searchsorted(range_starts, positions, side="right")]

@@ -116,19 +116,20 @@ class TrainingData:
         self.name, self.boundaries, self._store = name, boundaries, store
         self._handle = ArtifactHandle.of(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
-            closed_folder(store.root)  # before files are copied, because the umask of this process must not be changed
+            # Restrict the folder before files are copied, because this process's umask must not be changed.
+            closed_folder(store.root)
         where = f"{self._handle.location}/{SCHEDULE}"
         try:
             value = json_of(self._handle.read(SCHEDULE))
         except ValueError as error:
             raise IntegrityError(f"{where}: invalid JSON: {error}. Run `dataprep verify` to see the damage") from error
         self.schedule = ScheduleHistory.of_json(value, where)
-        # Data of past steps by shard content. Never evicted, because it is mapped or read by ranges.
+        # Data of past steps by shard content. It is never evicted, because it is mapped or read by ranges.
         self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
         self._ends: dict[str, NDArray[Any]] = {}
         self._packs: dict[tuple[str, int], PackTable] = {}
         self._block = lru_cache(maxsize=4)(self._spans)
-        # Created last, because it reads the packs during construction.
+        # The sampler is created last, because its constructor reads the packs.
         self.sampler = Sampler(self.schedule, self.packs)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -250,9 +251,9 @@ class TrainingData:
             # The span was read with one more token for the last label, except at the end of a shard.
             labels[row, offset : offset + len(ids) - 1] = ids[1:]
             if numbers is not None and documents is not None:
-                # Ends of documents within the span, as positions in the sample.
+                # Find the ends of documents within the span, as positions in the sample.
                 ends = self.ends(rule.revision.sources[source].shards[shard])
-                # uint64, because for a Python int NumPy would convert the whole mapped file to float64
+                # The bounds are uint64, because for a Python int NumPy would convert the whole mapped file to float64.
                 low, high = np.searchsorted(ends, np.array([start, stop], np.uint64), side="right").tolist()
                 inside = np.asarray(ends[low:high], np.int64)
                 marks = inside[(inside > start) & (inside <= stop)] - start + offset

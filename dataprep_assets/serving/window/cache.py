@@ -111,7 +111,7 @@ class Cache:
 
     def present_shards(self) -> dict[int, int]:
         """Return the size of each shard that is on disk, completely or partly (index → bytes of the complete shard)."""
-        # One listing instead of a call per file, because a release may have thousands of shards. Partial files count.
+        # List the folder once, because a release may have thousands of shards. Partial files take space as well.
         names = {name.removesuffix(".part") for name in _names(self.path(self._shards[0].token_file).parent)}
         return {
             shard.index: shard.bytes
@@ -143,7 +143,7 @@ class Cache:
         while not self.is_verified(index):
             with self._state.fetching(index) as mine:
                 if mine:
-                    # Checked again, because another process may have finished it in the meantime.
+                    # Check again, because another process may have finished it in the meantime.
                     if not self.is_verified(index):
                         self._verify_or_fetch(index, progress, stopped, note)
                     return
@@ -166,23 +166,23 @@ class Cache:
                 discard_partial(self.path(file))
                 progress(file.bytes)
         if missing:
-            # Checked before making room, so that nothing is evicted for a shard that cannot be downloaded.
+            # Check the store before making room, so that nothing is evicted for a shard that cannot be downloaded.
             self._check_remote(missing)
             self._make_room(shard, stopped, note)
         try:
-            # Checked after eviction, which frees the space for the shard.
+            # Check the free space after eviction, which frees the space for the shard.
             self._check_space(missing, index)
             for file in missing:
                 key, path = self._place.key(file.key), self.path(file)
                 self._begin(file)
                 self._place.store.download(key, path, sha256=file.sha256, progress=progress)
-        # Also for StoppedError, because a reservation without bytes would take room from other processes.
+        # This includes StoppedError, because a reservation without bytes would take room from other processes.
         except BaseException:
             self._unreserve(shard)
             raise
         self._check_content(shard)
         looks = self._looks(index)
-        # Read and replaced under one lock, because other processes add their shards to the state.
+        # Read and replace the state under one lock, because other processes add their shards to it.
         with self._state.locked():
             self._state.write_verified({**self._state.verified(), str(index): looks})
 
@@ -245,13 +245,13 @@ class Cache:
                     only_copies.add(index)
                     note("kept", index, f"{self._label(index)} is kept: {why}")
             with self._state.locked():
-                # Selected again, because other processes may use some of them now. Shards not asked about are kept.
+                # Select again, because other processes may use some of these shards now. Other shards are kept.
                 evicted = [index for index in self._victims(shard, only_copies) if index in candidates]
                 for index in evicted:
                     self._throw_away(index)
                 remaining = {i: size for i, size in self.present_shards().items() if i != shard.index}
                 if fits(self._keep, remaining, shard.bytes):
-                    # Reserved under the lock, so that two processes cannot take the same room.
+                    # Reserve the room under the lock, so that two processes cannot take the same room.
                     self._begin(shard.token_file)
                 leases = self._state.leases() if not fits(self._keep, remaining, shard.bytes) else None
             self._state.empty_trash()

@@ -61,7 +61,6 @@ def victims(
     first. Shards in `held` are never evicted, so `wanted` may still not fit afterwards.
     """
     # `size` already covers partial files of the wanted shard.
-    # partial files of the wanted shard itself are already counted by `size`
     remaining = {index: held_bytes for index, held_bytes in present.items() if index != wanted}
     victim_indices: list[int] = []
     for index in sorted((i for i in remaining if i not in held), key=lambda i: (i - wanted) % shards, reverse=True):

@@ -88,7 +88,7 @@ def plan_window(
     # The first download is excluded, because it is the wait at the start and not a stall.
     waits = [max(0.0, size * seconds_a_byte - turn_seconds) for size in turn_bytes[1:]]
     largest = max(turn_bytes[1:], default=0)
-    # Time per turn that verification leaves for the download; if there is none, no bandwidth is enough.
+    # Verification leaves this much of a turn for the download; if it leaves nothing, no bandwidth is enough.
     download_seconds = turn_seconds - largest / verify_bandwidth
     needed = 0.0 if not largest else largest / download_seconds if download_seconds > 0 else math.inf
     fits_disk = max_bytes <= disk_bytes

@@ -121,7 +121,7 @@ def _dataset_class() -> Any:
 
         def __getitem__(self, k: int) -> Any:
             self._read[0] = 1
-            # Copied, because torch has no read-only tensors and the mapped file must not be writable.
+            # The sample is copied, because torch has no read-only tensors and the mapped file must not be writable.
             return torch.from_numpy(np.array(self.shard[k], dtype=np.uint32))
 
         def sample_id(self, k: int) -> int:

@@ -105,7 +105,7 @@ class Release:
         if shard.index != index:
             raise FormatError(f"{name} is missing: shard {shard.index} is in its place. Publish it again")
         keys = (shard.token_file.key, shard.ids_file.key)
-        # Compared with the expected keys, because a manifest with other keys could write outside a trainer's cache.
+        # Other keys are rejected, because with them a manifest could write outside a trainer's cache.
         if keys != (npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index)):
             raise FormatError(
                 f"{name} is listed as {', '.join(keys)}, where readers do not look for it. Publish it again"
@@ -189,7 +189,7 @@ class Release:
                 for prefix, shards in value["shards"].items()
             }
             release = cls(**value)
-            # Computed inside the `try`, because NaN and lone surrogates can be parsed but have no digest.
+            # Compute the digest inside the `try`, because NaN and lone surrogates can be parsed but have no digest.
             actual_digest = release.digest
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
@@ -233,7 +233,7 @@ def locate(release: str | Path | Store | ReleaseLocation) -> ReleaseLocation:
     text = text.removesuffix(f"/{MANIFEST}").rstrip("/")
     try:
         parts = urlsplit(text)
-        _ = parts.port  # parsed on access; raises ValueError
+        _ = parts.port  # urlsplit parses the port on access, and raises ValueError
     except ValueError:  # the message leaves out the URL, because it may contain a secret
         raise ConfigError("the release's URL is invalid: a bracket is not closed, or the port is invalid") from None
     if parts.username or parts.password:
@@ -241,7 +241,7 @@ def locate(release: str | Path | Store | ReleaseLocation) -> ReleaseLocation:
             f"{parts.scheme}://{parts.hostname}: a URL must not contain credentials. Set them in the environment"
         )
     if parts.scheme in ("hf", "http", "https"):
-        # Imported only here, because httpx takes longer to import than the rest of the window.
+        # Import this only when needed, because httpx takes longer to import than the rest of the window.
         from dataprep_assets.stores.http import HttpStore, hub_url
     if parts.scheme == "hf":
         url, token = hub_url(text, os.environ), os.environ.get("HF_TOKEN")

@@ -67,5 +67,5 @@ class Schedule:
         if not 0 <= rank < world_size:
             raise ConfigError(f"rank {rank} is out of range: {world_size} ranks are counted from 0")
         number, steps = self.sample_steps(step)
-        # Strided, so that the steps of a turn and the ranks of a step differ by at most one sample.
+        # Samples are strided, so that the steps of a turn and the ranks of a step differ by at most one sample.
         return np.arange(number, count, steps, dtype=np.int64)[rank::world_size]

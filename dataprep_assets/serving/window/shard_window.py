@@ -40,7 +40,7 @@ from dataprep_assets.stores.files import expanded
 from dataprep_assets.stores.retry import RetryPolicy, StoppedError
 from dataprep_assets.stores.store import Store
 
-# Characters of the bar, so that the line with its numbers has fewer than 100.
+# With this many characters in the bar, the whole line has fewer than 100.
 _WIDTH = 30
 
 
@@ -63,7 +63,7 @@ class Bar:
         """Add received bytes; a negative number means discarded bytes."""
         self.done += count
         now = time.monotonic()
-        # At most ten times per second: more is not visible, and a remote terminal would slow down the download.
+        # Draw at most ten times per second, because a remote terminal would otherwise slow down the download.
         if self._shown and now - self._last > 0.1:
             self._last = now
             self._draw(now)
@@ -147,15 +147,15 @@ class ShardWindow:
         self._on_event = on_event
         self._cache = Cache(directory, files_of(location, self.release), self.release, prefix, keep, room_seconds)
         self._cache.attach()
-        # Allows one swap at a time. The window's thread never takes this lock.
+        # This lock allows one swap at a time. The window's thread never takes it.
         self._swapping = threading.RLock()
-        # Guards all attributes below, and is notified when any of them changes.
+        # This condition guards all attributes below, and is notified when any of them changes.
         self._changed = threading.Condition()
         # A swap waits for `_wanted`, and `_next` is prefetched. The thread downloads these two in this order.
         self._active: Shard | None = None
         self._wanted: int | None = None
         self._next: int | None = None
-        # Shards verified at the last check; checked again before use, because files may be changed or evicted.
+        # These shards were verified at the last check. They are checked again before use, because files may change.
         self._ready: set[int] = set()
         # `_failures` has each shard's last error until it succeeds; shards in `_gave_up` wait for the next `prepare`.
         self._failures: dict[int, DataprepError] = {}
@@ -164,7 +164,7 @@ class ShardWindow:
         self._fetching: int | None = None
         self._closed = False
         self._ended = False
-        # Shards that this process still reads. They are protected from eviction until they are garbage-collected.
+        # This process still reads these shards, so they are protected from eviction until they are garbage-collected.
         self._open: weakref.WeakSet[Shard] = weakref.WeakSet()
         self._held: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="shard-window", daemon=True)
@@ -352,7 +352,7 @@ class ShardWindow:
         try:
             self._work()
         finally:
-            # Also set after a bug ended the thread, so that no caller waits forever.
+            # This also runs after a bug ended the thread, so that no caller waits forever.
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
@@ -407,7 +407,7 @@ class ShardWindow:
             bar.add(count)
 
         def waits_in_vain() -> bool:
-            # Called repeatedly while there is no room, because a reader of this process may end in the meantime.
+            # Each call updates the lease, because a reader of this process may end while the shard waits for room.
             with self._changed:
                 self._hold()
                 return self._is_over(index)

@@ -48,7 +48,7 @@ class SharedState:
         self._folder = directory / FOLDER / prefix
         self._sensitive = sensitive
         self._mode = file_mode(sensitive)
-        # A random suffix, because a process may have several windows on a folder and process ids are reused.
+        # The suffix is random, because a process may have several windows on a folder and process ids are reused.
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._lease: int | None = None
 
@@ -56,15 +56,15 @@ class SharedState:
 
     def attach(self) -> None:
         """Create an empty lease, and remove dead processes' leases and the files left in the trash."""
-        # Created and locked under the folder's lock; otherwise another process could take the lease for a dead one's.
+        # The folder's lock prevents other processes from mistaking the new, unlocked lease for a dead process's.
         with self.locked():
             path = self._folder / "ranks" / self._name
             self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
             fcntl.flock(self._lease, fcntl.LOCK_EX)
             self._write_lease([])
-            # Called for its side effect of removing the leases of dead processes.
+            # This call removes the leases of dead processes.
             self.leases()
-        # Called without the lock, so that no process waits while large files are removed.
+        # Empty the trash without the lock, so that no process waits while large files are removed.
         self.empty_trash()
 
     def make_folders(self) -> None:
@@ -90,7 +90,7 @@ class SharedState:
     def _write_lease(self, shards: list[int]) -> None:
         assert self._lease is not None, "attach first"
         data = json.dumps(shards).encode()
-        # Written in place, because the lock is on this inode. Leases are read only under the folder's lock, so a reader
+        # Write in place, because the lock is on this inode. Leases are read only under the folder's lock, so a reader
         # never sees a partial write of a living process, and the lease of a killed process is ignored.
         os.ftruncate(self._lease, 0)
         os.pwrite(self._lease, data, 0)
@@ -121,7 +121,7 @@ class SharedState:
             yield mine
         finally:
             if mine:
-                # Unlocked explicitly, for the reason given in `locked_file`.
+                # Unlock explicitly, for the reason given in `locked_file`.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
@@ -185,7 +185,7 @@ def locked_file(path: Path, mode: int) -> Iterator[None]:
         try:
             yield
         finally:
-            # Explicitly, because a forked child also has the descriptor, and closing only this one would not unlock.
+            # Unlock explicitly, because closing this descriptor does not unlock if a forked child also has it.
             fcntl.flock(lock, fcntl.LOCK_UN)
 
 

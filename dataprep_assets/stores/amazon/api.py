@@ -29,7 +29,7 @@ keep_secrets_from_logs()
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
-# More than one store uses at a time (`s3.WORKERS`), because urllib3 closes connections that do not fit into its pool,
+# This is more than one store uses at a time (`s3.WORKERS`), because urllib3 closes connections beyond its pool's size,
 # and every further request would then open a new one.
 CONNECTIONS = 32
 
@@ -51,7 +51,7 @@ _RETRY_CODES = {
     "TooManyRequests",
     "XAmzContentSHA256Mismatch",
 }
-# Retried, because a single server of the store may have a wrong clock, or a clock may be corrected in the meantime.
+# These are retried, because a single server may have a wrong clock, or a clock may be corrected in the meantime.
 _CLOCK_CODES = {"RequestExpired", "RequestTimeTooSkewed"}
 
 
@@ -131,11 +131,11 @@ def s3_client(place: "S3Place", config: Any = None) -> Any:
             "the profiles"
         ) from None
     except (BotoCoreError, ValueError) as error:
-        # Shows only the type, because the text could contain the output of a credential process.
+        # Show only the error's type, because its text could contain the output of a credential process.
         raise ConfigError(
             f"boto3 cannot create a client ({type(error).__name__}). Check the endpoint, the region and the profile"
         ) from None
-    # Checked again, because the endpoint may come from boto3's own chain (AWS_ENDPOINT_URL or a profile).
+    # Check again, because the endpoint may come from boto3's own chain (AWS_ENDPOINT_URL or a profile).
     check_endpoint(client.meta.endpoint_url, "endpoint_url", allow_http=place.allow_http)
     if place.access == "requester_pays":
         client.meta.events.register("before-call.s3", _pay)
@@ -205,7 +205,7 @@ def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[No
         yield
     except ClientError as error:
         raise _from_answer(error.response) from None
-    # Ordered from specific to general, because the classes below include base classes of those above.
+    # The order is from specific to general, because the classes below include base classes of those above.
     except (ConnectTimeoutError, EndpointConnectionError) as error:
         raise RetryableError(
             f"cannot connect to {endpoint} ({type(error).__name__}); check the endpoint and the network"

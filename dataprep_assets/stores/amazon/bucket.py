@@ -91,7 +91,7 @@ class S3Bucket:
         self._client = client
         self._credentials = credentials
         self._endpoint = endpoint_of(client)
-        # True once the bucket is known to exist. Before, a HEAD response 404 (without a body) may mean the bucket.
+        # Set once the bucket is known to exist. Until then, a 404 response to HEAD may mean that the bucket is missing.
         self._seen = False
 
     @property
@@ -156,7 +156,7 @@ class S3Bucket:
             if refused.status != 404:
                 self.call("list_objects_v2", label, Prefix=self.prefix, MaxKeys=1)
                 try:
-                    return ask()  # the cause may be fixed: the other request retried a clock error, which HEAD hides
+                    return ask()  # retried, because the listing waited for a wrong clock, which HEAD does not report
                 except RefusedError:
                     raise self.explained(refused, label) from None
             if not self._seen:
@@ -212,7 +212,7 @@ class S3Bucket:
 
         def attempt() -> Mapping[str, Any]:
             page = self.attempt(operation, label, request)
-            # Required, because an empty body is parsed without an error and would look like an empty listing.
+            # An empty body is parsed without an error, so only this field distinguishes it from an empty listing.
             if "IsTruncated" not in page:
                 raise RetryableError("the answer is not a listing")
             return page
@@ -346,7 +346,7 @@ def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str
             raise _PastEndError from None
         raise bucket.explained(refused, label) from None
     answer_start, answer_stop, _ = _extent(answer)
-    # Also checked here, because some stores ignore If-Match.
+    # The version is also checked here, because some stores ignore If-Match.
     if version is not None and etag_of(answer) != version:
         answer["Body"].close()
         raise ConflictError(f"{label}: has version {etag_of(answer)}, not {version}")
@@ -371,12 +371,12 @@ class Stream:
 
     bucket: S3Bucket
     key: str
-    # Next byte to read, and the end of the range, which is None until the first response contains the object's size.
+    # `position` is the next byte to read. `stop` is None until the first response contains the object's size.
     position: int
     stop: int | None
-    # Set by the first response; all further requests require this version.
+    # The first response sets the version, and all further requests require it.
     version: str | None
-    # Body of the current response; None before the first one and after a failure.
+    # This is the body of the current response, or None before the first one and after a failure.
     source: Iterator[bytes] | None = None
 
     def blocks(self) -> Iterator[bytes]:
@@ -462,7 +462,7 @@ def etag_complaint(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
 
 def _part_bytes(bucket: S3Bucket, info: ObjectInfo) -> int | None:
     """Return the part size of a multipart object, if it is recorded and agrees with the number of parts."""
-    # Requested here, because an ObjectInfo has no metadata; the metadata of a different version is not used.
+    # The object is requested, because an ObjectInfo has no metadata; the metadata of a different version is not used.
     parts, answer = COMPOSITE.fullmatch(info.version), bucket.head(info.key)
     if parts is None or answer is None or etag_of(answer) != info.version or is_opaque(answer):
         return None

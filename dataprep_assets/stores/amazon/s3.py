@@ -109,7 +109,7 @@ class S3Store(Store):
                 f"s3://{bucket}: workers={workers} and range_bytes={range_bytes} must be positive, and "
                 f"copy_bytes={copy_bytes} at least 5 MiB"
             )
-        # Called only to reject small parts now rather than at the first large upload.
+        # This call only rejects small parts, now rather than at the first large upload.
         plan_parts(0, part_bytes=part_bytes)
         check_client(client)
         prefix = prefix.strip("/")
@@ -205,7 +205,7 @@ class S3Store(Store):
                 size=info.bytes,
                 target=target,
                 sha256=expected_sha256,
-                # Only without a SHA-256, because this check reads the file a second time.
+                # The ETag is checked only without a SHA-256, because this check reads the file a second time.
                 verify=None if expected_sha256 else lambda path, _: etag_complaint(self._bucket, info, path),
                 label=label,
                 part_bytes=self._step(info.bytes),
@@ -248,5 +248,5 @@ class S3Store(Store):
 
     def _step(self, size: int) -> int:
         """Return the size of a download's ranges, which is small enough to give every worker some ranges."""
-        # Depends only on the size, so that every run splits an object the same way.
+        # The step depends only on the size, so that every run splits an object the same way.
         return min(self._range_bytes, max(_SMALLEST_RANGE, -(-size // _RANGES)))

@@ -50,7 +50,7 @@ from dataprep_assets.stores.upload import (
     send_parts,
 )
 
-# Codes of a completion's refusal which mean that the store lost parts it had accepted.
+# A store that refuses a completion with one of these codes has lost parts that it had accepted.
 _LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "InvalidRequest"}
 
 
@@ -90,7 +90,7 @@ def put_whole(
         }
         answer = bucket.attempt("put_object", label, request)
         _check_md5(answer, digest.hexdigest())
-        # Verified with HEAD, because a store may confirm a write without keeping the object.
+        # Verify the write with HEAD, because a store may confirm it without keeping the object.
         head_answer = bucket.head(key)
         # After a conditional write another writer may already have replaced the object.
         if head_answer is None or (etag_of(head_answer) != etag_of(answer) and not condition):
@@ -172,7 +172,7 @@ def complete(
         if refused.code not in _LOST:
             raise bucket.explained(refused, label) from None
         lost_code = refused.code
-    # Verified, because the response can be lost after the completion, and the object can differ from the sent bytes.
+    # Check the object, because the response can be lost after the completion and the object can differ from the parts.
     head_answer = bucket.head(key)
     expected_etag = composite([part.md5 for part in sent])
     if lost_code:
@@ -253,7 +253,7 @@ def _send_file_once(
         sent = send_parts(path, parts, send, sha256=sha256, lanes=workers, label=bucket.label(key), stop=stop)
         return complete(bucket, key, upload, sent, parts[-1].stop, sha256)
     except BaseException:
-        # Also aborted on KeyboardInterrupt, because the parts would otherwise remain, and be billed, until a sweep.
+        # Abort on KeyboardInterrupt as well, because the parts would otherwise remain, and be billed, until a sweep.
         bucket.abort_quietly(bucket.key_of(key), upload)
         raise
 
@@ -300,7 +300,7 @@ class Composer:
             return self._copy_whole(source_info, key)
         ranges = plan_parts(source_info.bytes, part_bytes=self._copy_bytes)
         parts = [(Piece(0, part.start, part.stop),) for part in ranges]
-        # CopyObject copies the metadata, but for an upload in parts they must be passed.
+        # CopyObject copies the metadata itself, while an upload in parts must receive it.
         return self._assemble([source_info], parts, key, dict(answer.get("Metadata", {})))
 
     def _assemble(
