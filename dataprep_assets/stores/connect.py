@@ -202,7 +202,7 @@ def is_bucket(url: str) -> bool:
 
 
 def bucket_urls(rest: str = "bucket/prefix") -> str:
-    """Return `rest` with the URL scheme of each kind of bucket, as a list for messages."""
+    """Return a comma-separated list for messages: `rest` with the URL scheme of each kind of bucket."""
     return ", ".join(f"{scheme}://{rest}" for scheme in BUCKETS)
 
 
@@ -281,7 +281,7 @@ def place_of(
 def names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tuple[str, str]:
     """Return the names of the two variables to set if no credentials are set.
 
-    They are R2's if the environment sets the account or the bucket of R2, and its read keys for a reader (`reads`).
+    If the environment sets R2's account or bucket, these are R2's variables; with `reads`, those for its read keys.
     """
     if environment.get("R2_DATASET_ACCOUNT_ID") or environment.get("R2_DATASET_BUCKET_NAME"):
         return READ_PAIR if reads else WRITE_PAIR

@@ -29,7 +29,10 @@ T = TypeVar("T")
 
 
 def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None:
-    """Raise SourceError unless the disk of ``path`` has ``needed_bytes`` plus the fraction ``headroom`` of it free."""
+    """Raise SourceError unless the disk of ``path`` has enough free space for ``needed_bytes``.
+
+    ``headroom`` is the additional free space that is required, as a fraction of ``needed_bytes``.
+    """
     if needed_bytes <= 0:
         return
     folder = path.absolute()

@@ -40,7 +40,7 @@ keep_secrets_from_logs()
 def hub_url(address: str, environment: Mapping[str, str]) -> str:
     """Return the URL of the files at `hf://[datasets/]organization/name[@revision][/folder]` (a dataset or a model).
 
-    The Hub is HF_ENDPOINT of `environment`, or https://huggingface.co. The default revision is `main`. Raises
+    The Hub's URL is HF_ENDPOINT in `environment`, or https://huggingface.co. The default revision is `main`. Raises
     ConfigError for an address without a name.
     """
     parts = urlsplit(address)

@@ -69,7 +69,7 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """Number of attempts of a network call, and the waits between them.
+    """Retry policy of a network call: the number of attempts and the waits between them.
 
     ``attempts`` includes the first one. The wait doubles from ``base_seconds`` up to ``max_seconds``, with jitter over
     its upper half. A server's Retry-After may exceed ``max_seconds``, but a value above ``max_retry_after`` ends the

@@ -1,4 +1,4 @@
-"""Shared parts of multipart uploads: the plan of parts, one ordered pass over the file, digests and bounded memory.
+"""Building blocks of multipart uploads: plans of parts, one ordered pass over the file, digests and bounded memory.
 
 A file is read once, in order, under a lock. Each lane has a buffer for one part, so memory is lanes × part size for
 files of any size. The same pass computes the SHA-256 of the file, which is compared before anything is published.

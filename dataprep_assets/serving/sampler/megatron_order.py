@@ -58,7 +58,7 @@ class SourceSamples:
 
     @cached_property
     def counts(self) -> list[int]:
-        """Number of the source's samples that each reign reads."""
+        """Number of the source's samples that the run reads under each rule of the sampler."""
         return [
             0 if (number := _number(rule, self.source.name)) is None else rule.counts(rule.stop)[number]
             for rule in self.sampler.rules
@@ -108,7 +108,7 @@ class SourceSamples:
                     yield self._locate_samples(rule, rule.turns[number], ordinals, others)
 
     def run_blocks(self, others: list[Int64]) -> Iterator[Int64]:
-        """Yield an index number for each sample of the run; samples of former other sources are padding.
+        """Yield an index number for each sample of the run; samples that were read from other sources are padding.
 
         Megatron reads a single dataset without a blend, so its samples are numbered like those of the run.
         """

@@ -1,4 +1,4 @@
-"""Builds the next revision of a schedule from the declaration and its current sources, or rejects it with a reason.
+"""Next revision of a schedule, built from the declaration and its current sources or rejected with a reason.
 
 A source is continued under its name. Unchanged shards keep their position, and new shards are added to the unread
 remainder. A shard with different documents is compared with its previous version, document by document: documents in

@@ -78,7 +78,7 @@ class SourceProgress:
 
 
 class SourceCursor:
-    """A source under one revision: the order in progress at its beginning, and the following epochs."""
+    """A source's turn under one revision: the order in progress when it begins, and the epochs that follow."""
 
     def __init__(
         self, source: Source, revision: Revision, number: int, packs: Packs | None, before: SourceProgress | None

@@ -93,7 +93,7 @@ class SeenLedger:
         }
 
     def shard_facts(self, content: str) -> dict[str, Any]:
-        """Return the schedule's facts on a shard: dataset, partition, source files and the origin of its ids."""
+        """Return the schedule's facts about a shard: dataset, partition, source files and the origin of its ids."""
         name = f"{documents_folder(content)}/{SHARD}"
         try:
             facts: dict[str, Any] = json_of(self.data.handle.read(name))

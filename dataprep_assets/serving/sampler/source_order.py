@@ -189,7 +189,7 @@ class SampleSlots:
         self.is_exact = packs is None
 
     def _packed_shards(self, runs: Sequence[Run]) -> list[int]:
-        """Return the shards of some runs; store the reduced table of each shard of which they cover only a part."""
+        """Return the shards that contain the runs; for partly covered shards, store a reduced table."""
         ranges: dict[int, list[tuple[int, int]]] = {}
         for shard, start, stop in runs:
             ranges.setdefault(shard, []).append((start, stop))

@@ -202,7 +202,7 @@ class TrainingData:
         return self._read_batch(step, np.array([position]), self._ahead(step, 0, 1, position, position + 1))
 
     def _ahead(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:
-        """Return the spans of a rank's samples `[low, high)` in a step, from the block computed with them."""
+        """Return the spans of a rank's samples `[low, high)` in a step, cut from a block that is computed at once."""
         rule = self.sampler.rule(step)
         ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
         block, block_step = divmod(step - rule.first, ahead)

@@ -32,7 +32,7 @@ class WindowStatus:
     """Current state of a window.
 
     `active` is the shard in use, `wanted` the shard that `wait` waits for, and `next` the shard that is prefetched;
-    each may be None. `ready` contains those of them that are verified. This process has downloaded `done_bytes` of
+    each may be None. `ready` lists the verified ones among these three. This process has downloaded `done_bytes` of
     `total_bytes` of the shard `fetching`. `failures` maps each shard to the reason of its last failure, until an
     attempt succeeds. `gave_up` contains the shards whose attempts are used up.
     """

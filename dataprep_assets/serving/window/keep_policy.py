@@ -57,7 +57,7 @@ def victims(
 ) -> list[int]:
     """Return the shards of `present` (index → bytes) to evict, in order, so that shard `wanted` fits into `keep`.
 
-    `wanted` has `size` bytes. Shards that the schedule of `shards` shards needs latest after `wanted` are evicted
+    `wanted` has `size` bytes. Shards that the schedule of `shards` shards needs last after `wanted` are evicted
     first. Shards in `held` are never evicted, so `wanted` may still not fit afterwards.
     """
     # `size` already covers partial files of the wanted shard.

@@ -1,4 +1,4 @@
-"""Prediction whether training will wait for data, given the disk, the bandwidth, the step time and a release.
+"""Prediction of whether training will wait for data, given the disk, bandwidth, step time and release.
 
 The window's behavior is simulated shard by shard over two epochs. The next shard is downloaded and verified while the
 active one is trained on, and shards that the policy keeps are not downloaded again. Pure arithmetic: sizes are in

@@ -52,7 +52,7 @@ def etag_of(answer: Mapping[str, Any]) -> str:
 
 
 def is_opaque(answer: Mapping[str, Any]) -> bool:
-    """Return whether the object's ETag looks like a digest but is none, because of KMS or a customer's key."""
+    """Return whether the object's ETag is not a digest, because of encryption with KMS or a customer's key."""
     # KMS is `aws:kms` or `aws:kms:dsse`. With the store's own key (`AES256`) an ETag is still an MD5.
     return str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in answer
 
@@ -367,7 +367,7 @@ def _extent(answer: Mapping[str, Any]) -> tuple[int, int, int]:
 
 @dataclass(kw_only=True)
 class Stream:
-    """Read of a range that resumes after failures, always from the version of the first response."""
+    """Resumable read of a byte range, with all bytes from the version of the first response."""
 
     bucket: S3Bucket
     key: str
