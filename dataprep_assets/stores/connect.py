@@ -7,10 +7,10 @@ To add a kind of object storage, add a subclass of `BucketPlace` here, list it i
 
 Environment variables (read by `place_of`):
 
-- `s3://bucket/prefix`: the endpoint is DATAPREP_ENDPOINT_URL, or that of the Cloudflare account R2_DATASET_ACCOUNT_ID.
-  The credentials are R2_DATASET_WRITE_ACCESS_KEY_ID and R2_DATASET_WRITE_SECRET_ACCESS_KEY (and
-  R2_DATASET_WRITE_SESSION_TOKEN for temporary keys), else R2_DATASET_READ_…, else those of boto3's own chain
-  (AWS_ACCESS_KEY_ID, AWS_PROFILE, an instance's role; it may use the endpoint AWS_ENDPOINT_URL).
+- `s3://bucket/prefix`: the endpoint is DATAPREP_ENDPOINT_URL, or the endpoint of the Cloudflare account
+  R2_DATASET_ACCOUNT_ID. The credentials are R2_DATASET_WRITE_ACCESS_KEY_ID and R2_DATASET_WRITE_SECRET_ACCESS_KEY (and
+  R2_DATASET_WRITE_SESSION_TOKEN for temporary keys), else R2_DATASET_READ_…, else boto3's own chain (AWS_ACCESS_KEY_ID,
+  AWS_PROFILE, an instance's role; it may use the endpoint AWS_ENDPOINT_URL).
 - `gs://bucket/prefix`: Google's default credentials (GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default
   login`, an instance's account), GOOGLE_CLOUD_PROJECT, STORAGE_EMULATOR_HOST.
 - `file:///folder` or a path.

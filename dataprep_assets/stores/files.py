@@ -160,7 +160,7 @@ def current_umask() -> int:
 
 
 def closed_folder(folder: Path) -> None:
-    """Create a folder and its parents with mode 0700, whatever the umask is; restrict the folder if it exists.
+    """Create a folder and its parents with mode 0700, independent of the umask; restrict the folder if it exists.
 
     Existing parents are not changed. Use this in processes of other programs, such as a trainer, because their umask
     must not be changed. Raises ConfigError if another user owns the folder, because the owner can change its mode.

@@ -1,7 +1,7 @@
 """Read-only store of the objects that a web server serves below a URL: a mirror, a CDN or a Hugging Face repository.
 
 A key is the path relative to that URL. The server must answer HEAD, and range requests for files larger than one part.
-Redirects are followed anew for each request, so the signed URLs they lead to never expire. A token is sent only to the
+Each request follows the redirects again, so the signed URLs behind them never expire. A token is sent only to the
 first server. Messages contain only the status of a response.
 
 Entry points: :class:`HttpStore`, and `hub_url` for `hf://` addresses.

@@ -194,7 +194,7 @@ class Store(ABC):
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         """Concatenate the objects `keys` of this store into `key` on the server, bypassing the client.
 
-        The result's size and the store's own digests are compared with those of the parts. `sha256` (hex) of the full
+        The result's size and the store's own digests are compared with the parts. `sha256` (hex) of the full
         content, if known, is recorded in the metadata, as after an upload. It is verified only if all bytes pass
         through the client.
         """

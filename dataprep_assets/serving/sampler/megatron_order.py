@@ -93,7 +93,7 @@ class SourceSamples:
     def order_blocks(self, others: list[Int64]) -> Iterator[Int64]:
         """Yield the index numbers of the source's samples in the order of the run.
 
-        A sample that is not a window gets a pair of rows after those of `window_blocks`; the pairs are appended to
+        A sample that is not a window gets a pair of rows after the rows of `window_blocks`; the pairs are appended to
         `others`. The first pair is the padding (`padding`).
 
         Raises ConfigError if a step of the last revision reads a sample that consists of several ranges.
@@ -110,7 +110,7 @@ class SourceSamples:
     def run_blocks(self, others: list[Int64]) -> Iterator[Int64]:
         """Yield an index number for each sample of the run; samples that were read from other sources are padding.
 
-        Megatron reads a single dataset without a blend, so its samples are numbered like those of the run.
+        Megatron reads a single dataset without a blend, so its samples have the same numbers as in the run.
         """
         others.append(_PADDING)
         for rule in self.sampler.rules:

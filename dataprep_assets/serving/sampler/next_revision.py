@@ -51,7 +51,7 @@ DocumentsOf = Callable[[str], DocumentEnds]
 class FoundSource:
     """A declared source in its current state.
 
-    `weight` determines its share; `shards` contains (name, content, tokens). The other fields are those of `Source`.
+    `weight` determines its share; `shards` contains (name, content, tokens). `Source` describes the other fields.
     """
 
     name: str
@@ -67,7 +67,7 @@ class FoundSource:
 
 @dataclass(frozen=True, kw_only=True)
 class RevisionRequest:
-    """Declared settings of a revision; the fields are those of `Revision`."""
+    """Declared settings of a revision; `Revision` describes the fields."""
 
     name: str
     batch: int
@@ -98,7 +98,7 @@ def revised(
         packs: Returns the packs of a shard, if samples are whole documents.
         from_step: First step of the new revision, which is the first step not trained yet, or to be trained again.
         trained: Number of trained steps; None means `from_step`, or the steps before the last revision.
-        unmade: Revisions after those of `before` that the new one replaces, because no step was trained under them.
+        unmade: Revisions after `before` that the new one replaces, because none of their steps was trained.
 
     Raises ConfigError with the remedy for sources that cannot be read together, a step that the schedule does not have,
     a change that would repeat or lose samples, or a declaration without changes.
@@ -151,7 +151,7 @@ def revised(
 
 
 def reads(revision: Revision) -> dict[str, Any]:
-    """Return everything that determines what a revision reads, except its steps."""
+    """Return all settings that determine the data of a revision, except its steps."""
     value = asdict(revision)
     # `removed` and `added` are relative to the previous revision, so they may differ although the shards are the same.
     for source in value["sources"]:

@@ -252,7 +252,7 @@ class Sampler:
         self.schedule = schedule
         self.rules: list[RevisionRule] = []
         progress: dict[str, SourceProgress] = {}
-        # The order matters, because a revision's position in its sources depends on what the earlier revisions read.
+        # The order matters, because a revision continues at the positions where the earlier revisions stopped.
         for reign in schedule.reigns:
             rule = RevisionRule(schedule.revisions[reign.revision], reign, packs, progress)
             if rule.stop > rule.end:

@@ -236,7 +236,7 @@ def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
 
 
 def _by_document(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many tokens of each document are covered by the token spans, none of which is empty.
+    """Return how many tokens of each document are covered by the token spans, which must not be empty.
 
     `ends` contains the ends of the documents.
     """

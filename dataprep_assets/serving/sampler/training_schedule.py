@@ -3,7 +3,7 @@
 A schedule is a list of revisions in the order of their creation. Each revision has its first step, its sources (with
 the content digests of their shards), their shares, the sample length, the batch and the seed. A revision may begin
 before steps that were trained under earlier revisions, because the run returned to a checkpoint. It then takes these
-steps back. This file alone determines what each step reads (`sampler`).
+steps back. The data of each step depends only on this file (`sampler`).
 
 Entry points: `ScheduleHistory`, `Revision`, `Source`, `SourceShard`.
 """

@@ -70,7 +70,7 @@ def plan_window(
 ) -> WindowPlan:
     """Return the plan for the shards of one `prefix` of `release`.
 
-    `disk_bytes` is the space for the cache. `bandwidth` is the speed of downloads and `verify_bandwidth` that of
+    `disk_bytes` is the space for the cache. `bandwidth` is the speed of downloads and `verify_bandwidth` the speed of
     SHA-256, in bytes per second. A step takes `step_seconds`, and each shard is trained on for `steps_per_shard` steps.
     `keep` is the window's policy. Raises ConfigError for values that are not positive and for a `keep` that is too
     small.

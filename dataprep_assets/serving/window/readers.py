@@ -1,6 +1,6 @@
 """Readers of one shard on disk: a plain NumPy reader, and a map-style torch dataset based on it.
 
-Samples and ids equal those of templar's `SharedShardedDataset` on the same files (tplr-ai/templar,
+Samples and ids are the same as in templar's `SharedShardedDataset` for these files (tplr-ai/templar,
 `src/tplr/sharded_dataset.py`). Sample `k` has the tokens `[k * sequence_length, (k + 1) * sequence_length)`, and its id
 is entry `k` of the ids file. If the two files have different sample counts, templar warns and uses the smaller one,
 while this reader rejects the files.

@@ -244,7 +244,7 @@ class ShardWindow:
                         self._ready.discard(index)
                     continue
                 with self._changed:
-                    # If the window was closed meanwhile, its lease is gone and other processes may evict the shard.
+                    # If the window was closed meanwhile, it has no lease, and other processes may evict the shard.
                     self._check_open()
                     self._active, self._wanted = shard, None
                     self._open.add(shard)

@@ -41,7 +41,7 @@ _LARGEST_LEASE_BYTES = 1 << 20
 class SharedState:
     """Shared state of one process and prefix. Call `attach` before anything else, and `detach` at the end.
 
-    If the data is `sensitive`, only the owner can access folders and files, whatever the process's umask is.
+    If the data is `sensitive`, only the owner can access folders and files, independent of the process's umask.
     """
 
     def __init__(self, directory: Path, prefix: str, *, sensitive: bool = False) -> None:
@@ -149,7 +149,7 @@ class SharedState:
         os.replace(path, self._folder / "trash" / f"{path.name}-{secrets.token_hex(4)}")
 
     def empty_trash(self) -> None:
-        """Remove the files in the trash, including those of killed processes."""
+        """Remove the files in the trash, including files of killed processes."""
         for path in (self._folder / "trash").iterdir():
             path.unlink(missing_ok=True)
 

@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Larger blocks are slower, because the allocator maps each one anew and it has left the cache when it is written. With
-# 1 MiB a download took three times the system time and 25 % more time in total (256 MiB, two cores).
+# Larger blocks are slower, because the allocator maps memory for each of them, and a block has left the cache when it
+# is written. With 1 MiB a download took three times the system time and 25 % more time in total (256 MiB, two cores).
 _BLOCK = 256 * 1024
 _EMPTY_PAGES = 1_000
 
