@@ -1,6 +1,6 @@
-"""What the declarations of corpora, releases, notes and blends share: sources, the tokenizer, the rules of documents.
+"""Declarations shared by corpora, releases, notes and blends: sources, the tokenizer and the document policies.
 
-Their field descriptions are the YAML reference. Paths are resolved against the folder of the YAML; none enters a key.
+The field descriptions are the YAML reference. Paths are resolved against the folder of the YAML and do not enter keys.
 """
 
 from pathlib import Path
@@ -110,11 +110,11 @@ class AssetSource(Attribution):
 
     @property
     def mirrored(self) -> bool:
-        """Whether its files are in a bucket."""
+        """Whether the asset's files are in a bucket."""
         return self.cache_dir is not None
 
     def located(self, folder: Path) -> Self:
-        """The same with relative paths resolved against `folder`."""
+        """Return this source with relative paths resolved against `folder`."""
         path, cache_dir = self.path, self.cache_dir
         if path is not None and "://" not in path:
             path = str(resolved(Path(path), folder))
@@ -161,7 +161,7 @@ class TokenizerDeclaration(Declared):
         return self
 
     def located(self, folder: Path) -> Self:
-        """The same declaration with a relative path resolved against `folder`."""
+        """Return this declaration with a relative `path` resolved against `folder`."""
         return self if self.path is None else self.model_copy(update={"path": resolved(self.path, folder)})
 
 

@@ -1,7 +1,7 @@
-"""The artifact `<dataset>/engine_certificate`: the proof under which a fast tokenizer engine may be used.
+"""The artifact `<dataset>/engine_certificate`, which permits the use of a fast tokenizer engine.
 
-The artifact is the same for every dataset that encodes text; only the documents on which the engine is certified
-(`Sample`) are the wing's. A certificate is void when the tokenizer, the mode, the engine, a library or the source of
+Every dataset that encodes text has the same kind of certificate. Only the sample documents (`Sample`) come from the
+dataset's own package. A certificate becomes void when the tokenizer, the mode, the engine, a library or the source of
 the sample changes.
 """
 
@@ -46,7 +46,7 @@ from dataprep_assets.tokenization.reference import SETTING, version
 def engine_unchanged(
     certificate: Certificate, bundle: TokenizerBundle, special_tokens: str, others: Sequence[str] = ()
 ) -> Finding:
-    """Whether tokenizer, mode and installed versions are those that were certified; `others` are further changes."""
+    """Check that tokenizer, mode and installed versions equal the certified ones; `others` are further changes."""
     pairs = {
         "tokenizer digest": (certificate.tokenizer_digest, bundle.digest),
         "special-token mode": (certificate.special_tokens, special_tokens),
@@ -70,7 +70,7 @@ def engine_unchanged(
 
 
 def fast_engine_accepted(certificate: Certificate) -> Finding:
-    """Whether the fast engine may encode every class of documents; a warning if some classes go to the reference."""
+    """Check that the fast engine may encode every class of documents; warn if some classes go to the reference."""
     return Finding(
         passed=not certificate.refused,
         warning=True,
@@ -83,7 +83,7 @@ def fast_engine_accepted(certificate: Certificate) -> Finding:
 
 
 def separator_ends_documents(separator: SpecialToken, bundle: TokenizerBundle) -> Finding:
-    """Whether the separator means the end of a document; a warning for a chat-turn token (QwenLM/Qwen3#1422)."""
+    """Check that the separator means the end of a document; warn if it is a chat-turn token (QwenLM/Qwen3#1422)."""
     chat = bundle.ends_chat_turn(separator.content)
     return Finding(
         passed=not chat,
@@ -105,9 +105,10 @@ CHARACTERS_PER_DOCUMENT = 50_000
 
 
 def first_texts(texts: Iterable[str]) -> Iterator[str]:
-    """The sample that a file gives: its first texts, long ones cut.
+    """Yield the sample texts of a file: its first texts, with long ones truncated.
 
-    A damaged file gives those before the damage, because building refuses it with a better message.
+    For a damaged file, yield only the texts before the damage, because the build refuses the file with a better
+    message.
     """
     with suppress(CorruptSourceError, OSError):
         for text in islice(texts, DOCUMENTS_PER_FILE):
@@ -115,7 +116,7 @@ def first_texts(texts: Iterable[str]) -> Iterator[str]:
 
 
 class CertificateFacts(Facts):
-    """Facts of a certificate's receipt; `months` are those from which a sample of notes was drawn."""
+    """Facts of a certificate's receipt; `months` are the months from which a sample of notes was drawn."""
 
     engine: str
     engine_version: str
@@ -127,7 +128,7 @@ class CertificateFacts(Facts):
 
     @property
     def description(self) -> str:
-        """Which engine encodes the texts, and why."""
+        """The engine that encodes the texts, and the reason."""
         reference = f"{ReferenceEngine.name} {self.reference_version}"
         if refuses_all(self.refused):
             return f"{reference} ({self.reason})"
@@ -136,7 +137,12 @@ class CertificateFacts(Facts):
 
     @classmethod
     def told_by(cls, certificate: Certificate, months: Sequence[str] | None = None) -> "CertificateFacts":
-        """The facts of the receipt that is committed with a certificate; `months` are those of a sample of notes."""
+        """Return the facts of the receipt that is committed with a certificate.
+
+        Args:
+            certificate: The certificate.
+            months: The months of a sample of notes; None for other samples.
+        """
         facts = cls(
             engine=certificate.engine,
             engine_version=certificate.engine_version,
@@ -154,12 +160,12 @@ class Sample:
 
     Attributes:
         kind: First part of the certificate's key.
-        parts: The parts of the key that describe the sample's origin, as JSON values.
-        texts: Draws the documents; called only if a certificate is made.
-        sources: Name → digest of what they are drawn from, for the recipe.
-        settings: How they are read, for the recipe.
+        parts: Parts of the key that describe the sample's origin, as JSON values.
+        texts: Draws the documents; called only if a certificate is built.
+        sources: Name → digest of each source of the documents, for the recipe.
+        settings: How the documents are read, for the recipe.
         months: The months of a sample of notes.
-        guard: Context manager entered while the engine sees the documents; keeps their text out of errors.
+        guard: Context manager entered while the engine reads the documents; keeps their text out of errors.
     """
 
     kind: str
@@ -177,11 +183,11 @@ class CertifiedEngine:
 
     Attributes:
         dataset: The declaration of the dataset.
-        tokenizer: The declared tokenizer, and which engine may run it.
-        special_tokens: Whether literal special tokens in documents are text or a match.
-        sample: Returns the sample, given the store.
+        tokenizer: The declared tokenizer and engine.
+        special_tokens: Whether literal special tokens in documents are plain text or are matched.
+        sample: Returns the sample for a store.
         separator: Content of the token that ends documents, or `auto`; None if there is no separator.
-        at_hand: Whether the documents are on this machine: then `status` certifies, to foresee downstream artifacts.
+        at_hand: Whether the documents are on this machine. If so, `status` certifies, to foresee downstream artifacts.
     """
 
     dataset: DatasetDeclaration
@@ -193,7 +199,7 @@ class CertifiedEngine:
 
 
 def engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSpec, ...] = ()) -> ArtifactSpec:
-    """The certificate of a dataset's engine.
+    """Return the spec of a dataset's engine certificate.
 
     Args:
         engine: The engine to certify, and its documents.
@@ -227,7 +233,7 @@ def _recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
         key=digest_value([sample.kind, VERSION, digest, asked, list(libraries.values()), *sample.parts]),
         version=VERSION,
         settings={
-            # not in the key: the version of tokenizers, which is, decides the tables
+            # The tables are not part of the key, because the version of tokenizers is, and it determines them.
             SETTING: tables,
             "special_tokens": engine.special_tokens,
             "tokenizer.engine": engine.tokenizer.engine,
@@ -248,11 +254,10 @@ def _build(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
 
 
 def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
-    """Certify if the documents are at hand; else assume that the next certificate will equal the present one.
+    """Certify if the documents are on this machine; else assume that the next certificate equals the current one.
 
-    Downstream artifacts depend only on the refused classes, which another sample or version rarely changes, and on the
-    reference's Unicode tables. If the declaration itself changes the classes, or the tables are others, nothing is
-    assumed.
+    Downstream artifacts depend only on the refused classes, which rarely change with another sample or version, and on
+    the reference's Unicode tables. Nothing is assumed if the declaration changes the classes or if the tables differ.
     """
     if engine.at_hand:
         yield from _build(engine, request)
@@ -266,9 +271,10 @@ def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome
 
 
 def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """Certify the declared engine for the tokenizer, unless the present certificate still holds.
+    """Certify the declared engine for the tokenizer, unless the current certificate is still valid.
 
-    Returns the receipt, and whether the certificate was reused.
+    Returns:
+        The receipt, and whether the certificate was reused.
     """
     bundle = load_bundle(engine.tokenizer)
     sample = engine.sample(store)
@@ -289,7 +295,10 @@ def _serialize(certificate: Certificate) -> bytes:
 
 
 def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certificate:
-    """The committed certificate of a dataset; raises MissingArtifactError without one, FormatError if it is invalid."""
+    """Return a dataset's committed certificate.
+
+    Raises MissingArtifactError if it is missing, FormatError if it is invalid.
+    """
     path = store.local(dataset.artifact(ENGINE_CERTIFICATE), [CERTIFICATE]) / CERTIFICATE
     try:
         return Certificate.from_json(json_of(path.read_bytes()))
@@ -298,23 +307,23 @@ def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certi
 
 
 def told_engine(receipts: Mapping[ArtifactSpec, Sequence[Receipt]]) -> str | None:
-    """Which engine encodes a dataset's texts, and why, by its receipts; None if it has no certificate."""
+    """Return the engine of a dataset's texts and the reason, from its receipts; None without a certificate."""
     found = (every for spec, every in receipts.items() if spec.name == ENGINE_CERTIFICATE)
     return next((CertificateFacts.of(receipt).description for every in found for receipt in every), None)
 
 
 def engine_line(dataset: DatasetDeclaration, store: ArtifactStore) -> str:
-    """The same as a line for the end of a run. Raises MissingArtifactError without a certificate."""
+    """Return the line about the engine for the end of a run; raises MissingArtifactError without a certificate."""
     return f"engine: {CertificateFacts.of(store.require(dataset.artifact(ENGINE_CERTIFICATE))).description}"
 
 
 def certified(
     bundle: TokenizerBundle, declared: TokenizerDeclaration, mode: SpecialTokens, sample: Callable[[], Iterable[str]]
 ) -> Certificate:
-    """The certificate of the declared engine on a sample of a dataset, which is drawn only if it is needed.
+    """Return the certificate of the declared engine; the sample is drawn only if it is needed.
 
-    An engine that is not installed, or cannot load the tokenizer, is refused outright. Raises ConfigError for classes
-    in `refuse` that do not exist.
+    An engine that is not installed or cannot load the tokenizer is refused outright. Raises ConfigError if `refuse`
+    names unknown classes.
     """
     if unknown := set(declared.refuse) - set(CLASSES):
         raise ConfigError(
@@ -326,9 +335,9 @@ def certified(
     try:
         certificate = _earned(bundle, mode, sample)
     except TokenizerError as error:
-        # in a certificate stands no place of this machine
+        # A certificate must not contain a path of this machine.
         return refused_outright(bundle, mode, wanted, str(error).removeprefix(f"{bundle.directory}").lstrip("/: "))
-    # in the order of the classes, not of the declaration, so that equal certificates have equal bytes
+    # The classes are in a fixed order, not the declaration's, so that equal certificates have equal bytes.
     refused = tuple(k for k in CLASSES if k in (*certificate.refused, *declared.refuse))
     if refused == certificate.refused:
         return certificate
@@ -338,7 +347,7 @@ def certified(
 
 
 def _earned(bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], Iterable[str]]) -> Certificate:
-    """The certificate that the fast engine earns on the adversarial set and the sample."""
+    """Certify the fast engine on the adversarial set and the sample."""
     try_out(bundle, FastokensEngine.name)
     engine, reference = FastokensEngine(bundle, mode), ReferenceEngine(bundle, mode)
     adversarial = adversarial_comparison(bundle, mode, engine, reference)
@@ -370,7 +379,7 @@ def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapp
 
 @dataclass(frozen=True)
 class _OpenedCertificate:
-    """A certificate to check, as it was read, and the tokenizer now."""
+    """A certificate to check, as read from disk, and the current tokenizer."""
 
     engine: CertifiedEngine
     store: ArtifactStore
@@ -378,12 +387,12 @@ class _OpenedCertificate:
     bundle: TokenizerBundle
 
     def other_changes(self) -> list[str]:
-        """What the receipt or the file's bytes claim beyond the certificate."""
+        """List differences in the receipt's facts or the file's bytes that the certificate does not explain."""
         artifact = self.engine.dataset.artifact(ENGINE_CERTIFICATE)
         facts = CertificateFacts.of(self.store.require(artifact))
         expected = CertificateFacts.told_by(self.certificate, facts.months or None)
         others = [] if facts == expected else ["the facts in its receipt"]
-        # beside a receipt that was written anew to fit, other bytes of the same meaning would pass
+        # Without this comparison, different bytes with the same meaning would pass next to a rewritten receipt.
         if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _serialize(self.certificate):
             others.append(f"the bytes of {CERTIFICATE}")
         return others

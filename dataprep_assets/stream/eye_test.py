@@ -1,6 +1,6 @@
-"""The eye test, decoded windows look like text, and checks that read a token stream as a trainer will.
+"""The eye test, which decodes windows of a stream, and checks that read a token stream the way a trainer does.
 
-Statistics of windows near the start and deep in: entropy, printable share, runs of one id.
+Its statistics cover windows at the start and further in: entropy, printable share, runs of one id.
 """
 
 import math
@@ -34,14 +34,14 @@ def alignment(
     windows: int = 64,
     block: int = 1024,
 ) -> Finding:
-    """Inputs and labels, read as a trainer reads them, are one token apart and on the token grid.
+    """Check that inputs and labels, read as a trainer reads them, are one token apart and on the token grid.
 
-    `x[1:] == y[:-1]` on two slices of one array is true for any file. Here x and y are two reads of the file at byte
-    offsets computed from counts, both are compared with the memory map, and the grid itself is proven: the file has as
-    many tokens as the document ends say, and in each window separators are exactly at the document ends. So a file
-    that is shifted by a few bytes, has lost a token, or is opened with the wrong dtype fails. If the text has literal
-    separators, or BOS is the same id, only their presence at the ends is required. Windows are at the first, the last
-    and randomly drawn document ends.
+    `x[1:] == y[:-1]` on two slices of one array is true for any file. Here x and y are two reads of the file, at byte
+    offsets computed from counts, and both are compared with the memory map. The grid is checked as well: the file must
+    have as many tokens as the document ends require, and each window must have separators exactly at the document
+    ends. So the check fails if a file is shifted by a few bytes, has lost a token, or is opened with the wrong dtype.
+    If the text has literal separators, or BOS has the same id, separators are only required at the ends. Windows are
+    placed at the first, the last and randomly drawn document ends.
     """
     width = flat_bins.token_dtype(dtype).itemsize
     name, size = tokens_path.name, tokens_path.stat().st_size
@@ -61,15 +61,15 @@ def alignment(
     documents = {0, len(ends) - 1, *rng.integers(0, len(ends), max(windows - 2, 0)).tolist()} if count > 1 else set()
     defects: list[str] = []
     boundaries = 0
-    # one token less, because the last one is a label alone
+    # One token fewer than the stream, because its last token is only a label.
     length = min(block, count - 1)
     exact = not literal_separators and bos_id != separator_id
     for document in sorted(documents):
-        # the document's end is at a random position within the labels
+        # A random start puts the document's end at a random position within the labels.
         start = int(np.clip(int(ends[document]) - 1 - int(rng.integers(0, max(length, 1))), 0, count - 1 - length))
         x = np.fromfile(tokens_path, flat_bins.token_dtype(dtype), length, offset=start * width)
         y = np.fromfile(tokens_path, flat_bins.token_dtype(dtype), length, offset=(start + 1) * width)
-        # keys of the dtype of `ends`: with any other NumPy would convert the whole mapped file
+        # The keys have the dtype of `ends`, because NumPy would otherwise convert the whole mapped file.
         first, last = np.searchsorted(ends, np.array([start + 1, start + length + 1], np.uint64), side="left").tolist()
         inside = np.asarray(ends[first : last + 1]).astype(np.int64) - 1
         inside = inside[(inside >= start) & (inside <= start + length)]
@@ -96,12 +96,12 @@ def _misaligned(
     *,
     exact: bool,
 ) -> Iterator[str]:
-    """The defects of one window; `ends` are the positions of its documents' last tokens in the window."""
+    """Yield the defects of one window; `ends` are the positions of its documents' last tokens in the window."""
     if not np.array_equal(x, mapped[:-1]) or not np.array_equal(y, mapped[1:]):
         yield "two reads of the file differ, because it is being written or the disk is failing"
     if not np.array_equal(x[1:], y[:-1]):
         yield "labels are not the inputs shifted by one token"
-    # the whole window: its first token, which is no label, and the labels
+    # The whole window consists of its first token, which is not a label, and the labels.
     seen = np.concatenate((x[:1], y))
     if len(wrong := np.flatnonzero(seen >= vocab_size)):
         yield f"id {int(seen[wrong[0]])} at window position {int(wrong[0])} is not below {vocab_size}"
@@ -129,20 +129,21 @@ def random_batches_load(
     batch_size: int = 8,
     block: int = 256,
 ) -> Finding:
-    """Random batches can be drawn and learned from: a unigram model beats the uniform one on batches held out.
+    """Check that random batches can be drawn and learned from: a unigram model must beat a uniform one on them.
 
     Blocks are drawn without replacement, as by a shuffling DataLoader, so the model was not fitted on any held-out
-    block. A uniform model's loss, ln(vocabulary), is what training starts from; the unigram model has additive
-    smoothing of 0.1 per token. Losses are in nats per token. If ids are noise, the unigram model is no better than the
-    uniform one: an error, or a warning if it was fitted on fewer than eight blocks. A split of no token at all is an
-    error, one too short for two batches a warning.
-    Blocks of only one id are an error if they are the majority, and a warning if they are few: documents of one
-    repeated token exist. `source_at` says which row of which source file a token offset is of.
+    block. Training starts from a uniform model's loss, ln(vocabulary). The unigram model has additive smoothing of 0.1
+    per token. Losses are in nats per token.
+
+    If ids are noise, the unigram model is no better than the uniform one. This is an error, or a warning if the model
+    was fitted on fewer than eight blocks. A split without tokens is an error, and a split too short for two batches is
+    a warning. Blocks of only one id are an error if they are the majority, otherwise a warning, because documents of
+    one repeated token exist. `source_at` returns the source file and row of a token offset.
     """
     tokens = flat_bins.open_tokens(tokens_path, dtype)
     rng = np.random.default_rng(seed)
     uniform = math.log(vocab_size)
-    # the last token is a label alone
+    # The last token is only a label.
     blocks = max(len(tokens) - 1, 0) // block
     batch_size = min(batch_size, max(blocks // 2, 1))
     batches = min(batches, blocks // batch_size)
@@ -172,7 +173,7 @@ def random_batches_load(
             constant.append(
                 f"{place}: all {count_of(block, 'token')} from token offset {offsets[row]} are id {x[row, 0]}: {of}"
             )
-        # a batch with such an id is not counted: `counts` has no place for it
+        # A batch with an id outside the vocabulary is not counted, because `counts` has no entry for it.
         wrong = np.argwhere(y >= vocab_size).tolist()
         if wrong:
             row, column = wrong[0]
@@ -180,7 +181,7 @@ def random_batches_load(
                 f"{tokens_path.name}: batch {number}: id {y[row, column]} at token offset "
                 f"{offsets[row] + 1 + column} is not below {vocab_size}"
             )
-        # fitted on the first half of the batches, tried on the second
+        # The model is fitted on the first half of the batches and evaluated on the second half.
         elif number < batches // 2:
             counts += np.bincount(y.ravel().astype(np.int64), minlength=vocab_size)
         else:
@@ -189,7 +190,7 @@ def random_batches_load(
     unigram = float(np.mean(losses)) if losses else math.inf
     weak: list[str] = []
     if not defects and not unigram < uniform:
-        # blocks may be in different languages
+        # With few blocks this is only a warning, because the blocks may be in different languages.
         (defects if batches // 2 * batch_size >= _FEWEST_BLOCKS else weak).append(
             f"{tokens_path.name}: a unigram model has a loss of {unigram:.3f} on held-out batches, the uniform one "
             f"{uniform:.3f}: the ids have no more structure than noise"
@@ -201,7 +202,7 @@ def random_batches_load(
         "Possible causes are a wrong dtype and damaged bytes. If files_intact and round_trip pass, the text itself "
         "is repetitive: drop such documents with a filter rule",
         facts={
-            # a text, because numbers are plotted, and this one cannot change
+            # The value is a string because Dagster plots numbers, and this one cannot change.
             "uniform_loss": str(round(uniform, 4)),
             "batches": batches,
             "batch_tokens": batch_size * block,
@@ -230,12 +231,12 @@ def looks_like_text(
     seed: int,
     windows: int = 6,
 ) -> Finding:
-    """Windows of the stream, at its start and deep in, decode to text with the statistics of text.
+    """Check that windows of the stream, at its start and further in, decode to text with the statistics of text.
 
-    A wrong dtype or shifted bytes show as ids outside the vocabulary, one id at every other place, or the entropy of
-    noise; a hole shows as a run of id 0, for which the whole file is searched. Real documents can be unprintable,
-    monotonous or repetitive too (hex dumps, tables, indented code), so everything except an id outside the vocabulary
-    is only a warning: digests and the round trip prove the bytes.
+    A wrong dtype or shifted bytes show as ids outside the vocabulary, as equal ids at every second position, or as the
+    entropy of noise. A hole shows as a run of id 0, for which the whole file is searched. Real documents can also be
+    unprintable, monotonous or repetitive (hex dumps, tables, indented code). So everything except an id outside the
+    vocabulary is only a warning; the digests and the round trip verify the bytes.
     """
     tokens, ends = flat_bins.open_tokens(tokens_path, dtype), document_ends.open_ends(ends_path)
     rng = np.random.default_rng(seed)
@@ -280,19 +281,19 @@ def looks_like_text(
 
 
 def _offsets(tokens: int, windows: int, rng: np.random.Generator) -> list[int]:
-    """Where windows start: at 0, at the very end, and one at random in each even part between them."""
+    """Return the start offsets of windows: 0, the very end, and a random one in each even part between them."""
     last = max(tokens - WINDOW, 0)
     if not tokens:
         return []
     between = [int(last * (i + rng.random()) / max(windows - 2, 1)) for i in range(max(windows - 2, 0))]
-    # a set, because in a short stream several begin at the same place
+    # Offsets are deduplicated, because several windows of a short stream can start at the same offset.
     return sorted({0, *between, last} if windows > 1 else {0})
 
 
 def _statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: np.random.Generator) -> dict[str, Any]:
-    """The numbers of one window, and the first of its text."""
+    """Return the statistics of one window and the beginning of its text."""
     counts = np.unique(window, return_counts=True)[1]
-    # the entropy of as many draws from the whole vocabulary: what noise of this length has
+    # Noise is as many draws from the whole vocabulary, because entropy depends on the length.
     noise = np.unique(rng.integers(0, bundle.vocab_size, len(window)), return_counts=True)[1]
     text = bundle.decode(window)
     return {
@@ -306,14 +307,14 @@ def _statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: np.random.Ge
 
 
 def _foreign(window: NDArray[Any], vocab_size: int) -> Iterator[str]:
-    """A sentence if a window has ids outside of the vocabulary."""
+    """Yield a sentence if a window has ids outside the vocabulary."""
     if outside := int(np.count_nonzero(window >= vocab_size)):
         yield f"{outside} of {count_of(len(window), 'id is', 'ids are')} not below {vocab_size}"
 
 
 def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
-    """Why a window does not look like text; some real documents do not either."""
-    # in a shorter window too few ids repeat to tell text from noise
+    """Yield the reasons why a window does not look like text; some real documents do not either."""
+    # In a shorter window, too few ids repeat to distinguish text from noise.
     if len(window) >= WINDOW // 4 and row["bits_per_token"] > 0.97 * row["noise_bits"]:
         yield f"{row['bits_per_token']} bits per token: noise over the vocabulary has {row['noise_bits']}"
     if row["printable"] < 0.7:
@@ -323,7 +324,7 @@ def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
     if len(window) >= WINDOW // 4:
         if row["bits_per_token"] < 3.0:
             yield f"{row['bits_per_token']} bits per token: text has 6 to 11"
-        # of ids of 32 bits that are read as 16, every second one is a high half, mostly 0
+        # If 32-bit ids are read as 16-bit ids, every second one is a high half, which is mostly 0.
         halves = (window[::2], window[1::2])
         low, high = sorted(np.unique(half, return_counts=True)[1].max() / len(half) for half in halves)
         if high > 0.7 and low < 0.5:
@@ -331,19 +332,19 @@ def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _entropy(counts: NDArray[np.intp]) -> float:
-    """Bits per item of an empirical distribution."""
+    """Return the bits per item of an empirical distribution."""
     shares = counts / counts.sum()
-    # + 0.0, because the sum is -0.0 if there is one id alone
+    # Adding 0.0 turns -0.0, the sum for a single id, into 0.0.
     return float(-(shares * np.log2(shares)).sum()) + 0.0
 
 
 def _printable(text: str) -> float:
-    """Share of printable characters; 0 for no text.
+    """Return the share of printable characters; 0 for empty text.
 
-    Replacement characters at the edges come from the window's own cuts.
+    Replacement characters at the edges are ignored, because the window's own boundaries cause them.
     """
     counts = Counter(text.strip("\ufffd"))
-    # control characters, unassigned and private ones, and surrogates do not count as printable
+    # Control characters, unassigned and private ones, and surrogates do not count as printable.
     good = sum(
         n
         for c, n in counts.items()
@@ -358,20 +359,20 @@ def _longest_run(window: NDArray[Any]) -> int:
 
 
 def _hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
-    """Offset and length of the first run of at least `LONGEST_RUN` zeros; length is counted up to one block.
+    """Return offset and length of the first run of at least `LONGEST_RUN` zeros; the length is counted up to one block.
 
-    Such a run covers two neighbours of any two tokens half its length apart, so only those are compared first.
+    Such a run covers two neighbors of any two tokens half its length apart, so only these are compared first.
     """
     stride = LONGEST_RUN // 2
     for start in range(0, len(tokens), BLOCK):
-        # one more than those of the block, so that a pair across two blocks is seen
+        # The slice is one sample longer than the block, to include the pair across two blocks.
         sampled = tokens[start : start + BLOCK + stride : stride]
         for index in np.flatnonzero((sampled[1:] == 0) & (sampled[:-1] == 0)).tolist():
             inside = start + index * stride
-            # two zeros may have nothing to do with each other: what lies between decides
+            # Two zeros can be unrelated, so the tokens between them decide.
             if tokens[inside : inside + stride].any():
                 continue
-            # far enough back: a run that began a stride earlier would have had an earlier pair
+            # This is far enough back, because a run that began one stride earlier would have had an earlier pair.
             low = max(inside - LONGEST_RUN, 0)
             around = np.flatnonzero(tokens[low : inside + BLOCK])
             before, after = around[around < inside - low], around[around >= inside - low]

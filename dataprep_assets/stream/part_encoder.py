@@ -1,8 +1,8 @@
-"""Encodes one source file into its part of the canonical token stream: the hot path.
+"""Encoding of one source file into its part of the canonical token stream: the hot path.
 
-Bytes flow in large blocks: decompressed, parsed, encoded and written by native code, with a Python step per document
-only if there is no other way. Everything for the receipt is computed on the way: the digest of the source as read, the
-ledger, the range of ids, the document index. Documents that the plan filters are dropped with a reason.
+Native code decompresses, parses, encodes and writes large blocks of bytes. Python handles single documents only where
+this cannot be avoided. The receipt's values are computed in the same pass: the digest of the source as read, the
+ledger, the range of ids, and the document index. Documents filtered by the plan are dropped with a reason.
 """
 
 import time
@@ -45,17 +45,17 @@ def encode_part(
     """Encode a source file into the new `files`.
 
     Args:
-        plan: Everything that decides the bytes.
-        part: The source file, or some rows of it.
+        plan: Everything that determines the bytes.
+        part: The source file, or some of its rows.
         files: The files of its stream.
         report: Called with the tokens, documents, source bytes and CPU time of each block.
 
-    Raises CorruptSourceError when the file is damaged or is not the file of the manifest, BadRecordError under the
-    policy `fail`, CertificateError when a sampled document disagrees with the reference.
+    Raises CorruptSourceError if the file is damaged or differs from the manifest, BadRecordError under the policy
+    `fail`, CertificateError if a sampled document disagrees with the reference.
     """
     started, cpu_started = time.monotonic(), time.process_time()
     encoder = load_encoder(plan)
-    # the encoder serves all files of this process, and its counters go on from one to the next
+    # The encoder serves all files of this process, so its counters continue from one file to the next.
     reference_before, sampled_before = encoder.reference_documents, encoder.sampled_documents
     reader = part.read_records(plan.fields)
     counting = _Counting(plan, encoder, part)
@@ -71,7 +71,7 @@ def encode_part(
                 before = counting.tokens
                 if (encoded := counting.encode(block)) is not None:
                     _write_all(tokens_file, encoded.data)
-                    # hashed after encoding, which leaves each text's UTF-8 with it: several times cheaper
+                    # Hashing after encoding is several times cheaper, because each text's UTF-8 is cached by then.
                     ids_file.write(encoded.documents.id_bytes)
                     runs.add(encoded.documents.rows)
                 if report is not None:
@@ -84,12 +84,12 @@ def encode_part(
                     )
                     bytes_before, cpu_before = reader.bytes_read, cpu
     except BadRecordError:
-        # a damaged file must not be taken for a bad row
+        # The digest is checked first, because a damaged file must not be mistaken for a bad row.
         require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`snapshot`")
         counting.require_readable()
         raise
-    # The digest is known only after the last byte. Should the file be another one, nothing uses its part: the counters
-    # that make a part finished are written after this.
+    # The digest is known only after the last byte. If the file turns out to be a different one, its part is not used,
+    # because the counters that mark a part as finished are written later.
     require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
     counting.require_readable()
     document_ends.write(files.ends, counting.all_ends())
@@ -118,14 +118,14 @@ def _write_all(file: Any, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """Documents that are in the stream, and their bytes of it."""
+    """Documents that are in the stream, and their bytes in it."""
 
     documents: FileDocuments
     data: bytes
 
 
 class _Counting:
-    """Encodes the blocks of one file and counts for its ledger."""
+    """The encoder of one file's blocks, which also counts for the file's ledger."""
 
     def __init__(self, plan: StreamPlan, encoder: CertifiedEncoder, part: SourcePart) -> None:
         self._plan, self._encoder, self._part = plan, encoder, part
@@ -136,20 +136,20 @@ class _Counting:
         self._before = b"" if plan.bos_id is None else np.array(plan.bos_id, self._dtype).tobytes()
         self._after = b"" if plan.separator_id is None else np.array(plan.separator_id, self._dtype).tobytes()
         self._selection = plan.selection.in_file(part.ruled_out, part.label)
-        # an array a block, all held until the file ends: 8 bytes per document
+        # There is one array per block, and all are kept until the file ends: 8 bytes per document.
         self._ends: list[NDArray[np.uint64]] = []
         self._dropped: Counter[str] = Counter()
         self.quarantine: list[tuple[int, int, str]] = []
         self.retracted: set[str] = set()
         self.tokens = self.truncated = self._documents = self._rows = self._blank = self._empty = 0
         self._special_literals = self._literal_separators = self._characters = 0
-        # where the file's first bad record is, and why; whether any row could be read
+        # These are the position and reason of the file's first bad record, and whether any row could be read.
         self._first_bad, self._has_read = "", False
-        # an empty range, which the first ids replace
+        # The range starts empty, and the first ids replace it.
         self._low, self._high = self._limit, 0
 
     def encode(self, block: Block) -> "_Encoded | None":
-        """The stream of a block's documents; None when it has none."""
+        """Return the stream of a block's documents; None if it has none."""
         self._refuse(block)
         documents = self._count_dropped(self._selection.select(block))
         if not documents.texts:
@@ -160,21 +160,21 @@ class _Counting:
             self._encoder.bundle.name,
             lambda at: row_of(self._part.label, int(documents.rows[at])),
         )
-        # before documents are cut: the reference encodes whole texts
+        # The sample is checked before documents are truncated, because the reference encodes whole texts.
         self._recheck_sample(documents, ids, offsets)
         if self._plan.max_tokens is not None:
             ids, offsets = self._truncate(ids, offsets, self._plan.max_tokens - self._plan.around)
         if not self._plan.around:
             lengths = np.diff(offsets)
             documents = self._count_dropped(with_tokens(documents, lengths))
-            # an empty document ends where the one before it does: without its offset every id stays where it is
+            # An empty document ends where the previous one ends, so the ids stay valid without its offset.
             offsets = np.concatenate([offsets[:1], offsets[1:][lengths > 0]])
         if not documents.texts:
             return None
         return _Encoded(documents, self._lay_out(documents.texts, ids, offsets))
 
     def _refuse(self, block: Block) -> None:
-        """Count a block's rows; raises BadRecordError for one that cannot be a document, unless the plan drops it."""
+        """Count a block's rows; raises BadRecordError for a bad record unless the plan drops bad records."""
         self._has_read |= bool(block.texts)
         for bad in block.bad:
             self._first_bad = self._first_bad or place_of(bad, self._plan.fields.key_hint(bad.reason))
@@ -188,7 +188,7 @@ class _Counting:
         self._blank += block.blank_lines
 
     def require_readable(self) -> None:
-        """Raise BadRecordError if the file has rows and none can be read, whatever the plan does with bad records."""
+        """Raise BadRecordError if the file has rows but none is readable, under any policy for bad records."""
         if not self._first_bad or self._has_read:
             return
         if (error := unreadable_part(self._part, self._first_bad, self._has_texts)) is not None:
@@ -198,7 +198,7 @@ class _Counting:
         return any(block.texts for block in part.read_records(self._plan.fields))
 
     def _count_dropped(self, selected: SelectedDocuments) -> FileDocuments:
-        """The documents that are kept; the others are counted."""
+        """Count the dropped documents and return the others."""
         self._dropped += selected.dropped
         self.retracted |= selected.retracted
         return selected.documents
@@ -212,7 +212,7 @@ class _Counting:
             return ids, offsets
         self.truncated += int(np.count_nonzero(long))
         cut = np.minimum(lengths, np.uint64(limit))
-        # each token's place in its own document; `np.repeat` takes no counts in uint64
+        # This is each token's position in its own document; `np.repeat` does not accept counts in uint64.
         within = np.arange(len(ids), dtype=np.uint64) - np.repeat(offsets[:-1], lengths.astype(np.int64))
         return ids[within < limit], np.concatenate([np.zeros(1, np.uint64), np.cumsum(cut, dtype=np.uint64)])
 
@@ -220,7 +220,7 @@ class _Counting:
         count = len(texts)
         if len(ids):
             low, high = int(ids.min()), int(ids.max())
-            # ids are narrowed below, where a larger one would wrap to a valid, wrong one
+            # Ids are narrowed below, where a larger one would wrap to a valid but wrong one.
             if high > self._limit:
                 raise FormatError(
                     f"{self._part.label}: token id {high} does not fit {self._plan.dtype}. "
@@ -243,14 +243,14 @@ class _Counting:
         self._characters += sum(map(len, texts))
         self._special_literals += self._literals.count(texts)
         self._losses.count(texts, ids)
-        # one join copies every document between its neighbours' separators: no per-token work in Python
+        # One join copies every document between its neighbors' separators, without per-token work in Python.
         width = self._dtype.itemsize
         flat = np.ascontiguousarray(ids, self._dtype).view(np.uint8).data
         bounds = (offsets * np.uint64(width)).tolist()
         documents = [flat[start:stop] for start, stop in pairwise(bounds)]
         documents.append(flat[:0])  # so that the join also adds a separator after the last document
         block = (self._after + self._before).join(documents)
-        # the join put a BOS after the last document
+        # The join appended a BOS after the last document, so it is removed.
         return self._before + block[: len(block) - len(self._before)] if self._before else block
 
     def _recheck_sample(self, documents: FileDocuments, ids: NDArray[np.uint32], offsets: NDArray[np.uint64]) -> None:
@@ -264,12 +264,12 @@ class _Counting:
             )
 
     def all_ends(self) -> NDArray[np.uint64]:
-        """Cumulative token ends of the file's documents, uint64."""
+        """Return the cumulative token ends of the file's documents, uint64."""
         return np.concatenate(self._ends) if self._ends else np.zeros(0, np.uint64)
 
     def ledger(self) -> Ledger:
-        """The ledger so far."""
-        # what is put around documents counts, too: a stream of empty ones has no other ids
+        """Return the ledger of the blocks encoded so far."""
+        # Separator and BOS also count, because a stream of empty documents has no other ids.
         added = [i for i in (self._plan.separator_id, self._plan.bos_id) if i is not None]
         some = self._documents > 0
         return Ledger(

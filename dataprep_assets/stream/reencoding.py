@@ -1,4 +1,4 @@
-"""Checks that a shard's ids are the reference's: a certificate covers it, its documents encode to the same ids."""
+"""Checks that a shard's ids are the reference's: a certificate covers the shard, and re-encoding gives its ids."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,12 +42,12 @@ from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, Speci
 
 @dataclass(frozen=True)
 class IndexCheck:
-    """An index to compare documents with.
+    """A document index to compare documents with.
 
     Attributes:
         rows: The source row of each document.
-        ids: How ids are made; None: compare only rows.
-        stored: The ids of `document_ids.bin`, shape `(documents,)`, uint64; None if there is no such file.
+        ids: How document ids are computed; None: compare only rows.
+        stored: The ids in `document_ids.bin`, shape `(documents,)`, uint64; None if this file does not exist.
     """
 
     rows: DocumentRows
@@ -55,15 +55,15 @@ class IndexCheck:
     stored: NDArray[np.uint64] | None
 
     def differences(self, documents: FileDocuments, file: int, first: int, label: str) -> Iterator[str]:
-        """How the index differs from some documents of a source file, at most one sentence of each kind.
+        """Yield differences between the index and some documents of a source file, at most one per kind.
 
         Args:
             documents: The documents as read from the file, identified by `ids`.
             file: The file's number in the stream.
-            first: Number, in the stream, of the first of them.
+            first: Number, in the stream, of the first document.
             label: The file's name in messages.
         """
-        # a source that has grown has more documents than the index; their number is compared where the file is read
+        # A source that has grown has more documents than the index. The caller compares their number.
         count = max(0, min(len(documents.texts), self.rows.documents - first))
         expected = documents.rows[:count]
         if len(wrong := np.flatnonzero(self.rows.rows(file, first, first + count) != expected)):
@@ -97,9 +97,9 @@ def _installed(name: str) -> _Installed:
 
 @judged
 def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> Finding:
-    """The engine that wrote the shard was certified, for this tokenizer and mode and for the versions that ran.
+    """Check that the shard's engine was certified for this tokenizer, this mode and the versions that ran.
 
-    If the installed versions differ from the certificate's, that is a warning: the bytes were right when they were
+    Installed versions that differ from the certificate's are only a warning: the bytes were right when they were
     written, but the certificate would not cover a rerun.
     """
     value, ledger, name = TokenBinsFacts.of(receipt).certificate, ledger_of(receipt), name_of(receipt)
@@ -107,7 +107,7 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
         certificate = Certificate.from_json(value)
     except (TypeError, KeyError) as error:
         raise IntegrityError(f"{name}: its receipt has no engine certificate: {error}. {REBUILD}") from error
-    # with its own versions inserted, only what decides ids can differ
+    # Engines with the certificate's own versions leave only differences that affect the ids.
     own = _Installed(certificate.engine, certificate.engine_version)
     own_reference = _Installed(ReferenceEngine.name, certificate.reference_version)
     here, reference = _installed(certificate.engine), _installed(ReferenceEngine.name)
@@ -142,13 +142,13 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
 
 
 def _uncovered(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> Iterator[str]:
-    """What was done, by the receipt, that the certificate does not permit."""
+    """Yield actions recorded in the receipt that the certificate does not permit."""
     fast = not certificate.engine_is_refused
     for package, certified in (
         (certificate.engine, certificate.engine_version),
         (ReferenceEngine.name, certificate.reference_version),
     ):
-        # a receipt that does not name the version is taken at the certificate's word
+        # If a receipt does not name the version, the certificate's version is assumed.
         ran = receipt.measured.get("versions", {}).get(package, certified)
         if fast and ran != certified:
             yield f"encoded with {package} {ran}, but the certificate covers {certified}"
@@ -180,23 +180,23 @@ def round_trip(
     selection: Selection = _ALL,
     max_tokens: int | None = None,
 ) -> Finding:
-    """Documents, read again from their source files and encoded again, are the stored ids.
+    """Check that documents read and encoded from their source files again give the stored ids.
 
-    The files that hold one of them are read once each and to their end, so their digests, document counts and bad
-    records are proven too, and the index of all their documents: its rows and, if `selection` identifies them, its
+    Each file that contains a chosen document is read once, to its end. So its digest, document count and bad records
+    are checked as well, and the index of all its documents: the rows and, if `selection` identifies documents, the
     ids. The choice is seeded by the receipt's key, so that a failure is repeatable. Messages name file, row and token
-    offset, and show neither text nor ids.
+    offset, but show neither text nor ids.
 
     Args:
-        directory: The shard's.
-        receipt: The shard's.
-        sources: A source line's label → the present file.
+        directory: The shard's directory.
+        receipt: The shard's receipt.
+        sources: A source line's label → the current file.
         bundle: The tokenizer.
-        samples: How many documents, spread over the shard; None: every one, of every file.
-        encode: Encodes all but a few of them, which the reference encodes; None: the reference encodes all.
-        text_field: Where a record has its text.
-        selection: Which records become documents; those that it drops are not in the shard.
-        max_tokens: Documents are cut to so many tokens, as the stream's plan says.
+        samples: Number of documents, spread over the shard; None: every document of every file.
+        encode: Encodes all documents except a few, which the reference encodes; None: the reference encodes all.
+        text_field: Field of a record that contains its text.
+        selection: Decides which records become documents; records that it drops are not in the shard.
+        max_tokens: Maximum length of a document in tokens, from the stream's plan.
     """
     facts = TokenBinsFacts.of(receipt)
     ends = document_ends.open_ends(directory / ENDS)
@@ -237,8 +237,15 @@ def round_trip(
 
 @dataclass(frozen=True)
 class _Reading:
-    """A source line of the receipt whose file is read again: its number there, its first document in the shard, the
-    numbers of those to compare in the file (int64, ascending), and those of them that the reference encodes."""
+    """A source line of the receipt whose file is read again.
+
+    Attributes:
+        line: The source line.
+        file: Its number in the receipt.
+        first: Number, in the shard, of the file's first document.
+        wanted: Numbers, in the file, of the documents to compare, ascending.
+        by_reference: The numbers in `wanted` that the reference encodes.
+    """
 
     line: Mapping[str, Any]
     file: int
@@ -248,19 +255,19 @@ class _Reading:
 
 
 def _choose(receipt: Receipt, samples: int | None) -> list[_Reading]:
-    """What is read again: of a sample the files that have a drawn document, else all."""
+    """Return the files to read again: the files of the drawn documents, or all files if `samples` is None."""
     counts = [int(line["documents"]) for line in receipt.sources]
     firsts = list(accumulate(counts, initial=0))
     wanted = draw_documents(receipt.key, firsts[-1], samples)
-    # drawn among those that are encoded again anyway, so that no further file is read
+    # The reference's documents are drawn from the sample, so that no further file is read.
     by_reference = wanted[draw_documents(receipt.key, len(wanted), BY_REFERENCE)]
     found = []
     for file, (line, first, count) in enumerate(zip(receipt.sources, firsts, counts, strict=False)):
-        # the numbers ascend, so those of one file are a slice
+        # The numbers ascend, so the numbers of one file are a slice.
         here, few = (
             some[slice(*np.searchsorted(some, [first, first + count]))] - first for some in (wanted, by_reference)
         )
-        # where every document is asked for, a file without any is read, too: its digest and bad rows are proven
+        # Without sampling, a file without documents is read as well, to check its digest and bad rows.
         if len(here) or samples is None:
             found.append(_Reading(line, file, first, here, few))
     return found
@@ -268,30 +275,30 @@ def _choose(receipt: Receipt, samples: int | None) -> list[_Reading]:
 
 @dataclass(frozen=True)
 class _Around:
-    """What is put around a text in the stream, and how long that may be."""
+    """The special tokens added around a text in the stream, and the maximum length of a document."""
 
     separator: int | None
     bos: int | None
     max_tokens: int | None
 
     def laid_out(self, ids: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """What a text with these ids is in the stream; nothing if it has none and none are put around it."""
+        """Return a text's ids as laid out in the stream; empty if the text has no ids and no tokens are added."""
         before = [] if self.bos is None else [self.bos]
         after = [] if self.separator is None else [self.separator]
-        # a cut text leaves room for what is put around it, so that it ends like every other
+        # A truncated text leaves room for the added tokens, so that it ends like every other document.
         room = None if self.max_tokens is None else self.max_tokens - len(before) - len(after)
-        # int64, not the stored dtype: an id that is too large for it has to differ, not to wrap
+        # int64 is used instead of the stored dtype, because an id too large for that must differ and not wrap.
         return np.concatenate([np.array(before, np.int64), ids[:room].astype(np.int64), np.array(after, np.int64)])
 
     @property
     def is_bare(self) -> bool:
-        """Whether nothing is."""
+        """Whether no tokens are added around a text."""
         return self.separator is None and self.bos is None
 
 
 @dataclass(frozen=True)
 class _StreamLayout:
-    """The stored stream, and how texts are laid out in it."""
+    """The stored stream, and the layout of texts in it."""
 
     tokens: NDArray[Any]
     ends: NDArray[np.uint64]
@@ -300,12 +307,12 @@ class _StreamLayout:
     encode: Encode
 
     def expected(self, texts: list[str], *, by_reference: bool) -> Iterator[NDArray[np.int64]]:
-        """What each text is in the stream."""
+        """Return an iterator over each text's ids as laid out in the stream."""
         ids, offsets = (self.reference if by_reference else self.encode)(texts)
         return (self.around.laid_out(ids[start:stop]) for start, stop in pairwise(offsets.tolist()))
 
     def difference(self, document: int, expected: NDArray[np.int64]) -> str | None:
-        """How the stored document differs from what it should be; None when it does not."""
+        """Describe how the stored document differs from the expected ids; None if they are equal."""
         if document >= len(self.ends):
             return f"would be document {document}, but the shard has {len(self.ends)}"
         start = int(self.ends[document - 1]) if document else 0
@@ -330,15 +337,15 @@ def _differences(
     selection: Selection,
     quarantined: list[tuple[int, int, str]],
 ) -> Iterator[str]:
-    """Read one source file to its end, compare the wanted documents on the way, then its count, digest and bad rows."""
+    """Yield differences of one source file, read to its end: its wanted documents, count, digest and bad rows."""
     first = reading.first
     reader, selection = part.read_records(fields), selection.in_file(part.ruled_out, part.label)
-    # `told`: a document that both engines encode again is named once
+    # `reported_documents` prevents that a document encoded by both engines is reported twice.
     done, bad, told = 0, [], set[int]()
-    # a record without tokens is no document where nothing is put around one: encoding tells
+    # Without added tokens, a record without ids is not a document, and only encoding shows this.
     bare = layout.around.is_bare
     for block in reader:
-        # so that the bound on processes that stand still does not end a long proof
+        # This resets the time limit for stalled processes, which would otherwise end a long check.
         alive()
         bad += [(one.row, one.byte, str(one.reason)) for one in block.bad]
         documents = selection.select(block).documents
@@ -365,7 +372,7 @@ def _differences(
 def _lengths(
     documents: FileDocuments, reading: _Reading, layout: _StreamLayout, index: IndexCheck
 ) -> NDArray[np.uint64]:
-    """Whether each document has tokens, as numbers; those that the index does not know are encoded."""
+    """Return 1 for each document that has tokens, else 0; documents that the index does not contain are encoded."""
     held = index.rows.rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
     known = np.isin(documents.rows, held)
     for at in np.flatnonzero(~known).tolist():
@@ -374,9 +381,9 @@ def _lengths(
 
 
 def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
-    """The bad rows that a shard left out, in order: source file → row, byte and reason of each.
+    """Return the bad rows that a shard omitted, in order: source file → row, byte and reason of each.
 
-    Raises FormatError for a line that is none.
+    Raises FormatError if a line is invalid.
     """
     found: dict[str, list[tuple[int, int, str]]] = {}
     if not path.exists():
@@ -386,7 +393,7 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
             try:
                 row = json_of(line)
                 found.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
-                # beside a receipt that was written anew to fit, other bytes of the same meaning would pass
+                # Without this comparison, different bytes with the same meaning would pass next to a rewritten receipt.
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("it is not in the canonical form")
             except (ValueError, KeyError, TypeError) as error:
@@ -395,14 +402,17 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
 
 
 def ready(plan: StreamPlan) -> None:
-    """Load what the proofs of a plan's shards encode with."""
+    """Load the tokenizer and the encoder with which a plan's shards are checked."""
     loaded_once(plan.tokenizer)
     encode_of(plan)
 
 
 def encode_of(plan: StreamPlan) -> Encode:
-    """How a plan's documents are encoded again: by its engine, if its certificate holds here, else by the reference."""
+    """Return the function that re-encodes a plan's documents.
+
+    It is the plan's engine if its certificate is valid on this machine, else the reference.
+    """
     try:
         return load_encoder(plan).encode
-    except CertificateError:  # `engine_certified` says so
+    except CertificateError:  # `engine_certified` reports it
         return ReferenceEngine(loaded_once(plan.tokenizer), plan.special_tokens).encode

@@ -1,8 +1,8 @@
 """The check that no retracted document is left, by the document index and by the tokens of a sample.
 
-A sample of the documents that a shard had to drop is read again from the source and encoded by the reference engine,
-and their tokens are searched in the file. Downstream artifacts are proven to be the same stream: combined bins by
-`matches_shards`, views by `matches_combined_bins`, npy shards by `matches_stream`.
+A sample of the shard's dropped documents is read from the source again and encoded by the reference engine. The file
+is then searched for their tokens. Other checks compare the downstream artifacts with the same stream: `matches_shards`
+for combined bins, `matches_combined_bins` for views, and `matches_stream` for npy shards.
 """
 
 import mmap
@@ -38,11 +38,11 @@ _WITHIN = (
 
 
 def none_listed(defects: Iterable[str], searched: str, listed: int, remedy: str) -> Finding:
-    """The finding of an artifact that is compared only with the retraction list.
+    """Return the finding of an artifact that is compared only with the retraction list.
 
     Args:
-        defects: What is left of retracted documents, one sentence each.
-        searched: What was searched, with its number: `3 splits`.
+        defects: Remains of retracted documents, one sentence each.
+        searched: The searched objects, with their number: `3 splits`.
         listed: Number of ids on the list.
         remedy: What to do about a defect.
     """
@@ -54,15 +54,15 @@ def none_listed(defects: Iterable[str], searched: str, listed: int, remedy: str)
 def no_retracted_document(
     directory: Path, receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart], bundle: TokenizerBundle
 ) -> Finding:
-    """No document of a shard is on the retraction list, and the tokens of a sample of those that were are not there.
+    """Check that a shard has no document on the retraction list, and no tokens of a sample of the dropped documents.
 
-    What the list does not name is a warning: where a field holds ids, a text that is there under another id, and
-    without one, another document that ends with the text.
+    Copies that the list does not name are a warning. If a field provides ids, this is the same text under another id;
+    otherwise it is another document that ends with the text.
 
     Args:
         directory: The shard's directory.
         receipt: The shard's receipt.
-        plan: Everything that decides its stream, including the retraction list.
+        plan: Everything that determines its stream, including the retraction list.
         files: Label of a source file → its part.
         bundle: The tokenizer.
     """
@@ -76,7 +76,7 @@ def no_retracted_document(
     left = list(_find_left(directory, receipt, plan, held))
     copies = list(_copies(directory, receipt, plan, bundle, looked)) if looked else []
     by_field = plan.ids is not None and plan.ids.id_field is not None
-    # what the list names, and has to go, and what it does not name
+    # Defects named by the list must be removed; other copies are only a warning.
     listed_ones = left if by_field else [*left, *(told for told, is_whole in copies if is_whole)]
     others = [told for told, is_whole in copies if by_field or not is_whole]
     dropped = sum(_retracted_of(line, files) for line in receipt.sources)
@@ -93,7 +93,7 @@ def no_retracted_document(
 def _find_left(
     directory: Path, receipt: Receipt, plan: StreamPlan, held: Sequence[int] | NDArray[np.intp]
 ) -> Iterator[str]:
-    """What is retracted and there, and what was dropped and is retracted no more."""
+    """Yield retracted documents that are still in the shard, and dropped documents that are no longer retracted."""
     name = name_of(receipt)
     rows = document_rows(directory, receipt)
     for document in list(held)[:3]:
@@ -115,7 +115,10 @@ def _copies(
     bundle: TokenizerBundle,
     looked: Sequence[tuple[str, int, str]],
 ) -> Iterator[tuple[str, bool]]:
-    """A document that has the tokens of one that was dropped, for each of these, and whether it has no others."""
+    """Yield a sentence for each dropped document whose tokens are still in the file.
+
+    The second value tells whether these tokens are a whole document of the shard.
+    """
     name, rows, ends = name_of(receipt), document_rows(directory, receipt), document_ends.open_ends(directory / ENDS)
     reference = ReferenceEngine(bundle, plan.special_tokens)
     dtype = flat_bins.token_dtype(plan.dtype)
@@ -124,7 +127,7 @@ def _copies(
     for file_name, row, text in looked:
         try:
             tokens = [*before, *reference.encode([text])[0].tolist(), *after]
-        except EncodingError:  # the tokenizer knows no tokens for it, so that no document has them
+        except EncodingError:  # the tokenizer has no tokens for the text, so no document can contain it
             continue
         if len(tokens) < SHORTEST:
             continue
@@ -132,7 +135,7 @@ def _copies(
         for at in _locate(directory / TOKENS, np.array(tokens, dtype).tobytes(), dtype.itemsize):
             here = int(np.searchsorted(ends, np.uint64(at), side="right"))
             is_whole = (at, at + len(tokens)) == (int(ends[here - 1]) if here else 0, int(ends[here]))
-            # the first one, unless a later one is the whole document
+            # The first match is reported, unless a later one is a whole document.
             document = here if document is None or is_whole else document
             if is_whole:
                 break
@@ -146,9 +149,9 @@ def _copies(
 
 
 def _sample(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]) -> Iterator[tuple[str, int, str]]:
-    """File, row and text of some retracted documents, from the first source file that held any."""
+    """Yield file, row and text of some retracted documents, from the first source file that had any."""
     selection, found = plan.selection, 0
-    # one file alone is read, and only as far as the sample needs
+    # Only one file is read, and only as far as the sample requires.
     line = next((line for line in receipt.sources if _retracted_of(line, files)), None)
     if line is None or (part := files.get(line["file"])) is None:
         return
@@ -162,21 +165,21 @@ def _sample(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart])
 
 
 def _retracted_of(line: Mapping[str, Any], files: Mapping[str, SourcePart]) -> int:
-    """How many documents of a source file were dropped as retracted, by the ledger and by the selection."""
+    """Return how many documents of a source file were dropped as retracted, by the ledger and by the selection."""
     part = files.get(line["file"])
     selected = () if part is None or part.ruled_out is None else part.ruled_out.rows_of(part.label).why
     return int(line["dropped"].get(RETRACTED, 0)) + sum(reason == RETRACTED for reason in selected)
 
 
 def _locate(path: Path, wanted: bytes, item: int) -> Iterator[int]:
-    """The items of a file at which it has these bytes."""
-    # asked first, because an empty file cannot be mapped
+    """Yield the item positions at which a file contains these bytes."""
+    # The size is checked first, because an empty file cannot be mapped.
     if path.stat().st_size < len(wanted):
         return
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         at = mapped.find(wanted)
         while at >= 0:
-            # a match that begins within a token is none
+            # A match that begins within a token is not a match.
             if at % item == 0:
                 yield at // item
             at = mapped.find(wanted, at + 1)
@@ -184,10 +187,10 @@ def _locate(path: Path, wanted: bytes, item: int) -> Iterator[int]:
 
 @judged
 def made_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint64], whole: Receipt) -> Finding:
-    """No shard that combined bins are made of holds a document that is on the list.
+    """Check that the shards of combined bins contain no document on the retraction list.
 
     Args:
-        shards: Directory, with the index of documents in it, and receipt of each shard, in order.
+        shards: Directory, which contains the document index, and receipt of each shard, in order.
         listed: The ids on the list.
         whole: The receipt of the combined bins.
     """
