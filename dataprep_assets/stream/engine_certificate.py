@@ -132,8 +132,8 @@ class CertificateFacts(Facts):
         reference = f"{ReferenceEngine.name} {self.reference_version}"
         if refuses_all(self.refused):
             return f"{reference} ({self.reason})"
-        others = f"; {reference} for documents of class {', '.join(self.refused)}" if self.refused else ""
-        return f"{self.engine} {self.engine_version} with the ids of {reference}{others}"
+        exceptions = f"; {reference} for documents of class {', '.join(self.refused)}" if self.refused else ""
+        return f"{self.engine} {self.engine_version} with the ids of {reference}{exceptions}"
 
     @classmethod
     def told_by(cls, certificate: Certificate, months: Sequence[str] | None = None) -> "CertificateFacts":
@@ -225,12 +225,12 @@ def engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSp
 def _recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
     installed = versions()
     libraries = {name: installed[name] for name in ("fastokens", "tokenizers", "unicode")}
-    asked = [engine.special_tokens, engine.tokenizer.engine, sorted(engine.tokenizer.refuse)]
+    engine_settings = [engine.special_tokens, engine.tokenizer.engine, sorted(engine.tokenizer.refuse)]
     bundle = load_bundle(engine.tokenizer)
     digest, tables = bundle.digest, bundle.reference_tables
     return Recipe(
         artifact=engine.dataset.artifact(ENGINE_CERTIFICATE),
-        key=digest_value([sample.kind, VERSION, digest, asked, list(libraries.values()), *sample.parts]),
+        key=digest_value([sample.kind, VERSION, digest, engine_settings, list(libraries.values()), *sample.parts]),
         version=VERSION,
         settings={
             # The tables are not part of the key, because the version of tokenizers is, and it determines them.
@@ -308,8 +308,10 @@ def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certi
 
 def told_engine(receipts: Mapping[ArtifactSpec, Sequence[Receipt]]) -> str | None:
     """Return the engine of a dataset's texts and the reason, from its receipts; None without a certificate."""
-    found = (every for spec, every in receipts.items() if spec.name == ENGINE_CERTIFICATE)
-    return next((CertificateFacts.of(receipt).description for every in found for receipt in every), None)
+    receipt_lists = (spec_receipts for spec, spec_receipts in receipts.items() if spec.name == ENGINE_CERTIFICATE)
+    return next(
+        (CertificateFacts.of(receipt).description for spec_receipts in receipt_lists for receipt in spec_receipts), None
+    )
 
 
 def engine_line(dataset: DatasetDeclaration, store: ArtifactStore) -> str:
@@ -329,21 +331,21 @@ def certified(
         raise ConfigError(
             f"tokenizer.refuse: unknown document classes {', '.join(sorted(unknown))}. Available: {', '.join(CLASSES)}"
         )
-    wanted = declared.engine
-    if wanted == ReferenceEngine.name:
-        return refused_outright(bundle, mode, wanted, "the declaration asks for the reference engine")
+    engine_name = declared.engine
+    if engine_name == ReferenceEngine.name:
+        return refused_outright(bundle, mode, engine_name, "the declaration asks for the reference engine")
     try:
         certificate = _earned(bundle, mode, sample)
     except TokenizerError as error:
         # A certificate must not contain a path of this machine.
-        return refused_outright(bundle, mode, wanted, str(error).removeprefix(f"{bundle.directory}").lstrip("/: "))
+        return refused_outright(bundle, mode, engine_name, str(error).removeprefix(f"{bundle.directory}").lstrip("/: "))
     # The classes are in a fixed order, not the declaration's, so that equal certificates have equal bytes.
-    refused = tuple(k for k in CLASSES if k in (*certificate.refused, *declared.refuse))
-    if refused == certificate.refused:
+    refused_classes = tuple(k for k in CLASSES if k in (*certificate.refused, *declared.refuse))
+    if refused_classes == certificate.refused:
         return certificate
-    extra = ", ".join(k for k in refused if k not in certificate.refused)
+    extra = ", ".join(k for k in refused_classes if k not in certificate.refused)
     reason = "; ".join(filter(None, (certificate.reason, f"refused by declaration: {extra}")))
-    return replace(certificate, refused=refused, reason=reason)
+    return replace(certificate, refused=refused_classes, reason=reason)
 
 
 def _earned(bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], Iterable[str]]) -> Certificate:
@@ -362,19 +364,21 @@ def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapp
         for origin, _, kind in [name.partition(":")]
         for where in ["tokenizers" if kind in certificate.refused else certificate.engine]
     ]
-    shown: dict[str, Shown] = {
+    metadata: dict[str, Shown] = {
         "engine": certificate.engine,
         "engine_version": certificate.engine_version,
         "reference_version": certificate.reference_version,
         "refused_classes": ", ".join(certificate.refused) or "none",
     }
     if rows:
-        shown["compared"] = Table(rows)
+        metadata["compared"] = Table(rows)
     if certificate.reason:
-        shown["reason"] = certificate.reason
+        metadata["reason"] = certificate.reason
     if certificate.reference_tables:
-        shown["reference_tables"] = ", ".join(f"{name} {table}" for name, table in certificate.reference_tables.items())
-    return shown
+        metadata["reference_tables"] = ", ".join(
+            f"{name} {table}" for name, table in certificate.reference_tables.items()
+        )
+    return metadata
 
 
 @dataclass(frozen=True)
@@ -390,12 +394,12 @@ class _OpenedCertificate:
         """List differences in the receipt's facts or the file's bytes that the certificate does not explain."""
         artifact = self.engine.dataset.artifact(ENGINE_CERTIFICATE)
         facts = CertificateFacts.of(self.store.require(artifact))
-        expected = CertificateFacts.told_by(self.certificate, facts.months or None)
-        others = [] if facts == expected else ["the facts in its receipt"]
+        expected_facts = CertificateFacts.told_by(self.certificate, facts.months or None)
+        changes = [] if facts == expected_facts else ["the facts in its receipt"]
         # Without this comparison, different bytes with the same meaning would pass next to a rewritten receipt.
         if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _serialize(self.certificate):
-            others.append(f"the bytes of {CERTIFICATE}")
-        return others
+            changes.append(f"the bytes of {CERTIFICATE}")
+        return changes
 
 
 def _open(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) -> _OpenedCertificate:

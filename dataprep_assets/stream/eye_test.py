@@ -70,12 +70,14 @@ def alignment(
         x = np.fromfile(tokens_path, flat_bins.token_dtype(dtype), length, offset=start * width)
         y = np.fromfile(tokens_path, flat_bins.token_dtype(dtype), length, offset=(start + 1) * width)
         # The keys have the dtype of `ends`, because NumPy would otherwise convert the whole mapped file.
-        first, last = np.searchsorted(ends, np.array([start + 1, start + length + 1], np.uint64), side="left").tolist()
-        inside = np.asarray(ends[first : last + 1]).astype(np.int64) - 1
+        first_document, last_document = np.searchsorted(
+            ends, np.array([start + 1, start + length + 1], np.uint64), side="left"
+        ).tolist()
+        inside = np.asarray(ends[first_document : last_document + 1]).astype(np.int64) - 1
         inside = inside[(inside >= start) & (inside <= start + length)]
         boundaries += len(inside)
-        mapped = tokens[start : start + length + 1]
-        wrong = _misaligned(x, y, mapped, inside - start, separator_id, vocab_size, exact=exact)
+        mapped_window = tokens[start : start + length + 1]
+        wrong = _misaligned(x, y, mapped_window, inside - start, separator_id, vocab_size, exact=exact)
         defects += [f"{name}: window at token offset {start} (document {document}): {w}" for w in wrong]
     return verdict(
         defects,
@@ -102,15 +104,15 @@ def _misaligned(
     if not np.array_equal(x[1:], y[:-1]):
         yield "labels are not the inputs shifted by one token"
     # The whole window consists of its first token, which is not a label, and the labels.
-    seen = np.concatenate((x[:1], y))
-    if len(wrong := np.flatnonzero(seen >= vocab_size)):
-        yield f"id {int(seen[wrong[0]])} at window position {int(wrong[0])} is not below {vocab_size}"
-    if len(wrong := ends[seen[ends] != separator]):
+    ids = np.concatenate((x[:1], y))
+    if len(wrong := np.flatnonzero(ids >= vocab_size)):
+        yield f"id {int(ids[wrong[0]])} at window position {int(wrong[0])} is not below {vocab_size}"
+    if len(wrong := ends[ids[ends] != separator]):
         yield (
-            f"a document ends at window position {int(wrong[0])}, where id {int(seen[wrong[0]])} is not the separator"
+            f"a document ends at window position {int(wrong[0])}, where id {int(ids[wrong[0]])} is not the separator"
         )
     if exact:
-        extra = np.setdiff1d(np.flatnonzero(seen == separator), ends)
+        extra = np.setdiff1d(np.flatnonzero(ids == separator), ends)
         if len(extra):
             yield f"a separator at window position {int(extra[0])}, where no document ends"
 
@@ -168,10 +170,10 @@ def random_batches_load(
         x = np.stack([tokens[o : o + block] for o in offsets])
         y = np.stack([tokens[o + 1 : o + 1 + block] for o in offsets])
         for row in np.flatnonzero(x.min(axis=1) == x.max(axis=1)).tolist():
-            place = f"{tokens_path.name}: batch {number}"
-            of = source_at(offsets[row])
+            batch = f"{tokens_path.name}: batch {number}"
+            source = source_at(offsets[row])
             constant.append(
-                f"{place}: all {count_of(block, 'token')} from token offset {offsets[row]} are id {x[row, 0]}: {of}"
+                f"{batch}: all {count_of(block, 'token')} from token offset {offsets[row]} are id {x[row, 0]}: {source}"
             )
         # A batch with an id outside the vocabulary is not counted, because `counts` has no entry for it.
         wrong = np.argwhere(y >= vocab_size).tolist()
@@ -249,15 +251,15 @@ def looks_like_text(
         row = _statistics(window, bundle, rng)
         document = int(np.searchsorted(ends, np.uint64(offset), side="right"))
         rows.append({"offset": offset, "document": document, **row})
-        place = f"{tokens_path.name}: window at token offset {offset} (document {document})"
-        foreign += [f"{place}: {why}" for why in _foreign(window, bundle.vocab_size)]
+        location = f"{tokens_path.name}: window at token offset {offset} (document {document})"
+        foreign += [f"{location}: {why}" for why in _foreign(window, bundle.vocab_size)]
         unlikely = list(_unlikely(window, row))
-        odd += [f"{place}: {why}" for why in unlikely]
+        odd += [f"{location}: {why}" for why in unlikely]
         odd_windows += bool(unlikely)
     if hole := _hole(tokens):
-        first, length = hole
+        start, length = hole
         odd.append(
-            f"{tokens_path.name}: {count_of(length, 'time')} id 0 in a row from token offset {first}, which suggests "
+            f"{tokens_path.name}: {count_of(length, 'time')} id 0 in a row from token offset {start}, which suggests "
             "a hole in the file"
         )
     return verdict(
@@ -282,12 +284,12 @@ def looks_like_text(
 
 def _offsets(tokens: int, windows: int, rng: np.random.Generator) -> list[int]:
     """Return the start offsets of windows: 0, the very end, and a random one in each even part between them."""
-    last = max(tokens - WINDOW, 0)
+    last_offset = max(tokens - WINDOW, 0)
     if not tokens:
         return []
-    between = [int(last * (i + rng.random()) / max(windows - 2, 1)) for i in range(max(windows - 2, 0))]
+    between = [int(last_offset * (i + rng.random()) / max(windows - 2, 1)) for i in range(max(windows - 2, 0))]
     # Offsets are deduplicated, because several windows of a short stream can start at the same offset.
-    return sorted({0, *between, last} if windows > 1 else {0})
+    return sorted({0, *between, last_offset} if windows > 1 else {0})
 
 
 def _statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: np.random.Generator) -> dict[str, Any]:
@@ -366,8 +368,8 @@ def _hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
     stride = LONGEST_RUN // 2
     for start in range(0, len(tokens), BLOCK):
         # The slice is one sample longer than the block, to include the pair across two blocks.
-        sampled = tokens[start : start + BLOCK + stride : stride]
-        for index in np.flatnonzero((sampled[1:] == 0) & (sampled[:-1] == 0)).tolist():
+        sampled_tokens = tokens[start : start + BLOCK + stride : stride]
+        for index in np.flatnonzero((sampled_tokens[1:] == 0) & (sampled_tokens[:-1] == 0)).tolist():
             inside = start + index * stride
             # Two zeros can be unrelated, so the tokens between them decide.
             if tokens[inside : inside + stride].any():
@@ -376,8 +378,8 @@ def _hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
             low = max(inside - LONGEST_RUN, 0)
             around = np.flatnonzero(tokens[low : inside + BLOCK])
             before, after = around[around < inside - low], around[around >= inside - low]
-            first = low + int(before[-1]) + 1 if len(before) else low
+            run_start = low + int(before[-1]) + 1 if len(before) else low
             stop = low + int(after[0]) if len(after) else min(inside + BLOCK, len(tokens))
-            if stop - first >= LONGEST_RUN:
-                return first, stop - first
+            if stop - run_start >= LONGEST_RUN:
+                return run_start, stop - run_start
     return None

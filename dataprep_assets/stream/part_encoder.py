@@ -53,13 +53,13 @@ def encode_part(
     Raises CorruptSourceError if the file is damaged or differs from the manifest, BadRecordError under the policy
     `fail`, CertificateError if a sampled document disagrees with the reference.
     """
-    started, cpu_started = time.monotonic(), time.process_time()
+    wall_start, cpu_start = time.monotonic(), time.process_time()
     encoder = load_encoder(plan)
     # The encoder serves all files of this process, so its counters continue from one file to the next.
     reference_before, sampled_before = encoder.reference_documents, encoder.sampled_documents
     reader = part.read_records(plan.fields)
     counting = _Counting(plan, encoder, part)
-    bytes_before, cpu_before = 0, cpu_started
+    bytes_before, cpu_before = 0, cpu_start
     try:
         with (
             open(files.tokens, "wb", buffering=0) as tokens_file,
@@ -103,8 +103,8 @@ def encode_part(
     return EncodedPart(
         ledger=ledger,
         quarantine=tuple(counting.quarantine),
-        cpu_seconds=time.process_time() - cpu_started,
-        wall_seconds=time.monotonic() - started,
+        cpu_seconds=time.process_time() - cpu_start,
+        wall_seconds=time.monotonic() - wall_start,
         truncated=counting.truncated,
         retracted=tuple(sorted(counting.retracted)),
     )
@@ -211,10 +211,12 @@ class _Counting:
         if not long.any():
             return ids, offsets
         self.truncated += int(np.count_nonzero(long))
-        cut = np.minimum(lengths, np.uint64(limit))
+        kept_lengths = np.minimum(lengths, np.uint64(limit))
         # This is each token's position in its own document; `np.repeat` does not accept counts in uint64.
-        within = np.arange(len(ids), dtype=np.uint64) - np.repeat(offsets[:-1], lengths.astype(np.int64))
-        return ids[within < limit], np.concatenate([np.zeros(1, np.uint64), np.cumsum(cut, dtype=np.uint64)])
+        positions = np.arange(len(ids), dtype=np.uint64) - np.repeat(offsets[:-1], lengths.astype(np.int64))
+        return ids[positions < limit], np.concatenate(
+            [np.zeros(1, np.uint64), np.cumsum(kept_lengths, dtype=np.uint64)]
+        )
 
     def _lay_out(self, texts: list[str], ids: NDArray[np.uint32], offsets: NDArray[np.uint64]) -> bytes:
         count = len(texts)
@@ -271,7 +273,7 @@ class _Counting:
         """Return the ledger of the blocks encoded so far."""
         # Separator and BOS also count, because a stream of empty documents has no other ids.
         added = [i for i in (self._plan.separator_id, self._plan.bos_id) if i is not None]
-        some = self._documents > 0
+        has_documents = self._documents > 0
         return Ledger(
             rows_in=self._rows,
             documents=self._documents,
@@ -284,6 +286,6 @@ class _Counting:
             special_literals=self._special_literals,
             text_characters=self._characters,
             **self._losses.counts,
-            min_id=min([self._low, *added]) if some else None,
-            max_id=max([self._high, *added]) if some else None,
+            min_id=min([self._low, *added]) if has_documents else None,
+            max_id=max([self._high, *added]) if has_documents else None,
         )

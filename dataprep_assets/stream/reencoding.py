@@ -65,15 +65,15 @@ class IndexCheck:
         """
         # A source that has grown has more documents than the index. The caller compares their number.
         count = max(0, min(len(documents.texts), self.rows.documents - first))
-        expected = documents.rows[:count]
-        if len(wrong := np.flatnonzero(self.rows.rows(file, first, first + count) != expected)):
+        file_rows = documents.rows[:count]
+        if len(wrong := np.flatnonzero(self.rows.rows(file, first, first + count) != file_rows)):
             yield (
-                f"{label}: row {expected[wrong[0]]}: {ROWS} has a different row for document {first + int(wrong[0])}"
+                f"{label}: row {file_rows[wrong[0]]}: {ROWS} has a different row for document {first + int(wrong[0])}"
             )
         if documents.ids is None or self.stored is None:
             return
         if len(wrong := np.flatnonzero(self.stored[first : first + count] != documents.ids[:count])):
-            yield (f"{label}: row {expected[wrong[0]]}: {IDS} has a different id for document {first + int(wrong[0])}")
+            yield (f"{label}: row {file_rows[wrong[0]]}: {IDS} has a different id for document {first + int(wrong[0])}")
 
 
 _ALL = Selection(ids=None)
@@ -110,8 +110,8 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
     # Engines with the certificate's own versions leave only differences that affect the ids.
     own = _Installed(certificate.engine, certificate.engine_version)
     own_reference = _Installed(ReferenceEngine.name, certificate.reference_version)
-    here, reference = _installed(certificate.engine), _installed(ReferenceEngine.name)
-    drift = certificate.void_because(bundle, special_tokens, here, reference)
+    installed_engine, reference = _installed(certificate.engine), _installed(ReferenceEngine.name)
+    drift = certificate.void_because(bundle, special_tokens, installed_engine, reference)
     defects = []
     decisive = certificate.tokenizer_digest != bundle.digest or certificate.special_tokens != special_tokens
     if decisive:
@@ -123,15 +123,15 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
     warning = not defects and drift is not None
     if warning:
         defects.append(f"{name}: the certificate does not cover the installed versions: {drift}")
-    compared = sum(certificate.compared.values())
+    documents = sum(certificate.compared.values())
     return verdict(
         defects,
-        f"{certificate.engine} {certificate.engine_version} is certified on {count_of(compared, 'document')}; "
+        f"{certificate.engine} {certificate.engine_version} is certified on {count_of(documents, 'document')}; "
         f"refused classes: {', '.join(certificate.refused) or 'none'}.",
         "Materialize `engine_certificate` again, then this shard",
         warning=warning,
         facts={
-            "compared": compared,
+            "compared": documents,
             "refused": ", ".join(certificate.refused) or "none",
             "reference_documents": ledger.reference_documents,
             "sampled_documents": ledger.sampled_documents,
@@ -202,33 +202,33 @@ def round_trip(
     ends = document_ends.open_ends(directory / ENDS)
     tokens = flat_bins.open_tokens(directory / TOKENS, facts.dtype)
     document_ends.validate(directory / ENDS, len(tokens))
-    chosen = _choose(receipt, samples)
+    readings = _choose(receipt, samples)
     reference = ReferenceEngine(bundle, facts.special_tokens)
     around = _Around(facts.separator_id, facts.bos_id, max_tokens)
     layout = _StreamLayout(tokens, ends, around, reference.encode, encode or reference.encode)
     ids = selection.ids
-    stored = open_ids(directory / IDS, len(ends)) if ids is not None else None
+    stored_ids = open_ids(directory / IDS, len(ends)) if ids is not None else None
     fields = RecordFields(text_field, ids.id_field if ids is not None else None)
-    index = IndexCheck(document_rows(directory, receipt), ids, stored)
+    index = IndexCheck(document_rows(directory, receipt), ids, stored_ids)
     quarantined = quarantined_rows(directory / QUARANTINE)
     defects: list[str] = []
-    compared = 0
-    for reading in chosen:
+    compared_documents = 0
+    for reading in readings:
         label = reading.line["file"]
         if (part := sources.get(label)) is None:
             defects.append(f"{label}: a source in the receipt, but missing here")
             continue
-        compared += len(reading.wanted)
+        compared_documents += len(reading.wanted)
         defects += _differences(reading, part, layout, fields, index, selection, quarantined.get(label, []))
-    every = "every document" if samples is None else count_of(compared, "document")
+    scope = "every document" if samples is None else count_of(compared_documents, "document")
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in defects),
-        f"{every} of {count_of(len(chosen), 'source file')}, encoded again, "
+        f"{scope} of {count_of(len(readings), 'source file')}, encoded again, "
         f"{'matches' if samples is None else 'match'} the stored ids.",
         f"The source or the shard has changed since the build. Verify `snapshot`. {REBUILD}",
         facts={
-            "documents_compared": compared,
-            "source_files_read": len(chosen),
+            "documents_compared": compared_documents,
+            "source_files_read": len(readings),
             "documents": len(ends),
             "level": SAMPLE if samples is not None else EVERY_DOCUMENT,
         },
@@ -258,19 +258,20 @@ def _choose(receipt: Receipt, samples: int | None) -> list[_Reading]:
     """Return the files to read again: the files of the drawn documents, or all files if `samples` is None."""
     counts = [int(line["documents"]) for line in receipt.sources]
     firsts = list(accumulate(counts, initial=0))
-    wanted = draw_documents(receipt.key, firsts[-1], samples)
+    sample_numbers = draw_documents(receipt.key, firsts[-1], samples)
     # The reference's documents are drawn from the sample, so that no further file is read.
-    by_reference = wanted[draw_documents(receipt.key, len(wanted), BY_REFERENCE)]
-    found = []
-    for file, (line, first, count) in enumerate(zip(receipt.sources, firsts, counts, strict=False)):
+    by_reference = sample_numbers[draw_documents(receipt.key, len(sample_numbers), BY_REFERENCE)]
+    readings = []
+    for file, (line, first_document, count) in enumerate(zip(receipt.sources, firsts, counts, strict=False)):
         # The numbers ascend, so the numbers of one file are a slice.
-        here, few = (
-            some[slice(*np.searchsorted(some, [first, first + count]))] - first for some in (wanted, by_reference)
+        file_numbers, reference_numbers = (
+            numbers[slice(*np.searchsorted(numbers, [first_document, first_document + count]))] - first_document
+            for numbers in (sample_numbers, by_reference)
         )
         # Without sampling, a file without documents is read as well, to check its digest and bad rows.
-        if len(here) or samples is None:
-            found.append(_Reading(line, file, first, here, few))
-    return found
+        if len(file_numbers) or samples is None:
+            readings.append(_Reading(line, file, first_document, file_numbers, reference_numbers))
+    return readings
 
 
 @dataclass(frozen=True)
@@ -316,15 +317,15 @@ class _StreamLayout:
         if document >= len(self.ends):
             return f"would be document {document}, but the shard has {len(self.ends)}"
         start = int(self.ends[document - 1]) if document else 0
-        stored = self.tokens[start : int(self.ends[document])]
-        if np.array_equal(stored, expected):
+        stored_ids = self.tokens[start : int(self.ends[document])]
+        if np.array_equal(stored_ids, expected):
             return None
-        shared = min(len(stored), len(expected))
-        apart = np.flatnonzero(stored[:shared] != expected[:shared])
-        at = int(apart[0]) if len(apart) else shared
+        shared = min(len(stored_ids), len(expected))
+        apart = np.flatnonzero(stored_ids[:shared] != expected[:shared])
+        position = int(apart[0]) if len(apart) else shared
         return (
-            f"document {document} has {count_of(len(stored), 'stored token')}, but the reference produces "
-            f"{len(expected)}; the first difference is at token offset {start + at}"
+            f"document {document} has {count_of(len(stored_ids), 'stored token')}, but the reference produces "
+            f"{len(expected)}; the first difference is at token offset {start + position}"
         )
 
 
@@ -338,33 +339,35 @@ def _differences(
     quarantined: list[tuple[int, int, str]],
 ) -> Iterator[str]:
     """Yield differences of one source file, read to its end: its wanted documents, count, digest and bad rows."""
-    first = reading.first
+    first_document = reading.first
     reader, selection = part.read_records(fields), selection.in_file(part.ruled_out, part.label)
     # `reported_documents` prevents that a document encoded by both engines is reported twice.
-    done, bad, told = 0, [], set[int]()
+    count, bad_records, reported_documents = 0, [], set[int]()
     # Without added tokens, a record without ids is not a document, and only encoding shows this.
     bare = layout.around.is_bare
     for block in reader:
         # This resets the time limit for stalled processes, which would otherwise end a long check.
         alive()
-        bad += [(one.row, one.byte, str(one.reason)) for one in block.bad]
+        bad_records += [(bad_record.row, bad_record.byte, str(bad_record.reason)) for bad_record in block.bad]
         documents = selection.select(block).documents
         if bare:
             documents = with_tokens(documents, _lengths(documents, reading, layout, index)).documents
         for by_reference, numbers in ((False, reading.wanted), (True, reading.by_reference)):
-            here = numbers[slice(*np.searchsorted(numbers, [done, done + len(documents.texts)]))] - done
-            texts = [documents.texts[at] for at in here.tolist()]
-            expected = layout.expected(texts, by_reference=by_reference) if texts else iter(())
-            for at, ids in zip(here.tolist(), expected, strict=True):
-                if done + at not in told and (why := layout.difference(first + done + at, ids)):
-                    told.add(done + at)
-                    yield f"{part.label}: row {documents.rows[at]}: {why}"
-        yield from index.differences(documents, reading.file, first + done, part.label)
-        done += len(documents.texts)
-    if done != reading.line["documents"]:
-        yield f"{part.label}: has {count_of(done, 'document')} now, but the receipt has {reading.line['documents']}"
-    if bad != quarantined:
-        yield f"{part.label}: {count_of(len(bad), 'bad record')}, at different positions than in {QUARANTINE}"
+            positions = numbers[slice(*np.searchsorted(numbers, [count, count + len(documents.texts)]))] - count
+            texts = [documents.texts[position] for position in positions.tolist()]
+            expected_ids = layout.expected(texts, by_reference=by_reference) if texts else iter(())
+            for position, ids in zip(positions.tolist(), expected_ids, strict=True):
+                if count + position not in reported_documents and (
+                    why := layout.difference(first_document + count + position, ids)
+                ):
+                    reported_documents.add(count + position)
+                    yield f"{part.label}: row {documents.rows[position]}: {why}"
+        yield from index.differences(documents, reading.file, first_document + count, part.label)
+        count += len(documents.texts)
+    if count != reading.line["documents"]:
+        yield f"{part.label}: has {count_of(count, 'document')} now, but the receipt has {reading.line['documents']}"
+    if bad_records != quarantined:
+        yield f"{part.label}: {count_of(len(bad_records), 'bad record')}, at different positions than in {QUARANTINE}"
     if (digest := part.digests.digest_of(reader.sha256)) != reading.line["sha256"]:
         yield f"{part.label}: sha256 is {digest} now, but {reading.line['sha256']} in the receipt"
 
@@ -373,11 +376,11 @@ def _lengths(
     documents: FileDocuments, reading: _Reading, layout: _StreamLayout, index: IndexCheck
 ) -> NDArray[np.uint64]:
     """Return 1 for each document that has tokens, else 0; documents that the index does not contain are encoded."""
-    held = index.rows.rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
-    known = np.isin(documents.rows, held)
-    for at in np.flatnonzero(~known).tolist():
-        known[at] = len(next(layout.expected([documents.texts[at]], by_reference=True))) > 0
-    return known.astype(np.uint64)
+    indexed_rows = index.rows.rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
+    has_tokens = np.isin(documents.rows, indexed_rows)
+    for position in np.flatnonzero(~has_tokens).tolist():
+        has_tokens[position] = len(next(layout.expected([documents.texts[position]], by_reference=True))) > 0
+    return has_tokens.astype(np.uint64)
 
 
 def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
@@ -385,20 +388,20 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
 
     Raises FormatError if a line is invalid.
     """
-    found: dict[str, list[tuple[int, int, str]]] = {}
+    rows_by_file: dict[str, list[tuple[int, int, str]]] = {}
     if not path.exists():
-        return found
+        return rows_by_file
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
                 row = json_of(line)
-                found.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
+                rows_by_file.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
                 # Without this comparison, different bytes with the same meaning would pass next to a rewritten receipt.
                 if canonical_json(row) + b"\n" != line:
                     raise ValueError("it is not in the canonical form")
             except (ValueError, KeyError, TypeError) as error:
                 raise FormatError(f"{path}: line {number}: invalid quarantined row: {error}. {REBUILD}") from error
-    return found
+    return rows_by_file
 
 
 def ready(plan: StreamPlan) -> None:

@@ -46,8 +46,8 @@ def none_listed(defects: Iterable[str], searched: str, listed: int, remedy: str)
         listed: Number of ids on the list.
         remedy: What to do about a defect.
     """
-    none = f"No document of {searched} is on the list of {count_of(listed, 'id')}." if listed else _NONE_LISTED
-    return verdict(defects, none, remedy, facts={"listed": listed})
+    summary = f"No document of {searched} is on the list of {count_of(listed, 'id')}." if listed else _NONE_LISTED
+    return verdict(defects, summary, remedy, facts={"listed": listed})
 
 
 @judged
@@ -66,27 +66,31 @@ def no_retracted_document(
         files: Label of a source file → its part.
         bundle: The tokenizer.
     """
-    facts, listed = TokenBinsFacts.of(receipt), plan.retracted_ids
-    if not len(listed):
+    facts, listed_ids = TokenBinsFacts.of(receipt), plan.retracted_ids
+    if not len(listed_ids):
         defects = [f"{name_of(receipt)}: dropped documents that are on no retraction list"] if facts.retracted else []
         return verdict(defects, _NONE_LISTED, _AGAIN, facts={"retracted": 0})
     ids = open_ids(directory / IDS, ledger_of(receipt).documents)
-    held = np.flatnonzero(np.isin(ids, listed))
-    looked = list(_sample(receipt, plan, files))
-    left = list(_find_left(directory, receipt, plan, held))
-    copies = list(_copies(directory, receipt, plan, bundle, looked)) if looked else []
+    retracted_documents = np.flatnonzero(np.isin(ids, listed_ids))
+    searched_documents = list(_sample(receipt, plan, files))
+    remaining_defects = list(_find_left(directory, receipt, plan, retracted_documents))
+    copies = list(_copies(directory, receipt, plan, bundle, searched_documents)) if searched_documents else []
     by_field = plan.ids is not None and plan.ids.id_field is not None
     # Defects named by the list must be removed; other copies are only a warning.
-    listed_ones = left if by_field else [*left, *(told for told, is_whole in copies if is_whole)]
-    others = [told for told, is_whole in copies if by_field or not is_whole]
-    dropped = sum(_retracted_of(line, files) for line in receipt.sources)
+    listed_defects = (
+        remaining_defects
+        if by_field
+        else [*remaining_defects, *(sentence for sentence, is_whole in copies if is_whole)]
+    )
+    unlisted_copies = [sentence for sentence, is_whole in copies if by_field or not is_whole]
+    dropped_documents = sum(_retracted_of(line, files) for line in receipt.sources)
     return verdict(
-        listed_ones or others,
-        f"None of the {count_of(len(listed), 'id')} on the list is among the {count_of(len(ids), 'document')}; "
-        f"{len(looked)} of {dropped} dropped documents were searched for by their tokens.",
-        _AGAIN if listed_ones else _STAY if by_field else _WITHIN,
-        facts={"retracted": dropped, "looked_for": len(looked)},
-        warning=not listed_ones,
+        listed_defects or unlisted_copies,
+        f"None of the {count_of(len(listed_ids), 'id')} on the list is among the {count_of(len(ids), 'document')}; "
+        f"{len(searched_documents)} of {dropped_documents} dropped documents were searched for by their tokens.",
+        _AGAIN if listed_defects else _STAY if by_field else _WITHIN,
+        facts={"retracted": dropped_documents, "looked_for": len(searched_documents)},
+        warning=not listed_defects,
     )
 
 
@@ -132,35 +136,38 @@ def _copies(
         if len(tokens) < SHORTEST:
             continue
         document, is_whole = None, False
-        for at in _locate(directory / TOKENS, np.array(tokens, dtype).tobytes(), dtype.itemsize):
-            here = int(np.searchsorted(ends, np.uint64(at), side="right"))
-            is_whole = (at, at + len(tokens)) == (int(ends[here - 1]) if here else 0, int(ends[here]))
+        for offset in _locate(directory / TOKENS, np.array(tokens, dtype).tobytes(), dtype.itemsize):
+            candidate = int(np.searchsorted(ends, np.uint64(offset), side="right"))
+            is_whole = (offset, offset + len(tokens)) == (
+                int(ends[candidate - 1]) if candidate else 0,
+                int(ends[candidate]),
+            )
             # The first match is reported, unless a later one is a whole document.
-            document = here if document is None or is_whole else document
+            document = candidate if document is None or is_whole else document
             if is_whole:
                 break
         if document is not None:
-            file, other = rows.locate(document)
-            told = (
+            file, other_row = rows.locate(document)
+            sentence = (
                 f"{name}: the tokens of {file_name}: row {row}, which is retracted, are in {TOKENS}, in "
-                f"document {document}, {receipt.sources[file]['file']}: row {other}"
+                f"document {document}, {receipt.sources[file]['file']}: row {other_row}"
             )
-            yield told, is_whole
+            yield sentence, is_whole
 
 
 def _sample(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]) -> Iterator[tuple[str, int, str]]:
     """Yield file, row and text of some retracted documents, from the first source file that had any."""
-    selection, found = plan.selection, 0
+    selection, count = plan.selection, 0
     # Only one file is read, and only as far as the sample requires.
     line = next((line for line in receipt.sources if _retracted_of(line, files)), None)
     if line is None or (part := files.get(line["file"])) is None:
         return
     for block in part.read_records(plan.fields):
         documents = FileDocuments.from_block(block, plan.ids)
-        for at in np.flatnonzero(selection.are_listed(documents)).tolist():
-            yield part.label, int(documents.rows[at]), documents.texts[at]
-            found += 1
-            if found == SAMPLED:
+        for position in np.flatnonzero(selection.are_listed(documents)).tolist():
+            yield part.label, int(documents.rows[position]), documents.texts[position]
+            count += 1
+            if count == SAMPLED:
                 return
 
 
@@ -176,13 +183,13 @@ def _locate(path: Path, wanted: bytes, item: int) -> Iterator[int]:
     # The size is checked first, because an empty file cannot be mapped.
     if path.stat().st_size < len(wanted):
         return
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        at = mapped.find(wanted)
-        while at >= 0:
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
+        byte_offset = mapping.find(wanted)
+        while byte_offset >= 0:
             # A match that begins within a token is not a match.
-            if at % item == 0:
-                yield at // item
-            at = mapped.find(wanted, at + 1)
+            if byte_offset % item == 0:
+                yield byte_offset // item
+            byte_offset = mapping.find(wanted, byte_offset + 1)
 
 
 @judged
@@ -194,9 +201,9 @@ def made_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint
         listed: The ids on the list.
         whole: The receipt of the combined bins.
     """
-    searched = f"its {count_of(len(shards), 'shard')}"
+    subject = f"its {count_of(len(shards), 'shard')}"
     return none_listed(
-        _holding(shards, listed, whole), searched, len(listed), "Materialize token_bins, then combined_bins"
+        _holding(shards, listed, whole), subject, len(listed), "Materialize token_bins, then combined_bins"
     )
 
 
@@ -205,6 +212,6 @@ def _holding(shards: Sequence[tuple[Path, Receipt]], listed: np.ndarray, whole: 
         if whole.inputs.get(str(receipt.partition)) != receipt.content:
             yield f"{name_of(whole)}: built from a different content of {receipt.partition} than the current one"
         if len(listed):
-            held = int(np.isin(open_ids(directory / IDS, ledger_of(receipt).documents), listed).sum())
-            if held:
-                yield f"{name_of(receipt)}: {held} of its documents are retracted"
+            retracted_count = int(np.isin(open_ids(directory / IDS, ledger_of(receipt).documents), listed).sum())
+            if retracted_count:
+                yield f"{name_of(receipt)}: {retracted_count} of its documents are retracted"

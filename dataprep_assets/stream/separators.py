@@ -44,41 +44,41 @@ def boundaries_match(
     tokens = flat_bins.open_tokens(directory / TOKENS, facts.dtype)
     ends = document_ends.open_ends(directory / ENDS)
     document_ends.validate(directory / ENDS, len(tokens))
-    seen = _Boundaries(tokens, ends, separator, bos)
-    seen.read_documents()
-    seen.read_tokens()
+    scan = _Boundaries(tokens, ends, separator, bos)
+    scan.read_documents()
+    scan.read_tokens()
     # where BOS is the same token, each document has it twice
-    each = 0 if separator is None else 2 if bos == separator else 1
-    expected = len(ends) * each + ledger.literal_separators
-    if seen.separators != expected:
-        seen.defects.append(
-            f"{TOKENS} holds {count_of(seen.separators, 'separator')} (id {separator}), expected {expected}: "
+    separators_per_document = 0 if separator is None else 2 if bos == separator else 1
+    expected_count = len(ends) * separators_per_document + ledger.literal_separators
+    if scan.separators != expected_count:
+        scan.defects.append(
+            f"{TOKENS} holds {count_of(scan.separators, 'separator')} (id {separator}), expected {expected_count}: "
             f"{count_of(len(ends), 'document')} "
             f"and {ledger.literal_separators} literal ones"
         )
     if facts.special_tokens == "text" and ledger.literal_separators:
-        seen.defects.append(
+        scan.defects.append(
             f"{count_of(ledger.literal_separators, 'id')} of the separator come from text that should stay text"
         )
-    seen.defects += [] if recipe is None else other_specials(facts, recipe)
-    if seen.empty != ledger.empty_documents:
-        seen.defects.append(
-            f"{count_of(seen.empty, 'document is', 'documents are')} empty, but the ledger has {ledger.empty_documents}"
+    scan.defects += [] if recipe is None else other_specials(facts, recipe)
+    if scan.empty != ledger.empty_documents:
+        scan.defects.append(
+            f"{count_of(scan.empty, 'document is', 'documents are')} empty, but the ledger has {ledger.empty_documents}"
         )
     todo = "The text contains special tokens. Render it without them, or use `special_tokens: text`"
-    from_text = not seen.defects and ledger.special_literals > 0 and facts.special_tokens == "match"
+    from_text = not scan.defects and ledger.special_literals > 0 and facts.special_tokens == "match"
     return verdict(
-        [f"{name_of(receipt)}: {d}" for d in seen.defects + seen.doubled],
+        [f"{name_of(receipt)}: {d}" for d in scan.defects + scan.doubled],
         f"{count_of(len(ends), 'document begins and ends', 'documents begin and end')} as configured (separator "
         f"{separator}, BOS {bos}); "
         f"{count_of(ledger.literal_separators, 'more separator comes', 'more separators come')} from text.",
         todo if from_text else rebuild,
         facts={
             "documents": len(ends),
-            "separators": seen.separators,
+            "separators": scan.separators,
             "literal_separators": ledger.literal_separators,
-            "empty_documents": seen.empty,
-            "doubled": seen.doubled_count,
+            "empty_documents": scan.empty,
+            "doubled": scan.doubled_count,
         },
         warning=from_text,
     )
@@ -86,12 +86,12 @@ def boundaries_match(
 
 def other_specials(facts: TokenBinsFacts, recipe: StreamPlan) -> Iterator[str]:
     """Defects where a shard tells of another separator or BOS than its recipe has."""
-    for what, told, wanted in (
+    for token_name, shard_id, recipe_id in (
         ("separator", facts.separator_id, recipe.separator_id),
         ("BOS", facts.bos_id, recipe.bos_id),
     ):
-        if told != wanted:
-            yield f"its {what} is {told}, but {wanted} in its recipe"
+        if shard_id != recipe_id:
+            yield f"its {token_name} is {shard_id}, but {recipe_id} in its recipe"
 
 
 class _Boundaries:
@@ -99,7 +99,7 @@ class _Boundaries:
 
     def __init__(self, tokens: NDArray[Any], ends: NDArray[np.uint64], separator: int | None, bos: int | None) -> None:
         self._tokens, self._ends, self._separator, self._bos = tokens, ends, separator, bos
-        self._extra = sum(one is not None for one in (separator, bos))
+        self._extra = sum(token_id is not None for token_id in (separator, bos))
         self.defects: list[str] = []
         self.doubled: list[str] = []
         self.doubled_count = self.separators = self.empty = 0
@@ -107,25 +107,33 @@ class _Boundaries:
     def read_documents(self) -> None:
         """Check the first and last token of every document."""
         previous = 0
-        for first in range(0, len(self._ends), document_ends.BLOCK):
+        for first_document in range(0, len(self._ends), document_ends.BLOCK):
             # signed, because differences of uint64 would wrap
-            ends = np.asarray(self._ends[first : first + document_ends.BLOCK]).astype(np.int64)
+            ends = np.asarray(self._ends[first_document : first_document + document_ends.BLOCK]).astype(np.int64)
             starts = np.concatenate(([previous], ends[:-1]))
             previous = int(ends[-1])
             lengths = ends - starts
             self._note(
-                first, starts, lengths < self._extra, f"has no room for its {count_of(self._extra, 'special token')}"
+                first_document,
+                starts,
+                lengths < self._extra,
+                f"has no room for its {count_of(self._extra, 'special token')}",
             )
             # the ends of a shorter document would be tokens of its neighbours
-            whole = lengths >= self._extra
+            has_room = lengths >= self._extra
             self.empty += int(np.count_nonzero(lengths == self._extra))
             if self._separator is not None:
-                last = self._tokens[ends[whole] - 1]
-                unended = _scatter(whole, last != self._separator)
-                self._note(first, starts, unended, f"does not end with separator {self._separator}")
+                last_tokens = self._tokens[ends[has_room] - 1]
+                unended = _scatter(has_room, last_tokens != self._separator)
+                self._note(first_document, starts, unended, f"does not end with separator {self._separator}")
             if self._bos is not None:
-                begins = self._tokens[starts[whole]]
-                self._note(first, starts, _scatter(whole, begins != self._bos), f"does not start with BOS {self._bos}")
+                begins = self._tokens[starts[has_room]]
+                self._note(
+                    first_document,
+                    starts,
+                    _scatter(has_room, begins != self._bos),
+                    f"does not start with BOS {self._bos}",
+                )
 
     def _note(self, first: int, starts: NDArray[np.int64], wrong: NDArray[np.bool_], what: str) -> None:
         where = np.flatnonzero(wrong)
@@ -164,8 +172,8 @@ class _Boundaries:
         # Where BOS is another token or none, only an empty document makes a pair, with the separator before it. Where
         # it is the same, each beginning of a document makes one, and an empty document is one.
         combine = np.logical_or if self._bos == self._separator else np.logical_and
-        explained: NDArray[np.bool_] = combine(begins, is_empty)
-        return explained
+        is_explained: NDArray[np.bool_] = combine(begins, is_empty)
+        return is_explained
 
     def _note_doubled(self, offsets: NDArray[np.intp], kind: str, token: int) -> None:
         self.doubled_count += len(offsets)
@@ -178,6 +186,6 @@ class _Boundaries:
 
 def _scatter(mask: NDArray[np.bool_], values: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """`values` at the places where `mask` is True, False elsewhere."""
-    spread = np.zeros(len(mask), np.bool_)
-    spread[mask] = values
-    return spread
+    scattered = np.zeros(len(mask), np.bool_)
+    scattered[mask] = values
+    return scattered

@@ -140,18 +140,18 @@ class ShardJob:
         try:
             # left at once if another run has made the shard, or `begin` fails; else kept in `_stack`
             with ExitStack() as stack:
-                begun = self._begin(stack)
-                if isinstance(begun, Receipt):
-                    return self._reused(begun)
+                pieces = self._begin(stack)
+                if isinstance(pieces, Receipt):
+                    return self._reused(pieces)
                 self._stack = stack.pop_all()
         except DataprepError as error:
             return self._fail(error)
         if self._locks is not None:
             # also closed when the run ends early; closing twice is harmless
             self._locks.enter_context(self._stack)
-        self._pieces, self._results, self._waiting = begun, dict(begun.done), {*begun.tasks}
-        for piece, task in begun.tasks.items():
-            pool.submit(Task(TaskId(self.partition, begun.names[0], piece), *task))
+        self._pieces, self._results, self._waiting = pieces, dict(pieces.done), {*pieces.tasks}
+        for piece, task in pieces.tasks.items():
+            pool.submit(Task(TaskId(self.partition, pieces.names[0], piece), *task))
         if not self._waiting:
             # an earlier run finished every file, and was killed before the last task
             self._submit_last(pool)
@@ -213,8 +213,8 @@ def _seal_once(
 ) -> Receipt:
     """A worker's task: seal a shard, unless a worker that died since had published it already."""
     # under its final key, which depends on the retracted documents that its files had
-    made = complete_shard(shard, parts.values())
-    if (receipt := made.store.current(made.artifact, made.key, verification)) is not None:
+    final_shard = complete_shard(shard, parts.values())
+    if (receipt := final_shard.store.current(final_shard.artifact, final_shard.key, verification)) is not None:
         shutil.rmtree(staged)
         return receipt
     return seal(shard, staged, parts)
@@ -297,15 +297,15 @@ def _whole_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
         if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
             return receipt, True
-        parts, refused = {}, {}
+        parts, errors = {}, {}
         for piece, part in enumerate(shard.files):
             try:
                 parts[piece] = finished_part(staged, piece) or encode_into(shard.plan, part, staged, piece)
             except _OF_ONE_FILE as error:
                 # the other files are encoded nevertheless: their parts are kept, and all that are damaged named at once
-                refused[piece] = error
-        if refused:
-            raise _all_of(refused)
+                errors[piece] = error
+        if errors:
+            raise _all_of(errors)
         return seal(shard, staged, parts), False
 
 
@@ -353,11 +353,12 @@ def build_token_bins(
 
 def _loading(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
     """What loads the encoder that workers need to make these shards; None if all are there."""
-    wanted = absent(shards)
-    if not wanted:
+    missing_shards = absent(shards)
+    if not missing_shards:
         return None
-    plan = wanted[0].plan
-    alike = [shard for shard in wanted if shard.plan.fields == plan.fields]  # of a blend, each dataset has its own
+    plan = missing_shards[0].plan
+    # the datasets of a blend can have different fields
+    alike = [shard for shard in missing_shards if shard.plan.fields == plan.fields]
     # a process that has read Parquet, say, has threads of Arrow, beside which workers cannot be forked
     files = [file for shard in alike for file in shard.files if not input_format(file.format).starts_threads]
     if not files or sum(shard.source_bytes for shard in alike) < WARM_UP_BYTES:

@@ -66,17 +66,17 @@ def digests_match(
         others: Defects found elsewhere.
         digests: How digests are made: plain SHA-256 or keyed.
     """
-    present = [path for label, path in paths.items() if label in expected and path.is_file()]
+    present_files = [path for label, path in paths.items() if label in expected and path.is_file()]
     return verdict(
         [*others, *_differing(expected, paths, digests)],
         f"{count_of(len(expected), 'file')}: SHA-256 matches the list.",
         "Materialize `snapshot` of their shard to download these files again",
-        facts={"files": len(expected), "bytes": sum(path.stat().st_size for path in present)},
+        facts={"files": len(expected), "bytes": sum(path.stat().st_size for path in present_files)},
     )
 
 
 def _differing(expected: Mapping[str, str], paths: Mapping[str, Path], digests: SourceDigests) -> Iterator[str]:
-    for label, wanted in expected.items():
+    for label, expected_digest in expected.items():
         if label not in paths:
             yield f"{label}: expected, but missing"
             continue
@@ -85,8 +85,8 @@ def _differing(expected: Mapping[str, str], paths: Mapping[str, Path], digests: 
         except OSError as error:
             yield f"{label}: {paths[label]}: {error.strerror or error}"
             continue
-        if actual != wanted:
-            yield f"{label}: sha256 is {actual}, expected {wanted}"
+        if actual != expected_digest:
+            yield f"{label}: sha256 is {actual}, expected {expected_digest}"
     for label in sorted(paths.keys() - expected.keys()):
         yield f"{label}: present, but not expected"
 
@@ -97,10 +97,10 @@ def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -
 
     `path` need not exist yet; its nearest existing parent is asked.
     """
-    place = path.absolute()
-    while not place.exists():
-        place = place.parent
-    usage = shutil.disk_usage(place)
+    directory = path.absolute()
+    while not directory.exists():
+        directory = directory.parent
+    usage = shutil.disk_usage(directory)
     needed = expected_more_bytes + int(expected_more_bytes * headroom)
     short = needed - usage.free
     return verdict(

@@ -88,13 +88,13 @@ class IndexedShard:
     def rows(self) -> DocumentRows:
         """Which rows its documents were."""
         # a shard of which no row was left out has no such file; then no folder is looked at
-        listed = any(record.path == ROWS for record in self.handle.receipt.files)
-        return document_rows(self.handle.path(ROWS).parent if listed else Path(), self.handle.receipt)
+        has_rows_file = any(record.path == ROWS for record in self.handle.receipt.files)
+        return document_rows(self.handle.path(ROWS).parent if has_rows_file else Path(), self.handle.receipt)
 
     def span(self, document: int) -> tuple[int, int]:
         """First token and token after the last of a document of the shard, which must exist."""
-        first = int(self.ends[document - 1]) if document else 0
-        return first, int(self.ends[document])
+        start = int(self.ends[document - 1]) if document else 0
+        return start, int(self.ends[document])
 
     def with_hash(self, wanted: int) -> Iterator[int]:
         """Numbers of its documents with this hash."""
@@ -107,8 +107,8 @@ class IndexedShard:
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         starts = range(0, len(hashes), step)
         blocks = ((start, np.asarray(hashes[start : start + step])) for start in starts)
-        found = [start + np.flatnonzero(are_listed(block, wanted)) for start, block in blocks]
-        return np.concatenate(found) if found else np.empty(0, np.intp)
+        matches = [start + np.flatnonzero(are_listed(block, wanted)) for start, block in blocks]
+        return np.concatenate(matches) if matches else np.empty(0, np.intp)
 
     def hash_at(self, file: str, row: int) -> int | None:
         """The hash of the document that a row of a source file became; None if it became none in this shard."""
@@ -128,8 +128,8 @@ class IndexedShard:
         lines = self.handle.receipt.sources
         stops = np.cumsum([line["documents"] for line in lines])
         # `right`: a file that gave no document stops where the one before it does, and is passed over
-        found = np.unique(np.searchsorted(stops, np.asarray(documents), side="right"))
-        return {str(lines[at]["file"]): str(lines[at]["sha256"]) for at in found.tolist()}
+        line_numbers = np.unique(np.searchsorted(stops, np.asarray(documents), side="right"))
+        return {str(lines[number]["file"]): str(lines[number]["sha256"]) for number in line_numbers.tolist()}
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """The shard's token ids `[start, stop)`."""
@@ -150,28 +150,32 @@ class StreamIndex:
         # partition → its split, and its place in it
         self._home = {
             shard.partition: (split, number)
-            for split, every in self.splits.items()
-            for number, shard in enumerate(every)
+            for split, split_shards in self.splits.items()
+            for number, shard in enumerate(split_shards)
         }
         # what lies before each shard of a split, and the total at the end
-        self._documents = {split: _sums(shard.documents for shard in every) for split, every in self.splits.items()}
-        self._tokens = {split: _sums(shard.tokens for shard in every) for split, every in self.splits.items()}
+        self._documents = {
+            split: _sums(shard.documents for shard in split_shards) for split, split_shards in self.splits.items()
+        }
+        self._tokens = {
+            split: _sums(shard.tokens for shard in split_shards) for split, split_shards in self.splits.items()
+        }
 
     @cached_property
     def _files(self) -> dict[str, list[tuple[IndexedShard, int]]]:
         # a file that is cut by rows is in several shards
-        found: dict[str, list[tuple[IndexedShard, int]]] = {}
+        shards_by_file: dict[str, list[tuple[IndexedShard, int]]] = {}
         for shard in self.shards():
             for number, file in enumerate(shard.files):
-                found.setdefault(file, []).append((shard, number))
-        return found
+                shards_by_file.setdefault(file, []).append((shard, number))
+        return shards_by_file
 
     def shards(self, split: str | None = None, partition: str | None = None) -> list[IndexedShard]:
         """All shards, those of a split, or one."""
         if partition is not None:
             return [self.shard(partition)]
         self._require_split(split)
-        return [shard for name, every in self.splits.items() if split in (None, name) for shard in every]
+        return [shard for name, split_shards in self.splits.items() if split in (None, name) for shard in split_shards]
 
     def shard(self, partition: str) -> IndexedShard:
         """One shard."""
@@ -271,8 +275,8 @@ def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     facts = TokenBinsFacts.of(receipt)
     if facts.document_ids is None:
         return {"document_index": "rows only, because the dataset is sensitive and has no `document.id_key`"}
-    by = "text" if facts.id_field is None else f"the field {facts.id_field!r}"
-    return {"document_index": f"rows and {'keyed ' if facts.id_key else ''}hashes of {by}"}
+    hashed_value = "text" if facts.id_field is None else f"the field {facts.id_field!r}"
+    return {"document_index": f"rows and {'keyed ' if facts.id_key else ''}hashes of {hashed_value}"}
 
 
 def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uint64]) -> tuple[str, ...]:
@@ -293,9 +297,9 @@ def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uin
             return ()
         facts = TokenBinsFacts.of(receipt)
         documents = receipt.ledger.documents if receipt.ledger else 0
-        held = open_ids(store.local(shard, [IDS]) / IDS, documents)
+        shard_ids = open_ids(store.local(shard, [IDS]) / IDS, documents)
     except (DataprepError, OSError):
         return ()
     # what was dropped before still counts while it is listed: it is part of the finished shard's key
-    before = np.array([int(one, 16) for one in facts.retracted], np.uint64)
-    return hex_ids(np.union1d(held[are_listed(held, listed)], np.intersect1d(listed, before)))
+    dropped_ids = np.array([int(hex_id, 16) for hex_id in facts.retracted], np.uint64)
+    return hex_ids(np.union1d(shard_ids[are_listed(shard_ids, listed)], np.intersect1d(listed, dropped_ids)))

@@ -43,11 +43,13 @@ def stream_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
 
     What their selection dropped is among its own losses, which know the reason.
     """
-    dropped = dropped_rows(receipts, lambda reason: _KINDS.get(reason, BAD_RECORD), part=part)
-    yield from (loss for loss in dropped if loss.reason != SELECTED)
+    losses = dropped_rows(receipts, lambda reason: _KINDS.get(reason, BAD_RECORD), part=part)
+    yield from (loss for loss in losses if loss.reason != SELECTED)
     total = Ledger.total(receipt.ledger or Ledger() for receipt in receipts)
-    cut = sum(int(receipt.facts.get("truncated", 0)) for receipt in receipts)
-    yield Loss(action="cut", reason="max_doc_tokens", count=cut, of=total.documents, unit="document", part=part)
+    truncated_documents = sum(int(receipt.facts.get("truncated", 0)) for receipt in receipts)
+    yield Loss(
+        action="cut", reason="max_doc_tokens", count=truncated_documents, of=total.documents, unit="document", part=part
+    )
     yield from tokenizer_losses(receipts, part)
 
 
@@ -55,8 +57,8 @@ def tokenizer_losses(receipts: Sequence[Receipt], part: str = "") -> Iterator[Lo
     """What the tokenizer could not say of the texts of some shards, where their receipts count it."""
     total = Ledger.total(receipt.ledger or Ledger() for receipt in receipts)
     for name, action in _OF_TOKENIZERS.items():
-        of, unit = (total.tokens, "token") if action == "unknown" else (total.text_characters, "character")
-        yield _sum_count(receipts, action, name, of=of, unit=unit, part=part)
+        unit_count, unit = (total.tokens, "token") if action == "unknown" else (total.text_characters, "character")
+        yield _sum_count(receipts, action, name, of=unit_count, unit=unit, part=part)
 
 
 def _sum_count(receipts: Sequence[Receipt], action: Action, name: str, *, of: int, unit: str, part: str) -> Loss:
@@ -86,7 +88,7 @@ def as_declared(
 ) -> tuple[Check[S], ...]:
     """The checks as a dataset asks for them: at its level, with the limit of its tokenizer."""
     limit = None if tokenizer is None else tokenizer.max_loss
-    return tuple(replace(one, limit=limit) if one.name == _NAME else one for one in at_level(checks, level))
+    return tuple(replace(check, limit=limit) if check.name == _NAME else check for check in at_level(checks, level))
 
 
 @judged

@@ -83,11 +83,11 @@ class StreamTracer(Tracer):
 
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
         # of sensitive data no text is decoded at all, whoever asks
-        shown = decode and not self._declaration.sensitive
-        found = [self._trace(shard, document, shown) for shard, document in self.located(question)]
-        if not found:
+        show_text = decode and not self._declaration.sensitive
+        traces = [self._trace(shard, document, show_text) for shard, document in self.located(question)]
+        if not traces:
             raise NotFoundError(self._absence(question))
-        return found
+        return traces
 
     def source_bytes(self, found: Trace) -> SourceBytes | None:
         document = next(self.index.by_row(found.file, found.row), None)
@@ -111,8 +111,8 @@ class StreamTracer(Tracer):
         if number is not None:
             return [index.by_document(split, partition, number)]
         if question.file is not None and question.row is not None:
-            within = index.shards(split, partition)
-            return [found for found in index.by_row(question.file, question.row) if found[0] in within]
+            shards = index.shards(split, partition)
+            return [location for location in index.by_row(question.file, question.row) if location[0] in shards]
         if question.view is not None and question.sample is not None:
             return self._of_sample(question.view, index.one_split(split), question.sample)
         if question.id is not None or question.text is not None:
@@ -122,9 +122,9 @@ class StreamTracer(Tracer):
     def between(self, shard: IndexedShard, start: int, stop: int) -> Iterator[tuple[IndexedShard, int]]:
         """The documents of a shard with tokens in the range `[start, stop)`."""
         if start < stop:
-            _, first = self.index.by_token(None, shard.partition, start)
-            _, last = self.index.by_token(None, shard.partition, stop - 1)
-            yield from ((shard, document) for document in range(first, last + 1))
+            _, first_document = self.index.by_token(None, shard.partition, start)
+            _, last_document = self.index.by_token(None, shard.partition, stop - 1)
+            yield from ((shard, document) for document in range(first_document, last_document + 1))
 
     def _of_sample(self, view: str, split: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
         if self._samples is None:
@@ -143,59 +143,59 @@ class StreamTracer(Tracer):
             before += shard.tokens
 
     def _with_id(self, question: Question) -> Iterator[tuple[IndexedShard, int]]:
-        declared = self._ids()
-        if declared is None:
+        ids = self._ids()
+        if ids is None:
             raise ConfigError(
                 f"trace: {self._declaration.dataset} is sensitive and has no `document.id_key`, so documents are "
                 "found only by row. Use `file` and `row`"
             )
         by_text = question.text is not None
-        if by_text and declared.id_field is not None:
-            raise ConfigError(f"trace: documents are indexed by the field {declared.id_field!r}. Use `id`")
-        if not by_text and declared.id_field is None:
+        if by_text and ids.id_field is not None:
+            raise ConfigError(f"trace: documents are indexed by the field {ids.id_field!r}. Use `id`")
+        if not by_text and ids.id_field is None:
             raise ConfigError(
                 "trace: `id` needs `document.id_field` in the declaration. Use the document's whole text "
                 "(`--text-file`, in Python `text`), or `file` and `row`"
             )
         value = question.text if question.text is not None else question.id
         assert value is not None
-        wanted = hash_id(value, declared.key)
+        hashed_id = hash_id(value, ids.key)
         for shard in self.index.shards(question.split, question.shard):
             facts = shard.facts
             # hashes made in another way never match, which would look like a document that is not there
             if (facts.document_ids, facts.id_field, facts.id_key) != (
                 "text" if by_text else "field",
-                declared.id_field,
-                declared.key_digest,
+                ids.id_field,
+                ids.key_digest,
             ):
                 raise IntegrityError(
                     f"trace: {shard.partition} was indexed with different `document` settings. Run the dataset first"
                 )
-            yield from ((shard, document) for document in shard.with_hash(wanted))
+            yield from ((shard, document) for document in shard.with_hash(hashed_id))
 
     def _absence(self, question: Question) -> str:
         if question.file is not None:
             assert question.row is not None
-            absent = f"trace: row {question.row} of {question.file} is not a document: it"
+            message = f"trace: row {question.row} of {question.file} is not a document: it"
             refusal = self._refusal(question.file, question.row)
             for shard in self.index.holders(question.file):
-                held = quarantined(shard.handle, question.file, question.row)
+                quarantined_row = quarantined(shard.handle, question.file, question.row)
                 # the file as it is now says more than the shard kept, if it says the same
-                if held is not None and (refusal is None or held["reason"] not in refusal):
-                    refusal = f"was dropped as {held['reason']}"
+                if quarantined_row is not None and (refusal is None or quarantined_row["reason"] not in refusal):
+                    refusal = f"was dropped as {quarantined_row['reason']}"
             if refusal is not None:
-                return f"{absent} {refusal}"
-            return f"{absent} is blank, was filtered or retracted, or is beyond the end of the file"
+                return f"{message} {refusal}"
+            return f"{message} is blank, was filtered or retracted, or is beyond the end of the file"
         what = "this text" if question.text is not None else "this id" if question.id is not None else question.way
-        absent = f"trace: no document of {self._declaration.dataset} has {what}"
+        message = f"trace: no document of {self._declaration.dataset} has {what}"
         value, ids = question.text if question.text is not None else question.id, self._ids()
-        gone = None if value is None or ids is None else self._refusal_of(hash_id(value, ids.key))
-        return absent if gone is None else f"{absent}: {gone}"
+        reason = None if value is None or ids is None else self._refusal_of(hash_id(value, ids.key))
+        return message if reason is None else f"{message}: {reason}"
 
     def _trace(self, shard: IndexedShard, document: int, shown: bool) -> Trace:
         span = self.index.span(shard, document)
         file, row = self.index.source(shard, document)
-        places = [
+        token_ranges = [
             TokenRange(
                 artifact=str(shard.handle.artifact),
                 file=TOKENS,
@@ -207,7 +207,7 @@ class StreamTracer(Tracer):
         ]
         for locate in self._locates:
             try:
-                places += locate(span)
+                token_ranges += locate(span)
             except DataprepError as error:  # one shard of an artifact may be missing while the others are there
                 self.notes = tuple(dict.fromkeys([*self.notes, str(error)]))
         return Trace(
@@ -217,8 +217,8 @@ class StreamTracer(Tracer):
             file=file,
             row=row,
             tokens=span.tokens,
-            places=tuple(places),
-            text=self._text(shard, places[0]) if shown else None,
+            places=tuple(token_ranges),
+            text=self._text(shard, token_ranges[0]) if shown else None,
         )
 
     @cached_property

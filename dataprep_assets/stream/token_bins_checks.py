@@ -46,16 +46,16 @@ BLOCK = 1 << 20
 def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     """Every row is a document or a drop with a reason: in total, for each source file, and in the quarantine."""
     ledger = ledger_of(receipt)
-    dropped = sum(ledger.dropped.values())
+    dropped_rows = sum(ledger.dropped.values())
     return verdict(
         _unbalanced(directory, receipt, ledger),
         f"{count_of(ledger.rows_in, 'row is', 'rows are')} {count_of(ledger.documents, 'document')} and "
-        f"{count_of(dropped, 'drop')}, in total and file by file.",
+        f"{count_of(dropped_rows, 'drop')}, in total and file by file.",
         REBUILD,
         facts={
             "rows_in": ledger.rows_in,
             "documents": ledger.documents,
-            "dropped": dropped,
+            "dropped": dropped_rows,
             "tokens": ledger.tokens,
             "source_files": len(receipt.sources),
             **{f"dropped_{k}": v for k, v in ledger.dropped.items()},
@@ -74,16 +74,16 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
             f"{count_of(separated, 'document ends', 'documents end')} with one"
         )
     rows = quarantined_rows(directory / QUARANTINE)
-    quarantined = {file: Counter(reason for *_, reason in found) for file, found in rows.items()}
+    quarantined = {file: Counter(reason for *_, reason in file_rows) for file, file_rows in rows.items()}
     for line in receipt.sources:
-        dropped = bad_rows(line["dropped"])
-        held = quarantined.pop(line["file"], Counter())
-        if dropped != held:
-            yield f"{name}: source file {line['file']}: dropped {dict(dropped)}, but {QUARANTINE} has {dict(held)}"
+        drops = bad_rows(line["dropped"])
+        counts = quarantined.pop(line["file"], Counter())
+        if drops != counts:
+            yield f"{name}: source file {line['file']}: dropped {dict(drops)}, but {QUARANTINE} has {dict(counts)}"
     # what no line of the receipt has accounted for
-    for file, held in quarantined.items():
+    for file, counts in quarantined.items():
         yield (
-            f"{name}: {QUARANTINE} has {count_of(held.total(), 'row')} of {file}, which is not a source file of this "
+            f"{name}: {QUARANTINE} has {count_of(counts.total(), 'row')} of {file}, which is not a source file of this "
             "shard"
         )
     yield from unbalanced_lines(receipt, receipt.sources)
@@ -99,14 +99,14 @@ def size_matches(directory: Path, receipt: Receipt, declared: str | None = None)
     """
     ledger, dtype = ledger_of(receipt), TokenBinsFacts.of(receipt).dtype
     width = flat_bins.token_dtype(dtype).itemsize
-    size, expected = (directory / TOKENS).stat().st_size, ledger.tokens * width
+    size, expected_size = (directory / TOKENS).stat().st_size, ledger.tokens * width
     defects = []
     if declared not in (None, dtype):
         defects.append(f"{name_of(receipt)}: its ids are {dtype}, but {declared} in its recipe")
-    if size != expected:
+    if size != expected_size:
         defects.append(
             f"{name_of(receipt)}: {TOKENS} has {count_of(size, 'byte')}, but {ledger.tokens} {dtype} tokens need "
-            f"{expected}: it is wrong from byte {min(size, expected)} on, at the latest"
+            f"{expected_size}: it is wrong from byte {min(size, expected_size)} on, at the latest"
         )
     # not rounded: of a file that was cut the fraction shows
     documents = (directory / ENDS).stat().st_size / 8
@@ -138,20 +138,23 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
     tokens = flat_bins.open_tokens(directory / TOKENS, dtype)
     low: int | None = None
     high: int | None = None
-    outside, first = 0, None
+    outside, first_outside = 0, None
     for start in range(0, len(tokens), BLOCK):
         block = tokens[start : start + BLOCK]
-        least, most = int(block.min()), int(block.max())
-        low, high = least if low is None else min(low, least), most if high is None else max(high, most)
-        if most >= vocab_size:
+        block_min, block_max = int(block.min()), int(block.max())
+        low, high = (
+            block_min if low is None else min(low, block_min),
+            block_max if high is None else max(high, block_max),
+        )
+        if block_max >= vocab_size:
             wrong = np.flatnonzero(block >= vocab_size)
             outside += len(wrong)
-            if first is None:
-                first = start + int(wrong[0]), int(block[wrong[0]])
+            if first_outside is None:
+                first_outside = start + int(wrong[0]), int(block[wrong[0]])
     defects = []
-    if first is not None:
+    if first_outside is not None:
         defects.append(
-            f"{name_of(receipt)}: id {first[1]} at token offset {first[0]} of {TOKENS} is not below "
+            f"{name_of(receipt)}: id {first_outside[1]} at token offset {first_outside[0]} of {TOKENS} is not below "
             f"{vocab_size}; {count_of(outside, 'id is', 'ids are')} not"
         )
     if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.dtype_for_vocab(vocab_size)).itemsize:

@@ -72,8 +72,10 @@ def document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
     `directory` holds the shard's `document_rows.bin`, if the receipt lists one.
     """
     files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in receipt.sources]
-    listed = any(record.path == ROWS for record in receipt.files)
-    return DocumentRows(files, document_index.open_runs(directory / ROWS) if listed else document_index.no_runs())
+    has_rows_file = any(record.path == ROWS for record in receipt.files)
+    return DocumentRows(
+        files, document_index.open_runs(directory / ROWS) if has_rows_file else document_index.no_runs()
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +134,8 @@ class TokenShard:
     @property
     def staging_key(self) -> str:
         """The key under which its parts are staged: parts made with another retraction list are of no use."""
-        listed = self.plan.retracted.hex()
-        return digest_value([self.key, listed]) if listed else self.key
+        retraction_list = self.plan.retracted.hex()
+        return digest_value([self.key, retraction_list]) if retraction_list else self.key
 
     @property
     def recipe(self) -> Recipe:
@@ -167,8 +169,8 @@ def _name(file: SourcePart) -> str:
 
 
 def _identity(file: SourcePart) -> list[Any]:
-    whole = [file.label, file.sha256, file.format, file.compression, *file.limits.values()]
-    return whole if file.rows is None else [*whole, [file.rows.first, file.rows.stop]]
+    identity = [file.label, file.sha256, file.format, file.compression, *file.limits.values()]
+    return identity if file.rows is None else [*identity, [file.rows.first, file.rows.stop]]
 
 
 def _part_files(staged: Path, piece: int) -> PartFiles:
@@ -227,17 +229,17 @@ def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) ->
     for leftover in (*files.all_files, counters):
         leftover.unlink(missing_ok=True)
     with writing(staged):
-        done = encode_part(plan, part, files, report)
-        value = asdict(done) | {"boot": boot_id(), "sizes": _sizes(files)}
+        encoded_part = encode_part(plan, part, files, report)
+        value = asdict(encoded_part) | {"boot": boot_id(), "sizes": _sizes(files)}
         draft = counters.with_suffix(".draft")
         draft.write_bytes(canonical_json(value))
         os.replace(draft, counters)
-    return done
+    return encoded_part
 
 
 def complete_shard(shard: TokenShard, parts: Iterable[EncodedPart]) -> TokenShard:
     """The shard whose files were all encoded: now it is known which of the listed documents it had, and so its key."""
-    return replace(shard, retracted=tuple(sorted({one for part in parts for one in part.retracted})))
+    return replace(shard, retracted=tuple(sorted({document_id for part in parts for document_id in part.retracted})))
 
 
 def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> Receipt:
@@ -318,47 +320,47 @@ def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) ->
 def _facts(shard: TokenShard, parts: Sequence[EncodedPart]) -> TokenBinsFacts:
     plan = shard.plan
     # facts that do not apply stay unset, and so are not in the receipt
-    some: dict[str, Any] = {}
+    optional_facts: dict[str, Any] = {}
     if shard.retracted:
-        some["retracted"] = shard.retracted
+        optional_facts["retracted"] = shard.retracted
     if plan.max_tokens is not None:
-        some["truncated"] = sum(part.truncated for part in parts)
+        optional_facts["truncated"] = sum(part.truncated for part in parts)
     if plan.ids is not None:
-        some |= {"document_ids": "text" if plan.ids.id_field is None else "field"} | plan.ids.key_parts()
+        optional_facts |= {"document_ids": "text" if plan.ids.id_field is None else "field"} | plan.ids.key_parts()
     return TokenBinsFacts(
         dtype=plan.dtype,
         separator_id=plan.separator_id,
         bos_id=plan.bos_id,
         special_tokens=plan.special_tokens,
         certificate=plan.certificate,
-        **some,
+        **optional_facts,
     )
 
 
 def _source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:
-    kept = part.ledger
+    ledger = part.ledger
     return {
         "file": file.label,
         "sha256": file.sha256,
-        "rows_in": kept.rows_in,
-        "documents": kept.documents,
-        "dropped": dict(kept.dropped),
-        "tokens": kept.tokens,
-        **{name: count for name in LOSSES if (count := getattr(kept, name))},
+        "rows_in": ledger.rows_in,
+        "documents": ledger.documents,
+        "dropped": dict(ledger.dropped),
+        "tokens": ledger.tokens,
+        **{name: count for name in LOSSES if (count := getattr(ledger, name))},
         **({"rows": [file.rows.first, file.rows.stop]} if file.rows is not None else {}),
     }
 
 
 def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart]) -> None:
-    dropped = sum(len(p.quarantine) for p in parts)  # documents that the plan filters are not bad
-    if dropped and dropped > shard.budget * ledger.rows_in:
+    bad_row_count = sum(len(p.quarantine) for p in parts)  # documents that the plan filters are not bad
+    if bad_row_count and bad_row_count > shard.budget * ledger.rows_in:
         worst = Counter({f.label: len(p.quarantine) for f, p in zip(shard.files, parts, strict=True)}).most_common(1)[0]
-        first = next((f, *p.quarantine[0]) for f, p in zip(shard.files, parts, strict=True) if p.quarantine)
-        file, row, byte, reason = first
+        first_bad = next((f, *p.quarantine[0]) for f, p in zip(shard.files, parts, strict=True) if p.quarantine)
+        file, row, byte, reason = first_bad
         if (record := file.record_at(row, shard.plan.fields)) is not None and record.bad:
             reason = str(record.bad[0])  # which says more than was counted
         raise BadRecordError(
-            f"{shard.artifact}: {dropped} of {count_of(ledger.rows_in, 'row')} would be dropped "
+            f"{shard.artifact}: {bad_row_count} of {count_of(ledger.rows_in, 'row')} would be dropped "
             f"{dict(ledger.dropped)}, more than the budget of {shard.budget:.4%}. The first is {file.label}, row "
             f"{row}, byte {byte}: {reason}; the worst file is {worst[0]} with {worst[1]}. Correct the source, or "
             "raise `bad_records.budget`",

@@ -224,10 +224,10 @@ def refusal_of(part: SourcePart, first_rows: FirstRows, *, policy: str, fields: 
     """
     if first_rows.bad is None or (first_rows.has_good and policy == "drop"):
         return ""
-    place = place_of(first_rows.bad, "" if fields is None else fields.key_hint(first_rows.bad.reason))
+    location = place_of(first_rows.bad, "" if fields is None else fields.key_hint(first_rows.bad.reason))
     if first_rows.has_good:
-        return f"{part.label}: {place}. {ADVICE}"
-    return str(unreadable(part.path, part.format, part.compression, part.label, place, whole=first_rows.whole))
+        return f"{part.label}: {location}. {ADVICE}"
+    return str(unreadable(part.path, part.format, part.compression, part.label, location, whole=first_rows.whole))
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:
@@ -302,9 +302,9 @@ def load_warm_encoder(plan: StreamPlan, parts: Sequence[SourcePart]) -> None:
     An engine encodes a word that it has seen several times faster than a new one, and the most frequent words of four
     megabytes are those of a corpus.
     """
-    encoder, most = load_encoder(plan), WARM_UP_CHARACTERS // len(parts)
+    encoder, max_characters = load_encoder(plan), WARM_UP_CHARACTERS // len(parts)
     for part in parts:
         if (block := next(iter(part.read_records(plan.fields)), None)) is not None:
             # whole documents: of a file whose first one is too long, none is shown
-            fitting = takewhile(lambda read: read <= most, accumulate(map(len, block.texts)))
+            fitting = takewhile(lambda read: read <= max_characters, accumulate(map(len, block.texts)))
             encoder.warm_up(block.texts[: len(list(fitting))])

@@ -46,10 +46,10 @@ def rendered_remarks(
     """
     if special_tokens != "text":
         return
-    seen = list(texts)
-    if (held := bundle.special_literals.count(seen)) and held >= _MANY * len(seen):
+    rows = list(texts)
+    if (count := bundle.special_literals.count(rows)) and count >= _MANY * len(rows):
         sentence = (
-            f"{'.'.join(map(str, keys))}: {held} of the first {count_of(len(seen), 'text contains', 'texts contain')} "
+            f"{'.'.join(map(str, keys))}: {count} of the first {count_of(len(rows), 'text contains', 'texts contain')} "
             f"special tokens of {bundle.name}, which stay plain text. Set it to match if a template wrote them"
         )
         yield Remark(keys=keys, sentence=sentence, hint=True)

@@ -59,7 +59,7 @@ class TracedRows:
 
         if self._rows is None:
             return np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
-        with self._handle.open(self._rows) as opened, pq.ParquetFile(opened) as file:
+        with self._handle.open(self._rows) as rows_file, pq.ParquetFile(rows_file) as file:
             column = file.read(columns=[STARTS]).column(0).combine_chunks()
             sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         heads = np.concatenate([np.zeros(1, np.int64), np.cumsum(column.value_lengths().to_numpy())])
@@ -90,8 +90,8 @@ class TracedRows:
         ends = self._index[2]
         group = int(np.searchsorted(ends, row, side="right"))
         if self._group[0] != group:
-            with self._handle.open(self._rows) as opened, pq.ParquetFile(opened) as file:
+            with self._handle.open(self._rows) as rows_file, pq.ParquetFile(rows_file) as file:
                 self._group = group, file.read_row_group(group, columns=[IDS]).column(0)
         # counted from the end of its row group
-        found: NDArray[np.int32] = self._group[1][row - int(ends[group])].values.to_numpy()
-        return found
+        row_ids: NDArray[np.int32] = self._group[1][row - int(ends[group])].values.to_numpy()
+        return row_ids
