@@ -1,4 +1,4 @@
-"""The check that one separator ends each document of a shard: none is doubled, missing or unaccounted for.
+"""The check that each document of a shard ends with exactly one separator, and that every separator is explained.
 
 Files are mapped and read in blocks. Offsets in messages are token offsets in the shard's stream.
 """
@@ -23,12 +23,12 @@ BLOCK = 1 << 20
 
 @judged
 def separators_match_documents(directory: Path, receipt: Receipt, recipe: StreamPlan | None = None) -> Finding:
-    """Each document ends with one separator (and starts with one BOS), and nothing else in the file is one.
+    """Check that each document ends with one separator (and starts with one BOS), and that the file has no others.
 
-    The file has as many separators as documents plus the ledger's literal ones. Two separators or two BOS in a row mean
-    that special tokens were added twice; only an empty document may look like that. If the text itself contains the
-    doubled literal (`special_tokens: match`) the failure is a warning: the bytes are as planned. `recipe` is that of
-    the shard; None if it is not known.
+    The number of separators must equal the number of documents plus the ledger's literal separators. Two separators or
+    two BOS in a row mean that special tokens were added twice, except in an empty document. If the text itself
+    contains the doubled literal (`special_tokens: match`), the failure is a warning, because the bytes are as planned.
+    `recipe` is the shard's plan; None if it is not known.
     """
     required_separator(receipt, TokenBinsFacts.of(receipt))
     return boundaries_match(directory, receipt, recipe)
@@ -37,7 +37,7 @@ def separators_match_documents(directory: Path, receipt: Receipt, recipe: Stream
 def boundaries_match(
     directory: Path, receipt: Receipt, recipe: StreamPlan | None = None, rebuild: str = REBUILD
 ) -> Finding:
-    """The same of a shard whose documents may have neither separator nor BOS; `rebuild` says what to do."""
+    """Check the boundaries of a shard whose documents may have neither separator nor BOS; `rebuild` is the remedy."""
     ledger = ledger_of(receipt)
     facts = TokenBinsFacts.of(receipt)
     separator, bos = facts.separator_id, facts.bos_id
@@ -47,7 +47,7 @@ def boundaries_match(
     scan = _Boundaries(tokens, ends, separator, bos)
     scan.read_documents()
     scan.read_tokens()
-    # where BOS is the same token, each document has it twice
+    # If BOS is the same token as the separator, each document has it twice.
     separators_per_document = 0 if separator is None else 2 if bos == separator else 1
     expected_count = len(ends) * separators_per_document + ledger.literal_separators
     if scan.separators != expected_count:
@@ -85,7 +85,7 @@ def boundaries_match(
 
 
 def other_specials(facts: TokenBinsFacts, recipe: StreamPlan) -> Iterator[str]:
-    """Defects where a shard tells of another separator or BOS than its recipe has."""
+    """Yield a defect if a shard's separator or BOS differs from its recipe's."""
     for token_name, shard_id, recipe_id in (
         ("separator", facts.separator_id, recipe.separator_id),
         ("BOS", facts.bos_id, recipe.bos_id),
@@ -95,7 +95,7 @@ def other_specials(facts: TokenBinsFacts, recipe: StreamPlan) -> Iterator[str]:
 
 
 class _Boundaries:
-    """Reads a shard twice, once at its document boundaries and once token by token, and keeps the results."""
+    """The results of reading a shard twice, once at its document boundaries and once token by token."""
 
     def __init__(self, tokens: NDArray[Any], ends: NDArray[np.uint64], separator: int | None, bos: int | None) -> None:
         self._tokens, self._ends, self._separator, self._bos = tokens, ends, separator, bos
@@ -108,7 +108,7 @@ class _Boundaries:
         """Check the first and last token of every document."""
         previous = 0
         for first_document in range(0, len(self._ends), document_ends.BLOCK):
-            # signed, because differences of uint64 would wrap
+            # The ends are signed, because differences of uint64 would wrap.
             ends = np.asarray(self._ends[first_document : first_document + document_ends.BLOCK]).astype(np.int64)
             starts = np.concatenate(([previous], ends[:-1]))
             previous = int(ends[-1])
@@ -119,7 +119,7 @@ class _Boundaries:
                 lengths < self._extra,
                 f"has no room for its {count_of(self._extra, 'special token')}",
             )
-            # the ends of a shorter document would be tokens of its neighbours
+            # Shorter documents are excluded, because their ends would be tokens of their neighbors.
             has_room = lengths >= self._extra
             self.empty += int(np.count_nonzero(lengths == self._extra))
             if self._separator is not None:
@@ -145,14 +145,14 @@ class _Boundaries:
             )
 
     def read_tokens(self) -> None:
-        """Count separators, and find doubled special tokens that no empty document explains."""
+        """Count separators, and record doubled special tokens that are not explained by an empty document."""
         if self._extra == 0:
             return
         for start in range(0, len(self._tokens), BLOCK):
-            # one token more than the block, so that a pair across two blocks is seen
+            # The slice is one token longer than the block, to include the pair across two blocks.
             block = self._tokens[max(start - 1, 0) : start + BLOCK]
             is_separator = np.equal(block, -1 if self._separator is None else self._separator)
-            # without the token before the block, which counted with the block before
+            # The token before the block is excluded, because it was counted with the previous block.
             self.separators += int(np.count_nonzero(is_separator[min(start, 1) :]))
             pairs = np.flatnonzero(is_separator[1:] & is_separator[:-1]) + max(start - 1, 0) + 1
             if self._separator is not None:
@@ -162,15 +162,15 @@ class _Boundaries:
                 self._note_doubled(np.flatnonzero(is_bos[1:] & is_bos[:-1]) + max(start - 1, 0) + 1, "BOS", self._bos)
 
     def _explain(self, seconds: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Which pairs of separators, given by the offset of the second, are due to the layout."""
+        """Return which pairs of separators, given by the offset of the second token, the layout explains."""
         if not len(seconds):
             return np.zeros(0, np.bool_)
         document = np.searchsorted(self._ends, seconds.astype(np.uint64), side="right")
         ends = np.asarray(self._ends[document]).astype(np.int64)
         starts = np.where(document > 0, np.asarray(self._ends[np.maximum(document, 1) - 1]).astype(np.int64), 0)
         begins, is_empty = np.equal(starts, seconds), np.equal(ends - starts, self._extra)
-        # Where BOS is another token or none, only an empty document makes a pair, with the separator before it. Where
-        # it is the same, each beginning of a document makes one, and an empty document is one.
+        # If BOS differs from the separator or is not used, only an empty document creates a pair, with the separator
+        # before it. If they are the same, each beginning of a document and each empty document creates a pair.
         combine = np.logical_or if self._bos == self._separator else np.logical_and
         is_explained: NDArray[np.bool_] = combine(begins, is_empty)
         return is_explained
@@ -185,7 +185,7 @@ class _Boundaries:
 
 
 def _scatter(mask: NDArray[np.bool_], values: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """`values` at the places where `mask` is True, False elsewhere."""
+    """Return an array with `values` at the positions where `mask` is True, and False elsewhere."""
     scattered = np.zeros(len(mask), np.bool_)
     scattered[mask] = values
     return scattered

@@ -1,9 +1,9 @@
-"""Distributes the work on a shard of token bins over workers.
+"""Distribution of the work on a shard of token bins over workers.
 
-`ShardJob` distributes a shard's files over the workers of one machine; those of token bins share its staging directory
-(`encoded_in_pieces`). A shard of one file or of few bytes is one task (`WholeShardJob`): tasks that wait for each other
-would cost more than its work. `ensure_shard` does a whole shard in one task, for workers that share no disk with the
-run. The bytes and the receipts are the same.
+`ShardJob` distributes a shard's files over the workers of one machine. For token bins, these workers share the shard's
+staging directory (`encoded_in_pieces`). A shard with one file or few bytes is one task (`WholeShardJob`), because tasks
+that wait for each other would cost more than its work. `ensure_shard` builds a whole shard in one task, for workers
+that share no disk with the run. The bytes and the receipts are identical in all cases.
 """
 
 import shutil
@@ -27,21 +27,21 @@ from dataprep_assets.stream.token_shard import TokenShard, complete_shard, encod
 from dataprep_assets.stream.token_stream import EncodedPart, Fetch, fetch_missing, load_encoder, load_warm_encoder
 
 SMALL_SHARD_BYTES = 16 << 10
-"""Encoded in less time than handing a second task to a worker takes: 2 ms of a core."""
+"""Shards of at most this size are encoded in less time than a worker needs for a second task (2 ms of a core)."""
 
 WARM_UP_BYTES, WARM_UP_FILES = 8 << 20, 4
-"""From this many bytes of source files on, workers start with an engine warmed up on this much text."""
+"""Bytes of source files from which workers start with a warmed-up engine, and the number of files to warm it up on."""
 
 _OF_ONE_FILE = (CorruptSourceError, BadRecordError)
 """Errors that concern only one file of a shard."""
 
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A module-level function, because workers import it, and its arguments."""
+"""A function and its arguments. The function is module-level, because workers import it."""
 
 
 class KeyedShard(TaskSubject, Protocol):
-    """A shard that is current when its store has it under its key."""
+    """A shard that is current if its store contains it under its key."""
 
     @property
     def store(self) -> ArtifactStore: ...
@@ -51,13 +51,13 @@ class KeyedShard(TaskSubject, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ShardPieces:
-    """The work on a shard that has to be made: its files, each a task, then one task that makes the shard of them.
+    """The work on a shard to build: one task per file, then one task that builds the shard from the results.
 
     Attributes:
-        names: What the two steps are called in errors and in the progress.
+        names: Names of the two steps in errors and in the progress display.
         tasks: Number of a file in the shard → the task that reads it.
-        done: Number of a file → its result, of those that an earlier run finished.
-        last: From all results the task that returns the shard's receipt.
+        done: Number of a file → its result, for files that an earlier run finished.
+        last: Returns the task that returns the shard's receipt, given all results.
     """
 
     names: tuple[str, str]
@@ -67,9 +67,9 @@ class ShardPieces:
 
 
 class ShardJob:
-    """The work on a shard: verify it, or else do its files in parallel, and then what makes the shard of them.
+    """The work on a shard: verify it, or else process its files in parallel and build the shard from the results.
 
-    A damaged file does not stop the others: what they give is kept, and all damaged files are named at once.
+    A damaged file does not stop the others: their results are kept, and all damaged files are reported together.
     """
 
     def __init__(
@@ -82,21 +82,21 @@ class ShardJob:
         """Prepare a shard's work.
 
         Args:
-            shard: The shard to make.
-            verify: The task that returns the receipt of a shard that is current, else None.
-            begin: Called in the shard's turn. What it enters on the stack it is given is left when no worker writes for
-                the shard any more. Returns the receipt if another run has made the shard meanwhile.
-            locks: Holds these stacks until the pool is closed; None if nothing is entered on them.
+            shard: The shard to build.
+            verify: The task that returns the receipt of a current shard, else None.
+            begin: Called in the shard's turn with a stack. The contexts that it enters on the stack are exited when no
+                worker writes for the shard any more. Returns the receipt if another run has built the shard meanwhile.
+            locks: Keeps these stacks until the pool is closed; None if nothing is entered on them.
         """
         self.partition, self.source_bytes = shard.artifact.partition or "", shard.source_bytes
         self.directory = shard.store.directory(shard.artifact)
         self._verify, self._begin, self._locks = verify, begin, locks
-        # whether the outcome is known (failed, or reused), which may be before all tasks have ended
+        # The outcome (failed, or reused) can be known before all tasks have ended.
         self._settled = False
-        # what `begin` entered, such as the shard's lock; left when no worker writes below the shard any more
+        # The stack contains the contexts entered by `begin`, such as the shard's lock.
         self._stack = ExitStack()
         self._pieces: ShardPieces | None = None
-        # files that are queued or at work; those that ended are below
+        # These are the files that are queued or being processed; the results of finished files are below.
         self._waiting: set[int] = set()
         self._results: dict[int, Any] = {}
         self._refused: dict[int, DataprepError] = {}
@@ -119,15 +119,15 @@ class ShardJob:
         elif isinstance(end.error, _OF_ONE_FILE):
             self._refused[piece] = end.error
         elif not self._settled:
-            # Any other error is one of the whole shard: what is queued is forgotten. What is at work cannot be stopped,
-            # and the lock stays until it has ended.
+            # Any other error concerns the whole shard, so its queued tasks are canceled. Running tasks cannot be
+            # stopped, and the lock is kept until they have ended.
             forgotten = pool.cancel(lambda other: other.partition == self.partition)
             self._waiting -= {other.piece for other in forgotten if other.piece is not None}
             return self._fail(end.error)
         if self._waiting:
             return None
         if self._settled:
-            self._stack.close()  # only now: other files of the shard were still at work
+            self._stack.close()  # not earlier, because other files of the shard were still being processed
         elif self._refused:
             return self._fail(_all_of(self._refused))
         else:
@@ -138,7 +138,7 @@ class ShardJob:
         if self._settled:
             return None
         try:
-            # left at once if another run has made the shard, or `begin` fails; else kept in `_stack`
+            # The stack is closed at once if another run has built the shard or `begin` fails; else `_stack` keeps it.
             with ExitStack() as stack:
                 pieces = self._begin(stack)
                 if isinstance(pieces, Receipt):
@@ -147,24 +147,24 @@ class ShardJob:
         except DataprepError as error:
             return self._fail(error)
         if self._locks is not None:
-            # also closed when the run ends early; closing twice is harmless
+            # `_locks` also closes the stack when the run ends early; closing it twice is harmless.
             self._locks.enter_context(self._stack)
         self._pieces, self._results, self._waiting = pieces, dict(pieces.done), {*pieces.tasks}
         for piece, task in pieces.tasks.items():
             pool.submit(Task(TaskId(self.partition, pieces.names[0], piece), *task))
         if not self._waiting:
-            # an earlier run finished every file, and was killed before the last task
+            # An earlier run finished every file, but was killed before the last task.
             self._submit_last(pool)
         return None
 
     def release(self) -> None:
         if not self._waiting and self._settled:
-            self._stack.close()  # a failed shard to which no worker writes any more
+            self._stack.close()  # the shard failed, and no worker writes to it any more
 
     def _submit_last(self, pool: Pool) -> None:
         assert self._pieces is not None
         task = Task(TaskId(self.partition, self._pieces.names[1]), *self._pieces.last(self._results))
-        # before the files of other shards: a shard is committed as soon as its last file is done
+        # This task precedes the files of other shards, so that a shard is committed as soon as its last file is done.
         pool.submit(task, first=True)
 
     def _fail(self, error: Exception) -> Outcome:
@@ -177,17 +177,19 @@ class ShardJob:
 
 
 def encoded_in_pieces(shard: TokenShard, verification: Verification, locks: ExitStack) -> ShardJob:
-    """The work on a shard of token bins by its files; the run holds the shard's lock while workers write below it.
+    """Return the job that builds a shard of token bins file by file.
+
+    The run keeps the shard's lock while workers write below its directory.
 
     Args:
-        shard: The shard to make.
+        shard: The shard to build.
         verification: How thoroughly a finished shard is verified before it is reused.
-        locks: Holds the shard's lock; closed when no worker writes below the shard's directory any more.
+        locks: Keeps the shard's lock; closed when no worker writes below the shard's directory any more.
     """
 
     def begin(stack: ExitStack) -> Receipt | ShardPieces:
         staged = stack.enter_context(staging(shard.directory, shard.staging_key))
-        # asked again under the lock: another run may have made it while this one waited
+        # The receipt is looked up again under the lock, because another run may have built the shard meanwhile.
         if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
             return receipt
@@ -203,7 +205,7 @@ def encoded_in_pieces(shard: TokenShard, verification: Verification, locks: Exit
             last=lambda parts: (_seal_once, (shard, staged, parts, verification)),
         )
 
-    # by a worker: all bytes of a finished shard may have to be digested
+    # A worker verifies, because all bytes of a finished shard may have to be hashed.
     verify: Call = (shard.store.current, (shard.artifact, shard.key, verification))
     return ShardJob(shard, verify, begin, locks)
 
@@ -211,8 +213,8 @@ def encoded_in_pieces(shard: TokenShard, verification: Verification, locks: Exit
 def _seal_once(
     shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart], verification: Verification
 ) -> Receipt:
-    """A worker's task: seal a shard, unless a worker that died since had published it already."""
-    # under its final key, which depends on the retracted documents that its files had
+    """Seal a shard as a worker's task, unless a worker that died afterwards has already published it."""
+    # The lookup needs the final key, which depends on the retracted documents in the shard's files.
     final_shard = complete_shard(shard, parts.values())
     if (receipt := final_shard.store.current(final_shard.artifact, final_shard.key, verification)) is not None:
         shutil.rmtree(staged)
@@ -221,7 +223,7 @@ def _seal_once(
 
 
 class WholeShardJob(TaskJob):
-    """The work of a shard in one task; the worker that does it holds the shard's lock."""
+    """The work on a shard in one task, whose worker takes the shard's lock."""
 
     def __init__(self, shard: TokenShard, verification: Verification) -> None:
         super().__init__(shard, _whole_shard, verification)
@@ -229,7 +231,7 @@ class WholeShardJob(TaskJob):
 
 
 def shard_job(shard: TokenShard, verification: Verification, locks: ExitStack) -> DirectoryJob:
-    """The work of a shard for workers of this machine, by its planned files; as `encoded_in_pieces`."""
+    """Return the job of a shard for workers of this machine, with the arguments of `encoded_in_pieces`."""
     if len(shard.files) == 1 or shard.source_bytes <= SMALL_SHARD_BYTES:
         return WholeShardJob(shard, verification)
     return encoded_in_pieces(shard, verification, locks)
@@ -239,7 +241,7 @@ S = TypeVar("S", bound=KeyedShard)
 
 
 def found_quickly(shard: KeyedShard, verification: Verification) -> Receipt | None:
-    """The receipt of a shard that is current, if few bytes have to be read to know it."""
+    """Return the receipt of a current shard if reading a few bytes is enough to verify it, else None."""
     return shard.store.quickly_current(shard.artifact, shard.key, verification)
 
 
@@ -251,14 +253,14 @@ def whole_shard_jobs(
     *,
     found: Callable[[S, Verification], Receipt | None] = found_quickly,
 ) -> list[TaskJob]:
-    """The jobs of shards that are one task each.
+    """Return the jobs of shards that are one task each.
 
     Args:
-        shards: The shards to make.
-        make: Makes one of them; it gets the shard, `verification`, and the shard's fetch or None.
+        shards: The shards to build.
+        make: Builds one shard, given the shard, `verification`, and the shard's fetch or None.
         verification: How thoroughly a finished shard is verified before it is reused.
         fetches: Partition → a function that fetches its sources to a worker on another machine.
-        found: The receipt of a shard that needs no task, if its tasks would be on another machine.
+        found: Returns the receipt of a shard that needs no task; used if tasks run on another machine.
     """
 
     def job(shard: S) -> TaskJob:
@@ -269,13 +271,13 @@ def whole_shard_jobs(
 
 
 def ensure_shard(shard: TokenShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
-    """A worker's task: a whole shard, on whichever machine it runs; then what killed runs left beside it is removed.
+    """Build a whole shard as a worker's task on any machine, then remove leftovers of killed runs next to it.
 
-    Two runs that need the same shard on one machine or one shared disk wait for each other and make it once; on two
-    machines with a bucket both may make it, identically, and the receipt is written once.
+    Two runs that need the same shard on one machine or one shared disk wait for each other and build it once. On two
+    machines with object storage both may build it; the results are identical, and the receipt is written once.
 
     Args:
-        shard: The shard to make.
+        shard: The shard to build.
         verification: How thoroughly a finished shard is verified before it is reused.
         fetch: Fetches the source files to the paths in `shard.files` if this machine's mirror does not have them.
 
@@ -293,7 +295,7 @@ def _whole_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
         return receipt, True
     fetch_missing(shard.files, fetch)
     with staging(shard.directory, shard.staging_key) as staged:
-        # another run may have made it while this one waited for the lock
+        # Another run may have built the shard while this one waited for the lock.
         if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
             return receipt, True
@@ -302,7 +304,7 @@ def _whole_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
             try:
                 parts[piece] = finished_part(staged, piece) or encode_into(shard.plan, part, staged, piece)
             except _OF_ONE_FILE as error:
-                # the other files are encoded nevertheless: their parts are kept, and all that are damaged named at once
+                # The other files are still encoded, so that their parts are kept and all errors are reported together.
                 errors[piece] = error
         if errors:
             raise _all_of(errors)
@@ -310,7 +312,7 @@ def _whole_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
 
 
 def _all_of(refused: Mapping[int, DataprepError]) -> DataprepError:
-    # in the order of the files, whichever failed first
+    # The errors are in the order of the files, regardless of which file failed first.
     return together([error for _, error in sorted(refused.items())])
 
 
@@ -323,18 +325,20 @@ def build_token_bins(
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are not current, on processes of this machine in parallel over files, else over shards.
+    """Build the shards that are not current.
+
+    On this machine, the work is done in parallel over files; on other engines, over shards.
 
     Args:
         shards: The shards to build.
-        workers: Number of workers; None does the work in this process, if the engine is this machine.
-        engine: Who does the work.
+        workers: Number of workers; None: do the work in this process, if the engine is this machine.
+        engine: Where the tasks run.
         verification: How thoroughly a finished shard is verified before it is reused.
         fetches: Partition → a function that fetches its sources to a worker on another machine.
         progress: Counts and shows the work; None: nothing is shown.
 
-    Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    shard whose workers keep dying does (WorkerDiedError); finished shards stay committed.
+    Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others.
+    A shard whose workers keep dying stops the run (WorkerDiedError); finished shards stay committed.
     """
     if not engine.is_this_machine:
         reused = set()
@@ -345,21 +349,21 @@ def build_token_bins(
             yield outcome
         sweep(shard.directory for shard in shards if shard.partition in reused)
         return
-    # the locks of shards are released when no worker writes below them any more
+    # The locks of shards are released when no worker writes below them any more.
     with ExitStack() as locks:
         jobs = [shard_job(shard, verification, locks) for shard in shards]
         yield from run_and_sweep(jobs, workers=workers, progress=progress, prepare=_loading(shards))
 
 
 def _loading(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
-    """What loads the encoder that workers need to make these shards; None if all are there."""
+    """Return the function that loads the encoder that workers need for these shards; None if all shards exist."""
     missing_shards = absent(shards)
     if not missing_shards:
         return None
     plan = missing_shards[0].plan
-    # the datasets of a blend can have different fields
+    # Datasets of a blend can have different fields, and the warm-up reads files with the fields of one plan.
     alike = [shard for shard in missing_shards if shard.plan.fields == plan.fields]
-    # a process that has read Parquet, say, has threads of Arrow, beside which workers cannot be forked
+    # Formats such as Parquet start threads of Arrow, and a process with threads must not fork workers.
     files = [file for shard in alike for file in shard.files if not input_format(file.format).starts_threads]
     if not files or sum(shard.source_bytes for shard in alike) < WARM_UP_BYTES:
         return partial(load_encoder, plan)

@@ -1,4 +1,4 @@
-"""A declared source: how it is read, how a card names it, and the list of its files in a snapshot."""
+"""Declared sources: access to one, its entry in a data card, and the list of its files in a snapshot."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,19 +25,19 @@ from dataprep_assets.stream.declaration import (
     Source,
 )
 
-# The list of a snapshot's source files (`files.jsonl`: path, size, SHA-256), and its proofs: the files have these
-# digests, and the disk has room for what comes next.
+# The list of a snapshot's source files is `files.jsonl` (path, size, SHA-256). Its checks verify that the files have
+# these digests, and that the disk has room for the downstream artifacts.
 
 FILES = "files.jsonl"
 
 
 def files_bytes(lines: Iterable[Mapping[str, Any]]) -> bytes:
-    """The file of a snapshot with these lines, of a corpus or a blend."""
+    """Return the bytes of the snapshot file with these lines, for a corpus or a blend."""
     return b"".join(canonical_json(line) + b"\n" for line in lines)
 
 
 def read_files(directory: Path) -> list[dict[str, Any]]:
-    """The lines of a snapshot, of a corpus or a blend; raises FormatError, naming the line, if the file is invalid."""
+    """Return the lines of a snapshot of a corpus or a blend; raises FormatError, naming the line, if it is invalid."""
     path = directory / FILES
     lines: list[dict[str, Any]] = []
     try:
@@ -58,13 +58,13 @@ def digests_match(
     others: Iterable[str] = (),
     digests: SourceDigests = PLAIN,
 ) -> Finding:
-    """Every file has the expected SHA-256. Each is read once.
+    """Check that every file has the expected SHA-256. Each file is read once.
 
     Args:
         expected: Label → expected digest.
         paths: Label → file.
         others: Defects found elsewhere.
-        digests: How digests are made: plain SHA-256 or keyed.
+        digests: Kind of the digests: plain SHA-256 or keyed.
     """
     present_files = [path for label, path in paths.items() if label in expected and path.is_file()]
     return verdict(
@@ -93,9 +93,9 @@ def _differing(expected: Mapping[str, str], paths: Mapping[str, Path], digests: 
 
 @judged
 def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -> Finding:
-    """The disk of `path` has room for `expected_more_bytes` and a fraction `headroom` of it on top.
+    """Check that the disk of `path` has room for `expected_more_bytes` and an additional fraction `headroom` of it.
 
-    `path` need not exist yet; its nearest existing parent is asked.
+    `path` need not exist yet: its nearest existing parent is checked.
     """
     directory = path.absolute()
     while not directory.exists():
@@ -113,7 +113,7 @@ def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -
             "used_bytes": usage.used,
             "free_bytes": usage.free,
             "needed_bytes": needed,
-            # a text, because it does not change: Dagster plots numbers
+            # The value is a string because Dagster plots numbers, and this one does not change.
             "total_bytes": str(usage.total),
             "used_share": round(usage.used / usage.total, 4),
         },
@@ -124,9 +124,9 @@ _HUB_FOLDER = "datasets--"
 
 
 def open_source(source: Source, *, patient: bool = True) -> SourceAccess:
-    """The access to a declared source; unless `patient`, an unreachable hub fails after a second.
+    """Return the access to a declared source; unless `patient`, an unreachable Hub fails after a second.
 
-    Raises SourceError for an asset that was never materialized.
+    Raises SourceError if the source is an asset that was never materialized.
     """
     if isinstance(source, AssetSource):
         access = open_asset(source.key, place=source.path, cache_dir=source.cache_dir, follow_links=source.follow_links)
@@ -159,17 +159,17 @@ def open_source(source: Source, *, patient: bool = True) -> SourceAccess:
 
 
 def is_mirrored(source: Source) -> bool:
-    """Whether the files of a declared source are fetched; known without asking the source."""
+    """Return whether the files of a declared source are downloaded; the source is not contacted."""
     return source.mirrored if isinstance(source, AssetSource) else not isinstance(source, LocalSource | HubCacheSource)
 
 
 def upstream_of(source: Source) -> tuple[AssetInput, ...]:
-    """The assets that a declared source takes its files from, which the artifact that reads it is made of."""
+    """Return the assets that provide a declared source's files: upstream assets of the artifact that reads them."""
     return (AssetInput(key=source.key),) if isinstance(source, AssetSource) else ()
 
 
 def card_source(source: Source) -> CardSource:
-    """A declared source as a card describes it: its public name, and never a local path."""
+    """Return a declared source as a data card describes it, with its public name and never a local path."""
     if isinstance(source, AssetSource):
         card = CardSource(name="/".join(source.key), kind="asset")
     elif isinstance(source, HubSource):
@@ -177,7 +177,7 @@ def card_source(source: Source) -> CardSource:
     elif isinstance(source, ObjectStoreSource):
         card = CardSource(name=source.url, kind="object_store", place=source.url)
     elif isinstance(source, HubCacheSource) and source.path.name.startswith(_HUB_FOLDER):
-        # the cache writes the slash of a repository's name as `--`
+        # The cache writes the slash of a repository's name as `--`.
         repo = source.path.name.removeprefix(_HUB_FOLDER).replace("--", "/", 1)
         card = CardSource(name=repo, kind="hub", place=f"hf://datasets/{repo}")
     else:

@@ -1,6 +1,6 @@
-"""Finished shards of token bins as one searchable stream: finds the document of a token, a row or a hash.
+"""An index of finished token bins as one searchable stream: finds the document of a token, a row or a hash.
 
-Receipts are read when an index is opened; files of a shard are mapped, or read by ranges, when a question needs them.
+Receipts are read when an index is opened. A shard's files are mapped, or read by ranges, when a search needs them.
 
 Entry points: `StreamIndex`, `IndexedShard`.
 """
@@ -33,12 +33,12 @@ Numbers = NDArray[Any] | RemoteTokens
 
 
 def search(numbers: Numbers, value: int) -> int:
-    """How many of the increasing `numbers` are at most `value`; of a remote file a few pages are read."""
+    """Return how many of the ascending `numbers` are at most `value`; only a few pages of a remote file are read."""
     if isinstance(numbers, np.ndarray):
-        # as uint64: given a Python int, NumPy compares as float64 and converts the whole mapped file to it
+        # With a Python int, NumPy would compare as float64 and convert the whole mapped file.
         return int(np.searchsorted(numbers, np.uint64(value), side="right"))
     low, high = 0, -(-len(numbers) // _PAGE)
-    while low < high:  # the first page whose last number is above the value
+    while low < high:  # binary search for the first page whose last number is above the value
         middle = (low + high) // 2
         page = numbers[middle * _PAGE : (middle + 1) * _PAGE]
         if int(page[-1]) <= value:
@@ -46,38 +46,38 @@ def search(numbers: Numbers, value: int) -> int:
         elif int(page[0]) > value and middle > low:
             high = middle
         else:
-            # within this page, or at its beginning where no page is left before it
+            # The position is within this page, or at its beginning if no earlier page is left.
             return middle * _PAGE + int(np.searchsorted(page, np.uint64(value), side="right"))
     return min(low * _PAGE, len(numbers))
 
 
 class IndexedShard:
-    """One finished shard."""
+    """A finished shard of token bins."""
 
     def __init__(self, store: ArtifactStore, artifact: Artifact, receipt: Receipt) -> None:
-        """Take a shard as its receipt describes it."""
+        """Open a shard that its receipt describes."""
         self.handle = ArtifactHandle(store, artifact, receipt)
         self.facts = TokenBinsFacts.of(receipt)
         self.documents, self.tokens = ledger_of(receipt).documents, ledger_of(receipt).tokens
 
     @property
     def partition(self) -> str:
-        """Its partition key."""
+        """The shard's partition key."""
         return self.handle.artifact.partition or ""
 
     @property
     def files(self) -> list[str]:
-        """Its source files, in order."""
+        """The shard's source files, in order."""
         return [line["file"] for line in self.handle.receipt.sources]
 
     @cached_property
     def ends(self) -> Numbers:
-        """Where its documents end."""
+        """The end of each document, in tokens."""
         return self.handle.numbers(ENDS, "uint64")
 
     @cached_property
     def hashes(self) -> Numbers:
-        """The hash of each of its documents."""
+        """The hash of each document."""
         return self.handle.numbers(IDS, "uint64")
 
     @cached_property
@@ -86,24 +86,24 @@ class IndexedShard:
 
     @cached_property
     def rows(self) -> DocumentRows:
-        """Which rows its documents were."""
-        # a shard of which no row was left out has no such file; then no folder is looked at
+        """The source row of each document."""
+        # The file is missing if no row was omitted from the shard, so its folder is not needed.
         has_rows_file = any(record.path == ROWS for record in self.handle.receipt.files)
         return document_rows(self.handle.path(ROWS).parent if has_rows_file else Path(), self.handle.receipt)
 
     def span(self, document: int) -> tuple[int, int]:
-        """First token and token after the last of a document of the shard, which must exist."""
+        """Return a document's first token and the token after its last; the document must exist."""
         start = int(self.ends[document - 1]) if document else 0
         return start, int(self.ends[document])
 
     def with_hash(self, wanted: int) -> Iterator[int]:
-        """Numbers of its documents with this hash."""
+        """Yield the numbers of the documents with this hash."""
         yield from self.with_hashes(np.array([wanted], np.uint64)).tolist()
 
     def with_hashes(self, wanted: NDArray[np.uint64]) -> NDArray[np.intp]:
-        """Numbers of its documents, ascending, whose hash is one of these, which are sorted."""
+        """Return the numbers, ascending, of the documents with one of these sorted hashes."""
         hashes = self.hashes
-        # a remote file block by block, so that one is in memory at a time; `or 1`: `range` refuses a step of 0
+        # A remote file is read in blocks, to keep only one in memory. `or 1` because `range` rejects a step of 0.
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         starts = range(0, len(hashes), step)
         blocks = ((start, np.asarray(hashes[start : start + step])) for start in starts)
@@ -111,28 +111,28 @@ class IndexedShard:
         return np.concatenate(matches) if matches else np.empty(0, np.intp)
 
     def hash_at(self, file: str, row: int) -> int | None:
-        """The hash of the document that a row of a source file became; None if it became none in this shard."""
+        """Return the hash of the document from a row of a source file; None if this shard has no such document."""
         if file not in self.files:
             return None
         document = self.rows.document(self.files.index(file), row)
         return None if document is None else int(self.hashes[document])
 
     def tokens_of(self, documents: NDArray[np.intp]) -> int:
-        """Number of tokens of some of its documents, together."""
-        # as int64: with the 0 that is put before them NumPy would make float64 of uint64
+        """Return the total number of tokens of these documents."""
+        # int64 is used because NumPy would convert uint64 to float64 when it prepends the 0.
         ends = np.asarray(self.ends[:], np.int64)
         return int(np.diff(ends, prepend=0)[documents].sum())
 
     def sources_of(self, documents: Sequence[int] | NDArray[np.intp]) -> Mapping[str, str]:
-        """The source files that some of its documents came from: name → SHA-256."""
+        """Return the source files of these documents: name → SHA-256."""
         lines = self.handle.receipt.sources
         stops = np.cumsum([line["documents"] for line in lines])
-        # `right`: a file that gave no document stops where the one before it does, and is passed over
+        # `right` skips a file without documents, because it stops where the previous file stops.
         line_numbers = np.unique(np.searchsorted(stops, np.asarray(documents), side="right"))
         return {str(lines[number]["file"]): str(lines[number]["sha256"]) for number in line_numbers.tolist()}
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """The shard's token ids `[start, stop)`."""
+        """Return the shard's token ids `[start, stop)`."""
         return np.asarray(self._tokens[start:stop])
 
 
@@ -141,19 +141,19 @@ class StreamIndex:
 
     Each split is a stream whose documents and tokens are numbered across its shards.
 
-    Methods raise NotFoundError, which says what there is, for anything that is not in it.
+    Methods raise NotFoundError for unknown names and numbers out of range; the message lists what is available.
     """
 
     def __init__(self, splits: Mapping[str, Sequence[IndexedShard]]) -> None:
         """Index the shards of each split, in the order of its stream."""
         self.splits = {split: list(shards) for split, shards in splits.items()}
-        # partition → its split, and its place in it
+        # This maps each partition to its split and its position in it.
         self._home = {
             shard.partition: (split, number)
             for split, split_shards in self.splits.items()
             for number, shard in enumerate(split_shards)
         }
-        # what lies before each shard of a split, and the total at the end
+        # These are the totals before each shard of a split, and the split's total at the end.
         self._documents = {
             split: _sums(shard.documents for shard in split_shards) for split, split_shards in self.splits.items()
         }
@@ -163,7 +163,7 @@ class StreamIndex:
 
     @cached_property
     def _files(self) -> dict[str, list[tuple[IndexedShard, int]]]:
-        # a file that is cut by rows is in several shards
+        # A file that is divided by rows is in several shards.
         shards_by_file: dict[str, list[tuple[IndexedShard, int]]] = {}
         for shard in self.shards():
             for number, file in enumerate(shard.files):
@@ -171,21 +171,21 @@ class StreamIndex:
         return shards_by_file
 
     def shards(self, split: str | None = None, partition: str | None = None) -> list[IndexedShard]:
-        """All shards, those of a split, or one."""
+        """Return all shards, the shards of a split, or one shard."""
         if partition is not None:
             return [self.shard(partition)]
         self._require_split(split)
         return [shard for name, split_shards in self.splits.items() if split in (None, name) for shard in split_shards]
 
     def shard(self, partition: str) -> IndexedShard:
-        """One shard."""
+        """Return the shard with this partition key."""
         if partition not in self._home:
             raise NotFoundError(f"trace: unknown shard {partition!r}. Available: {_shorten_names(list(self._home))}")
         split, number = self._home[partition]
         return self.splits[split][number]
 
     def by_document(self, split: str | None, partition: str | None, document: int) -> tuple[IndexedShard, int]:
-        """The shard, and the number in it, of a document given by its number in a shard or a split."""
+        """Return the shard of a document, and its number in it, given its number in a shard or a split."""
         if partition is not None:
             shard = self.shard(partition)
             _require_within("document", document, shard.documents, partition)
@@ -193,12 +193,12 @@ class StreamIndex:
         split = self.one_split(split)
         sums = self._documents[split]
         _require_within("document", document, int(sums[-1]), split)
-        # `right`: an empty shard begins at the number of the next one, which holds the document
+        # `right` skips an empty shard, which begins at the same number as the next shard, where the document is.
         number = int(np.searchsorted(sums, document, side="right")) - 1
         return self.splits[split][number], document - int(sums[number])
 
     def by_token(self, split: str | None, partition: str | None, token: int) -> tuple[IndexedShard, int]:
-        """The shard, and the number in it, of the document that holds a token of a shard or a split."""
+        """Return the shard of a document, and its number in it, given a token's number in a shard or a split."""
         if partition is not None:
             shard = self.shard(partition)
             _require_within("token", token, shard.tokens, partition)
@@ -211,7 +211,7 @@ class StreamIndex:
         return shard, search(shard.ends, token)
 
     def by_row(self, file: str, row: int) -> Iterator[tuple[IndexedShard, int]]:
-        """The shard and document that a source row became; none if it was left out."""
+        """Yield shard and document of a source row; nothing if the row was omitted."""
         if file not in self._files:
             raise NotFoundError(f"trace: unknown source file {file!r}. Available: {_shorten_names(list(self._files))}")
         for shard, number in self._files[file]:
@@ -219,16 +219,16 @@ class StreamIndex:
                 yield shard, document
 
     def holders(self, file: str) -> list[IndexedShard]:
-        """The shards that hold rows of a file."""
+        """Return the shards that contain rows of a file."""
         return [shard for shard, _ in self._files.get(file, [])]
 
     def source(self, shard: IndexedShard, document: int) -> tuple[str, int]:
-        """The source file and row of a document of a shard."""
+        """Return the source file and row of a shard's document."""
         file, row = shard.rows.locate(document)
         return shard.files[file], row
 
     def span(self, shard: IndexedShard, document: int) -> DocumentSpan:
-        """The span of a document of a shard, in the shard and in its split."""
+        """Return the span of a shard's document, in the shard and in its split."""
         split, number = self._home[shard.partition]
         start, stop = shard.span(document)
         return DocumentSpan(
@@ -242,7 +242,7 @@ class StreamIndex:
         )
 
     def one_split(self, split: str | None) -> str:
-        """The split that is named, or the only one."""
+        """Return the named split, or the only split."""
         self._require_split(split)
         if split is not None:
             return split
@@ -271,7 +271,7 @@ def _shorten_names(names: list[str]) -> str:
 
 
 def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    """Metadata that says how a shard's documents can be found."""
+    """Return metadata that describes how a shard's documents can be found."""
     facts = TokenBinsFacts.of(receipt)
     if facts.document_ids is None:
         return {"document_index": "rows only, because the dataset is sensitive and has no `document.id_key`"}
@@ -280,13 +280,14 @@ def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 
 
 def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uint64]) -> tuple[str, ...]:
-    """The ids of the list that apply to a shard: those of documents that the present shard holds or has dropped.
+    """Return the listed ids that apply to a shard: ids of documents that the current shard contains or has dropped.
 
-    Empty for a shard that is missing or unreadable: it is built anyway, and its receipt will say which ids applied.
+    The result is empty if the shard is missing or unreadable: it is built anyway, and its new receipt will list the
+    ids that applied.
 
     Args:
-        store: Where the shard is.
-        shard: Its artifact.
+        store: The store of the shard.
+        shard: The shard's artifact.
         listed: The ids on the list, sorted.
     """
     if not len(listed):
@@ -300,6 +301,6 @@ def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uin
         shard_ids = open_ids(store.local(shard, [IDS]) / IDS, documents)
     except (DataprepError, OSError):
         return ()
-    # what was dropped before still counts while it is listed: it is part of the finished shard's key
+    # Ids of dropped documents still count while they are listed, because they are part of the finished shard's key.
     dropped_ids = np.array([int(hex_id, 16) for hex_id in facts.retracted], np.uint64)
     return hex_ids(np.union1d(shard_ids[are_listed(shard_ids, listed)], np.intersect1d(listed, dropped_ids)))

@@ -1,4 +1,4 @@
-"""What a token stream does not have of its source rows, and the check that a tokenizer keeps what texts hold.
+"""Losses of a token stream compared with its source rows, and the check that a tokenizer represents the texts.
 
 Corpora, releases, pretraining blends, conversations and notes have the same losses.
 
@@ -39,9 +39,9 @@ S = TypeVar("S")
 
 
 def stream_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
-    """The losses of some shards of token bins, which are `part` of their dataset.
+    """Yield the losses of some shards of token bins; `part` names their part of the dataset.
 
-    What their selection dropped is among its own losses, which know the reason.
+    Rows dropped by a selection are left out, because the selection reports them itself, with reasons.
     """
     losses = dropped_rows(receipts, lambda reason: _KINDS.get(reason, BAD_RECORD), part=part)
     yield from (loss for loss in losses if loss.reason != SELECTED)
@@ -54,7 +54,7 @@ def stream_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
 
 
 def tokenizer_losses(receipts: Sequence[Receipt], part: str = "") -> Iterator[Loss]:
-    """What the tokenizer could not say of the texts of some shards, where their receipts count it."""
+    """Yield the tokenizer's losses in the texts of some shards, where their receipts count them."""
     total = Ledger.total(receipt.ledger or Ledger() for receipt in receipts)
     for name, action in _OF_TOKENIZERS.items():
         unit_count, unit = (total.tokens, "token") if action == "unknown" else (total.text_characters, "character")
@@ -62,7 +62,7 @@ def tokenizer_losses(receipts: Sequence[Receipt], part: str = "") -> Iterator[Lo
 
 
 def _sum_count(receipts: Sequence[Receipt], action: Action, name: str, *, of: int, unit: str, part: str) -> Loss:
-    """The sum of a count, by file where the lines of the receipts have it."""
+    """Sum a count over receipts, and by file where the receipts' source lines have it."""
     files, count = Counter[str](), 0
     for receipt in receipts:
         count += receipt.facts.get(name) or getattr(receipt.ledger, name, None) or 0
@@ -74,7 +74,7 @@ def _sum_count(receipts: Sequence[Receipt], action: Action, name: str, *, of: in
 
 
 def losses_check(find: Callable[[S], Finding]) -> Check[S]:
-    """The check of an artifact whose text was tokenized; `find` is `losses_within_limit` of its subject."""
+    """Return the check of an artifact with tokenized text; `find` applies `losses_within_limit` to its subject."""
     return Check(
         _NAME,
         "Unknown tokens and characters omitted by the tokenizer make up at most `tokenizer.max_loss` of the text.",
@@ -86,16 +86,16 @@ def losses_check(find: Callable[[S], Finding]) -> Check[S]:
 def as_declared(
     checks: Iterable[Check[S]], level: Level, tokenizer: TokenizerDeclaration | None
 ) -> tuple[Check[S], ...]:
-    """The checks as a dataset asks for them: at its level, with the limit of its tokenizer."""
+    """Return the checks as a dataset declares them: at its level, with the limit of its tokenizer."""
     limit = None if tokenizer is None else tokenizer.max_loss
     return tuple(replace(check, limit=limit) if check.name == _NAME else check for check in at_level(checks, level))
 
 
 @judged
 def losses_within_limit(receipt: Receipt, limit: float) -> Finding:
-    """The share of unknown tokens among all, and that of dropped characters, are at most `limit`.
+    """Check that the shares of unknown tokens and of dropped characters are at most `limit`.
 
-    A warning otherwise, which names the source files with the most of them, where the receipt counts by file.
+    A failure is a warning that names the source files with the highest counts, if the receipt counts by file.
     """
     ledger = ledger_of(receipt)
     kinds = (
@@ -118,7 +118,7 @@ def losses_within_limit(receipt: Receipt, limit: float) -> Finding:
 
 
 def _worst(receipt: Receipt, name: str) -> str:
-    """The source files with the most of them; empty if the receipt does not count by file."""
+    """List the source files with the highest counts; empty if the receipt does not count by file."""
     lines: list[Mapping[str, Any]] = sorted(
         (line for line in receipt.sources if line.get(name)), key=lambda line: -int(line[name])
     )

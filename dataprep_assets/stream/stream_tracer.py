@@ -1,4 +1,4 @@
-"""Traces documents in every dataset that is made of token shards: a corpus, a release, a pretraining blend.
+"""Tracing of documents in every dataset that is built from token shards: a corpus, a release, a pretraining blend.
 
 Entry points: `StreamTracer`, `corpus_tracer`, `traced_shards`.
 """
@@ -32,7 +32,7 @@ Found = Iterable[tuple[IndexedShard, int]]
 
 
 class StreamTracer(Tracer):
-    """See the module."""
+    """A tracer of a dataset that is built from token shards."""
 
     def __init__(
         self,
@@ -48,20 +48,20 @@ class StreamTracer(Tracer):
         refusal: Callable[[str, int], str | None] = lambda *_: None,
         refusal_of: Callable[[int], str | None] = lambda _: None,
     ) -> None:
-        """Open a dataset for questions.
+        """Open a dataset for tracing.
 
         Args:
             declaration: The dataset.
-            store: Where its artifacts are.
-            specs: Its artifacts; those with `places` are asked where a document is in them.
+            store: The store of its artifacts.
+            specs: Its artifacts; those with `places` return a document's locations in them.
             splits: Its finished shards by split, in the order of each split's stream.
             bundle: Loads the tokenizer, for texts.
-            ids: Returns how documents are identified now, for questions by id.
-            samples: Returns where the samples of a view's split end in its stream, for questions by sample; None if
-                there are no views.
+            ids: Returns how documents are currently identified, for questions by id.
+            samples: Returns the ends of the samples of a view's split in its stream, for questions by sample; None if
+                the dataset has no views.
             source_bytes: Returns the bytes of a row in its source file, given file, row and the document's hash.
-            refusal: Returns why a row of a source file is no document, in words, as far as is known.
-            refusal_of: Returns the same of a row that is identified by this hash, with the row.
+            refusal: Returns, in words, why a row of a source file is not a document, if the reason is known.
+            refusal_of: Returns the row with this hash, and why it is not a document.
         """
         self._source_bytes, self._refusal, self._samples = source_bytes, refusal, samples
         self._refusal_of = refusal_of
@@ -77,12 +77,12 @@ class StreamTracer(Tracer):
             try:
                 self._locates.append(spec.places(store, receipts))
             except DataprepError as error:
-                # noted, not raised: the document is found in the other artifacts all the same
+                # The error is only noted, because the document can still be found in the other artifacts.
                 notes.append(f"{'/'.join(spec.path)} is skipped: {error}")
         self.notes = tuple(notes)
 
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
-        # of sensitive data no text is decoded at all, whoever asks
+        # Text of sensitive data is never decoded, regardless of `decode`.
         show_text = decode and not self._declaration.sensitive
         traces = [self._trace(shard, document, show_text) for shard, document in self.located(question)]
         if not traces:
@@ -98,16 +98,16 @@ class StreamTracer(Tracer):
         return self._source_bytes(found.file, found.row, hashed)
 
     def located(self, question: Question) -> Found:
-        """The documents that match a question; subclasses handle their own ways to ask first.
+        """Return the documents that match a question; subclasses first handle their own kinds of questions.
 
-        Raises ConfigError if the dataset has no such way to ask.
+        Raises ConfigError if the dataset does not support this kind of question.
         """
         split, partition, index = question.split, question.shard, self.index
         if question.token is not None:
             return [index.by_token(split, partition, question.token)]
         number = question.document if question.document is not None else question.megatron_index
         if number is None and question.file is None:
-            number = question.row  # of a shard
+            number = question.row  # with a shard and without a file, this is a row of the shard
         if number is not None:
             return [index.by_document(split, partition, number)]
         if question.file is not None and question.row is not None:
@@ -120,7 +120,7 @@ class StreamTracer(Tracer):
         raise ConfigError(f"trace: {self._declaration.dataset} has no {question.way}")
 
     def between(self, shard: IndexedShard, start: int, stop: int) -> Iterator[tuple[IndexedShard, int]]:
-        """The documents of a shard with tokens in the range `[start, stop)`."""
+        """Yield the documents of a shard with tokens in the range `[start, stop)`."""
         if start < stop:
             _, first_document = self.index.by_token(None, shard.partition, start)
             _, last_document = self.index.by_token(None, shard.partition, stop - 1)
@@ -137,7 +137,7 @@ class StreamTracer(Tracer):
         start, stop = int(ends[sample - 1]) if sample else 0, int(ends[sample])
         before = 0
         for shard in self.index.splits[split]:
-            # a sample may go on in the next shard; of the shards outside of it the range is empty
+            # A sample can continue in the next shard; in shards outside the sample the range is empty.
             low, high = max(start - before, 0), min(stop - before, shard.tokens)
             yield from self.between(shard, low, high)
             before += shard.tokens
@@ -162,7 +162,7 @@ class StreamTracer(Tracer):
         hashed_id = hash_id(value, ids.key)
         for shard in self.index.shards(question.split, question.shard):
             facts = shard.facts
-            # hashes made in another way never match, which would look like a document that is not there
+            # Hashes computed differently never match, which would look like a missing document.
             if (facts.document_ids, facts.id_field, facts.id_key) != (
                 "text" if by_text else "field",
                 ids.id_field,
@@ -180,7 +180,7 @@ class StreamTracer(Tracer):
             refusal = self._refusal(question.file, question.row)
             for shard in self.index.holders(question.file):
                 quarantined_row = quarantined(shard.handle, question.file, question.row)
-                # the file as it is now says more than the shard kept, if it says the same
+                # The current file gives more detail than the quarantine, if both give the same reason.
                 if quarantined_row is not None and (refusal is None or quarantined_row["reason"] not in refusal):
                     refusal = f"was dropped as {quarantined_row['reason']}"
             if refusal is not None:
@@ -208,7 +208,7 @@ class StreamTracer(Tracer):
         for locate in self._locates:
             try:
                 token_ranges += locate(span)
-            except DataprepError as error:  # one shard of an artifact may be missing while the others are there
+            except DataprepError as error:  # one shard of an artifact may be missing while the others exist
                 self.notes = tuple(dict.fromkeys([*self.notes, str(error)]))
         return Trace(
             dataset=self._declaration.dataset,
@@ -232,7 +232,7 @@ class StreamTracer(Tracer):
 
 
 def quarantined(handle: ArtifactHandle, file: str, row: int | None) -> Mapping[str, Any] | None:
-    """What the quarantine of a shard says of a row of a source file (`reason`, `byte`); None if it does not hold it."""
+    """Return the quarantined row of a source file (`reason`, `byte`); None if it is not in the shard's quarantine."""
     if not any(record.path == QUARANTINE for record in handle.files):
         return None
     with handle.open(QUARANTINE) as lines:
@@ -244,7 +244,7 @@ def quarantined(handle: ArtifactHandle, file: str, row: int | None) -> Mapping[s
 
 
 def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[IndexedShard]:
-    """The finished shards among `artifacts`, in order; raises MissingArtifactError when one is not there.
+    """Return the finished shards among `artifacts`, in order; raises MissingArtifactError if one is missing.
 
     Positions in a stream are undefined if one of its shards is missing.
     """

@@ -1,6 +1,6 @@
 """The checks of one shard of token bins: `tokens.bin`, `document_ends.bin`, `quarantine.jsonl` and the receipt.
 
-Each recomputes from the bytes what the receipt claims. Files are mapped and read in blocks, so memory does not
+Each check recomputes the receipt's claims from the bytes. Files are mapped and read in blocks, so memory does not
 grow with the shard. From cheap to expensive: `size_matches`, `ledger_balances`, `engine_certified`, `looks_like_text`,
 `ids_in_vocabulary`, `separators_match_documents`, `round_trip`.
 """
@@ -39,12 +39,12 @@ from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 
 BLOCK = 1 << 20
-"""Tokens processed at a time; a check needs memory for a few arrays of this length only."""
+"""Tokens processed at a time, so that a check needs memory for only a few arrays of this length."""
 
 
 @judged
 def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
-    """Every row is a document or a drop with a reason: in total, for each source file, and in the quarantine."""
+    """Check that every row is a document or dropped with a reason: in total, per source file, and in the quarantine."""
     ledger = ledger_of(receipt)
     dropped_rows = sum(ledger.dropped.values())
     return verdict(
@@ -80,7 +80,7 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
         counts = quarantined.pop(line["file"], Counter())
         if drops != counts:
             yield f"{name}: source file {line['file']}: dropped {dict(drops)}, but {QUARANTINE} has {dict(counts)}"
-    # what no line of the receipt has accounted for
+    # The remaining rows belong to files that the receipt does not list.
     for file, counts in quarantined.items():
         yield (
             f"{name}: {QUARANTINE} has {count_of(counts.total(), 'row')} of {file}, which is not a source file of this "
@@ -93,9 +93,9 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
 
 @judged
 def size_matches(directory: Path, receipt: Receipt, declared: str | None = None) -> Finding:
-    """The bin's size is tokens times item size; the document ends are complete, in order, and end where it does.
+    """Check that the bin's size is tokens × item size, and that document ends are complete, ordered and cover it.
 
-    `declared` is the dtype in its recipe; None if that is not known.
+    `declared` is the dtype in the recipe; None if it is not known.
     """
     ledger, dtype = ledger_of(receipt), TokenBinsFacts.of(receipt).dtype
     width = flat_bins.token_dtype(dtype).itemsize
@@ -108,7 +108,7 @@ def size_matches(directory: Path, receipt: Receipt, declared: str | None = None)
             f"{name_of(receipt)}: {TOKENS} has {count_of(size, 'byte')}, but {ledger.tokens} {dtype} tokens need "
             f"{expected_size}: it is wrong from byte {min(size, expected_size)} on, at the latest"
         )
-    # not rounded: of a file that was cut the fraction shows
+    # The number is not rounded, because the fraction reveals a truncated file.
     documents = (directory / ENDS).stat().st_size / 8
     if documents != ledger.documents:
         defects.append(
@@ -130,9 +130,9 @@ def size_matches(directory: Path, receipt: Receipt, declared: str | None = None)
 
 @judged
 def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Finding:
-    """Every id is below `vocab_size` (`len(tokenizer)`), and their range is the one in the ledger.
+    """Check that every id is below `vocab_size` (`len(tokenizer)`), and that the ledger has the range of ids.
 
-    A dtype that cannot hold the vocabulary is a defect even though all ids are then in range: they have wrapped.
+    A dtype that is too small for the vocabulary is a defect even if all ids are in range, because they have wrapped.
     """
     ledger, dtype = ledger_of(receipt), TokenBinsFacts.of(receipt).dtype
     tokens = flat_bins.open_tokens(directory / TOKENS, dtype)
@@ -172,7 +172,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
         REBUILD,
         facts={
             "tokens": len(tokens),
-            # a text, because it never changes: Dagster plots numbers
+            # The value is a string because Dagster plots numbers, and this one never changes.
             "vocab_size": str(vocab_size),
             "outside": outside,
             **({"min_id": low, "max_id": high} if low is not None and high is not None else {}),
@@ -180,11 +180,11 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
     )
 
 
-# --- the checks of shards of token bins, and of a blend's bin and idx
+# --- checks of shards of token bins, and of a blend's bin and idx
 
 
 class OpenedTokens(OpenedPartition[TokenShard]):
-    """A shard to check, with everything that decides the bytes of its stream."""
+    """A shard to check, with everything that determines the bytes of its stream."""
 
     @cached_property
     def bundle(self) -> TokenizerBundle:
@@ -193,12 +193,12 @@ class OpenedTokens(OpenedPartition[TokenShard]):
 
     @property
     def sources(self) -> Mapping[str, SourcePart]:
-        """Label of a source file → its part."""
+        """The shard's source parts, by label of the source file."""
         return {file.label: file for file in self.planned.files}
 
     @property
     def recipe(self) -> StreamPlan | None:
-        """Its plan; None of a shard of a different key, which may have another dtype or separator."""
+        """The shard's plan; None if the shard has a different key, and so may have a different dtype or separator."""
         return self.planned.plan if self.receipt.key == self.planned.key else None
 
 

@@ -1,9 +1,9 @@
-"""Makes one shard of token bins: encodes its files into parts, and seals the parts into the artifact.
+"""The build of one shard of token bins: files are encoded into parts, and the parts are sealed into the artifact.
 
-Files are encoded in parallel, each into a part of its own; the shard is sealed (parts joined by the kernel, digested,
-committed) as soon as its last file is done. The order of bytes is the manifest's, whatever the number and order of
-workers. A killed run keeps the finished parts, so its rerun only repeats unfinished files. `shard_job` distributes this
-work over workers.
+Files are encoded in parallel, each into its own part. The shard is sealed (the kernel joins the parts, which are then
+hashed and committed) as soon as its last file is done. The order of bytes is the manifest's, regardless of the number
+and order of workers. A killed run keeps the finished parts, so a rerun repeats only the unfinished files. `shard_job`
+distributes this work over workers.
 """
 
 import os
@@ -31,7 +31,7 @@ from dataprep_assets.stream.part_encoder import encode_part
 from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-# 2 added the index of documents, 3 reads files by their content; the tokens themselves have `STREAM_VERSION`
+# Version 2 added the document index, 3 reads files by their content. `STREAM_VERSION` is the version of the tokens.
 VERSION = 4
 TOKEN_BINS, TOKENS, ENDS = document_index.TOKEN_BINS, document_index.TOKENS, document_index.ENDS
 QUARANTINE = "quarantine.jsonl"
@@ -39,12 +39,12 @@ MEGATRON_INDEX = "tokens.idx"
 
 
 class TokenBinsFacts(Facts):
-    """Facts of a shard's receipt: what decides its ids, and the certificate of the engine that made them.
+    """Facts of a shard's receipt: the settings that determine its ids, and the certificate of the engine.
 
-    `truncated` counts documents cut to the plan's maximum length, if there is one. `document_ids` says what
-    `document_ids.bin` has hashes of (None: there is no such file), `id_field` the field's name, `id_key` the digest
-    of the key of a keyed hash. `retracted` are the ids (16 hex digits) that dropped documents of the shard; those of a
-    shard with a selection are in there.
+    `truncated` counts documents truncated to the plan's maximum length, if there is one. `document_ids` is the source
+    of the hashes in `document_ids.bin` (None: the file does not exist), `id_field` the field's name, and `id_key` the
+    digest of the key of a keyed hash. `retracted` are the ids (16 hex digits) whose documents were dropped; for a shard
+    with a selection, the selection has them instead.
     """
 
     dtype: str
@@ -60,16 +60,16 @@ class TokenBinsFacts(Facts):
 
 
 def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
-    """The id that ends every document of a shard; raises IntegrityError if its documents have no separator."""
+    """Return the id that ends every document of a shard; raises IntegrityError if its documents have no separator."""
     if facts.separator_id is None:
         raise IntegrityError(f"{receipt.artifact}/{receipt.partition}: no separator in its receipt. Rebuild the shard")
     return facts.separator_id
 
 
 def document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
-    """Which row of which of the receipt's `sources` each document of the shard was.
+    """Return the source row of each document of a shard, in the receipt's `sources`.
 
-    `directory` holds the shard's `document_rows.bin`, if the receipt lists one.
+    `directory` contains the shard's `document_rows.bin`, if the receipt lists it.
     """
     files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in receipt.sources]
     has_rows_file = any(record.path == ROWS for record in receipt.files)
@@ -80,20 +80,20 @@ def document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenShard:
-    """A shard to make: where it goes, and its files in manifest order.
+    """A shard to build: its destination, and its files in manifest order.
 
     Attributes:
-        artifact: Its artifact.
+        artifact: The shard's artifact.
         store: The store of the artifact.
-        files: Its files, in order.
-        plan: Everything that decides the bytes of the stream.
-        budget: Largest share of rows that may be dropped as bad.
+        files: The shard's files, in order.
+        plan: Everything that determines the bytes of the stream.
+        budget: Maximum share of rows that may be dropped as bad.
         sizes: Bytes of each file as stored.
-        megatron: Adds Megatron's index of the stream (`tokens.idx`, beside `tokens.bin`).
+        megatron: Whether to add Megatron's index of the stream (`tokens.idx`, next to `tokens.bin`).
         salt: Any text; it changes the key, to force a new build.
-        retracted: Ids of the plan's retraction list that apply here, as far as is known before the shard is made; with
-            them the key is that of the finished shard.
-        ruled_out: The rows of its files that the dataset's selection drops; None without a selection.
+        retracted: Ids of the plan's retraction list that apply to the shard, as far as is known before the build. With
+            these ids, the key is the finished shard's key.
+        ruled_out: The rows of the files that the dataset's selection drops; None without a selection.
     """
 
     artifact: Artifact
@@ -109,7 +109,7 @@ class TokenShard:
 
     @property
     def directory(self) -> Path:
-        """Where the shard's artifact is built."""
+        """The directory in which the shard's artifact is built."""
         return self.store.directory(self.artifact)
 
     @property
@@ -119,27 +119,27 @@ class TokenShard:
 
     @property
     def source_bytes(self) -> int:
-        """Size of its files as stored."""
+        """Total size of the files as stored."""
         return sum(self.sizes)
 
     @property
     def key(self) -> str:
-        """Digest of everything that decides the shard's bytes."""
+        """Digest of everything that determines the shard's bytes."""
         files = [_identity(f) for f in self.files]
-        # not the reasons: a shard of which the same rows are dropped stays as it is, whatever drops them
+        # The reasons are not part of the key: a shard with the same dropped rows is the same for any reason.
         ruled_out = "" if self.ruled_out is None else self.ruled_out.digest
         options = [self.megatron, self.salt, list(self.retracted), ruled_out]
         return digest_value(["token_bins", VERSION, self.plan.key_parts(), self.budget, files, options])
 
     @property
     def staging_key(self) -> str:
-        """The key under which its parts are staged: parts made with another retraction list are of no use."""
+        """The key under which parts are staged; parts built with a different retraction list cannot be used."""
         retraction_list = self.plan.retracted.hex()
         return digest_value([self.key, retraction_list]) if retraction_list else self.key
 
     @property
     def recipe(self) -> Recipe:
-        """What the key is a digest of, with names."""
+        """The values that enter the key, with names."""
         stream = self.plan.key_parts()
         tokenizer = stream.pop("tokenizer")
         version = stream.pop("stream")
@@ -183,13 +183,13 @@ def _counters(staged: Path, piece: int) -> Path:
 
 
 def finished_part(staged: Path, piece: int) -> EncodedPart | None:
-    """The counts of a part that an earlier run finished; None if the part has to be made.
+    """Return the counts of a part that an earlier run finished; None if the part must be built.
 
-    `piece` is the file's place in its shard. Its ordinal in the manifest would not do: it changes when another split
-    gains a file, and a later run would take one file's part for another's.
+    `piece` is the file's position in its shard. The ordinal in the manifest is unsuitable: it changes when another
+    split gains a file, and a later run would then use one file's part for another.
 
-    A part is not synced to disk, so it is trusted only within the boot that wrote it: a kill loses none of it, a crash
-    of the machine may.
+    A part is not synced to disk, so it is trusted only within the boot that wrote it: it survives a kill, but perhaps
+    not a crash of the machine.
     """
     try:
         value = json_of(_counters(staged, piece).read_bytes())
@@ -197,7 +197,7 @@ def finished_part(staged: Path, piece: int) -> EncodedPart | None:
         sizes = _sizes(_part_files(staged, piece))
     except (OSError, ValueError, KeyError, DataprepError):
         return None
-    # a system without an id of its boot: every part is made again
+    # On a system without a boot id, every part is rebuilt.
     if boot_id() is None or value["boot"] != boot_id() or value["sizes"] != sizes:
         return None
     return EncodedPart(
@@ -215,17 +215,17 @@ def _sizes(files: PartFiles) -> list[int]:
 
 
 def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) -> EncodedPart:
-    """A worker's task: encode one file into its part of the staging directory; its counters appear last, by rename.
+    """Encode one file, as a worker's task, into its part of the staging directory; a rename adds its counters last.
 
     Args:
-        plan: Everything that decides the bytes of the stream.
+        plan: Everything that determines the bytes of the stream.
         part: The source file.
         staged: The shard's staging directory.
-        piece: The file's place in its shard, from 0.
+        piece: The file's position in its shard, from 0.
     """
     files, counters = _part_files(staged, piece), _counters(staged, piece)
-    # Removed, not overwritten: after a kill between publishing and clearing up, a part may be a hard link to the tokens
-    # of the published shard. And earlier counters must not vouch for new bytes.
+    # Old files are removed and not overwritten: after a kill between publishing and cleaning up, a part may be a hard
+    # link to the published shard's tokens. Also, earlier counters must not describe new bytes.
     for leftover in (*files.all_files, counters):
         leftover.unlink(missing_ok=True)
     with writing(staged):
@@ -238,34 +238,34 @@ def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) ->
 
 
 def complete_shard(shard: TokenShard, parts: Iterable[EncodedPart]) -> TokenShard:
-    """The shard whose files were all encoded: now it is known which of the listed documents it had, and so its key."""
+    """Return the shard with the retracted ids that its encoded files contained, and so with its final key."""
     return replace(shard, retracted=tuple(sorted({document_id for part in parts for document_id in part.retracted})))
 
 
 def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> Receipt:
-    """A worker's task: join the parts of a complete shard, write its receipt and commit it.
+    """Join the parts of a complete shard, as a worker's task, write its receipt and commit it.
 
     Args:
         shard: The shard.
         staged: Its staging directory.
-        parts: The counts of each file, by the file's place in the shard.
+        parts: The counts of each file, by the file's position in the shard.
 
-    Raises BadRecordError when more rows were dropped than the budget allows.
+    Raises BadRecordError if more rows were dropped than the budget allows.
     """
     in_order, shard = [parts[piece] for piece in range(len(shard.files))], complete_shard(shard, parts.values())
-    # every part is copied once more into its place
+    # The disk needs room for a second copy of every part.
     needed = sum(sum(_sizes(_part_files(staged, piece))) for piece in range(len(shard.files)))
     with writing(staged, needed):
         return _sealed(shard, staged, in_order)
 
 
 def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) -> Receipt:
-    # refused before anything is joined: what is over the budget or does not balance costs no copy
+    # These checks come before joining, so that a shard over budget or with an unbalanced ledger costs no copy.
     ledger = Ledger.total(p.ledger for p in in_order)
     ledger.balance(str(shard.artifact))
     _check_budget(shard, ledger, in_order)
     final = staged / "final"
-    # what a run that was killed while it sealed has left; joining makes new files only
+    # A run that was killed while sealing may have left files here, and joining only creates new files.
     _clear(final)
     final.mkdir()
     paths = [_part_files(staged, piece) for piece in range(len(shard.files))]
@@ -273,7 +273,7 @@ def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) ->
     document_ends.concatenate(
         [(p.ends, part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS
     )
-    # a part that is shorter or longer than its ledger is found before a receipt describes it
+    # This finds a part that is shorter or longer than its ledger before a receipt describes it.
     flat_bins.validate(final / TOKENS, shard.plan.dtype, ledger.tokens)
     if shard.plan.ids is not None:
         document_index.concatenate_ids([p.ids for p in paths], final / IDS, ledger.documents)
@@ -308,8 +308,8 @@ def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) ->
         },
         recipe=shard.recipe.to_json(),
     )
-    # The parts go last: a kill before the shard is published leaves all that sealing needs, and after a later one
-    # the next run sweeps.
+    # The parts are removed last: a kill before the shard is published leaves everything that sealing needs, and after
+    # a later kill the next run cleans up.
     receipt.write(final)
     publish_directory(final, shard.directory)
     shard.store.publish(shard.artifact)
@@ -319,7 +319,7 @@ def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) ->
 
 def _facts(shard: TokenShard, parts: Sequence[EncodedPart]) -> TokenBinsFacts:
     plan = shard.plan
-    # facts that do not apply stay unset, and so are not in the receipt
+    # Facts that do not apply stay unset, so they are not in the receipt.
     optional_facts: dict[str, Any] = {}
     if shard.retracted:
         optional_facts["retracted"] = shard.retracted
@@ -352,13 +352,13 @@ def _source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:
 
 
 def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart]) -> None:
-    bad_row_count = sum(len(p.quarantine) for p in parts)  # documents that the plan filters are not bad
+    bad_row_count = sum(len(p.quarantine) for p in parts)  # documents filtered by the plan are not bad rows
     if bad_row_count and bad_row_count > shard.budget * ledger.rows_in:
         worst = Counter({f.label: len(p.quarantine) for f, p in zip(shard.files, parts, strict=True)}).most_common(1)[0]
         first_bad = next((f, *p.quarantine[0]) for f, p in zip(shard.files, parts, strict=True) if p.quarantine)
         file, row, byte, reason = first_bad
         if (record := file.record_at(row, shard.plan.fields)) is not None and record.bad:
-            reason = str(record.bad[0])  # which says more than was counted
+            reason = str(record.bad[0])  # the record's error has more detail than the counted reason
         raise BadRecordError(
             f"{shard.artifact}: {bad_row_count} of {count_of(ledger.rows_in, 'row')} would be dropped "
             f"{dict(ledger.dropped)}, more than the budget of {shard.budget:.4%}. The first is {file.label}, row "

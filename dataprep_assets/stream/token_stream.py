@@ -1,7 +1,7 @@
-"""The canonical token stream: its plan, which decides the bytes, its source parts, and the result of encoding a part.
+"""The canonical token stream: the plan that determines its bytes, its source parts, and the result of encoding a part.
 
-The stream is `[BOS] ids separator` for each document, in order. A plan may omit the separator, filter short documents
-and cut long ones. `part_encoder` writes it.
+The stream is `[BOS] ids separator` for each document, in order. A plan can omit the separator, filter short documents
+and truncate long ones. `part_encoder` writes the stream.
 """
 
 import json
@@ -33,22 +33,22 @@ from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncod
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-# 2: no text becomes a special token, whatever the model
+# Since version 2, text never becomes a special token, whatever the model.
 STREAM_VERSION = 3
 """Increase it if a change of `part_encoder` can change a byte, because it is part of every downstream key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """Everything that decides the bytes of a token stream, and how they are proven.
+    """Everything that determines the bytes of a token stream, and how they are checked.
 
-    Picklable; the same for every worker.
+    A plan is picklable and the same for every worker.
 
-    Documents of fewer than `min_characters` are dropped; documents of more than `max_tokens`, including BOS and
-    separator, are cut, so that a cut document still ends like every other. `ids` says how documents are
-    identified in the stream's index; None leaves the ids out. Documents whose id is among `retracted` (uint64 little
-    endian, sorted; `retracted_ids` as an array) are dropped; the list enters a shard's key as far as it applies there.
-    `max_loss` is the share of unknown tokens and of characters without a token above which a check warns.
+    Documents shorter than `min_characters` are dropped. Documents longer than `max_tokens`, including BOS and
+    separator, are truncated, so that they still end like every other document. `ids` describes how documents are
+    identified in the stream's index; None leaves the ids out. Documents whose id is in `retracted` (uint64 little
+    endian, sorted; `retracted_ids` as an array) are dropped. Only the ids that apply to a shard enter its key.
+    A check warns if the share of unknown tokens, or of characters without a token, exceeds `max_loss`.
     """
 
     tokenizer: Path
@@ -70,26 +70,26 @@ class StreamPlan:
 
     @property
     def retracted_ids(self) -> NDArray[np.uint64]:
-        """Ids of the documents that are not to be in the stream: shape ``(ids,)``, uint64, sorted."""
+        """Ids of the documents that must not be in the stream: shape ``(ids,)``, uint64, sorted."""
         return np.frombuffer(self.retracted, "<u8").astype(np.uint64, copy=False)
 
     @property
     def fields(self) -> RecordFields:
-        """Where a record holds its text and, where it declares one, its id."""
+        """The fields of a record that contain its text and, if declared, its id."""
         return RecordFields(self.text_field, self.ids.id_field if self.ids is not None else None)
 
     @property
     def selection(self) -> Selection:
-        """Which records become documents."""
+        """The selection of records that become documents."""
         return Selection(ids=self.ids, retracted=self.retracted_ids, min_characters=self.min_characters)
 
     @property
     def around(self) -> int:
-        """How many tokens are put around a document."""
+        """Number of tokens added around a document."""
         return (self.separator_id is not None) + (self.bos_id is not None)
 
     def key_parts(self) -> dict[str, Any]:
-        """The parts of the plan that enter a key: not the tokenizer's path, and not how the output is proven."""
+        """Return the parts of the plan that enter a key; the tokenizer's path and the settings of checks do not."""
         index = {"document_ids": "none"} if self.ids is None else self.ids.key_parts()
         return (
             index
@@ -115,9 +115,10 @@ Fetch = Callable[[], None]
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePart:
-    """One source file to encode, or some of its rows: where it is, what it should be, and how messages name it.
+    """A source file to encode, or some of its rows: its path, its expected content, and its label in messages.
 
-    `sha256` is the file's digest as `digests` makes it, `ruled_out` the rows of its shard that the selection drops.
+    `sha256` is the file's digest as computed by `digests`; `ruled_out` are the rows of its shard that the selection
+    drops.
     """
 
     label: str
@@ -145,10 +146,11 @@ class SourcePart:
         reading: ReadOptions = AS_NAMED,
         ruled_out: RuledOut | None = None,
     ) -> Self:
-        """The file `entry` of a plan at `path`, with the snapshot's digest `sha256`: the whole file, or these `rows`.
+        """Return the part for the file `entry` of a manifest: the whole file, or only these `rows`.
 
-        `digests` are the snapshot's. Records longer than `max_record_bytes` are refused, and those `ruled_out` are left
-        out. `reading` is what the declaration says of the files.
+        The file is at `path`, and the snapshot has its digest `sha256`, computed by `digests`. Records longer than
+        `max_record_bytes` are bad, and rows in `ruled_out` are dropped. `reading` has the declared options for reading
+        the file.
         """
         return cls(
             label=entry.relpath,
@@ -166,11 +168,11 @@ class SourcePart:
 
     @property
     def limits(self) -> dict[str, int | str]:
-        """The part of a key about where records begin and end."""
+        """The parts of a key that determine where records begin and end."""
         return {"bad_records.max_record_bytes": self.max_record_bytes, **self.reading.settings(self.format)}
 
     def read_records(self, fields: RecordFields) -> RecordReader:
-        """A reader of its documents, whose text and ids are in these fields or columns."""
+        """Return a reader of the file's documents, with text and ids from these fields or columns."""
         return read_records(
             self.path,
             format=self.format,
@@ -184,12 +186,12 @@ class SourcePart:
         )
 
     def record_at(self, row: int, fields: RecordFields) -> Block | None:
-        """The record, or bad record, at a 1-based row, alone in its block; None if it is blank or not in the file."""
+        """Return the block of only the record (or bad record) at a 1-based row; None if blank or not in the file."""
         reader = replace(self, rows=RowRange(row, row + 1)).read_records(fields)
         return next((block for block in reader if block.texts or block.bad), None)
 
     def read_rows(self, columns: Sequence[str] | None = None, only: Collection[int] | None = None) -> RowReader:
-        """A reader of its rows, or of those numbered in `only`; from a Parquet file only the `columns`, if given."""
+        """Return a reader of the rows, or of the rows numbered in `only`; `columns` limits the columns of Parquet."""
         return read_rows(
             self.path,
             format=self.format,
@@ -204,23 +206,23 @@ class SourcePart:
 
 
 def unreadable_part(part: SourcePart, first: str, has_rows: Callable[[SourcePart], bool]) -> BadRecordError | None:
-    """The error of a file of which no row can be read; None if it has one, be it outside of the part.
+    """Return the error of a file without a readable row; None if it has one, even outside the part.
 
     Args:
-        part: The file, or some of its rows, of which none could be read.
-        first: Where the first of them is, and why (`place_of`).
-        has_rows: Whether any row of a file can be read.
+        part: The file, or some of its rows, without a readable row.
+        first: Position of the first bad row, and the reason (`place_of`).
+        has_rows: Returns whether any row of a file can be read.
     """
-    # A range without a readable row is no reason to refuse a file that has some elsewhere.
+    # A range without a readable row must not fail a file that has readable rows elsewhere.
     if has_rows(replace(part, rows=RowRange())):
         return None
     return unreadable(part.path, part.format, part.compression, part.label, first)
 
 
 def refusal_of(part: SourcePart, first_rows: FirstRows, *, policy: str, fields: RecordFields | None = None) -> str:
-    """Why a run would refuse a file with these first rows, under this policy for bad records; empty if it may not.
+    """Return why a run would refuse a file with these first rows under this policy; empty if it may accept the file.
 
-    `fields` are those that its records were asked for, if they were.
+    `fields` are the fields that were read from the records, if they are known.
     """
     if first_rows.bad is None or (first_rows.has_good and policy == "drop"):
         return ""
@@ -231,20 +233,20 @@ def refusal_of(part: SourcePart, first_rows: FirstRows, *, policy: str, fields: 
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:
-    """Call `fetch`, if there is one, where a file of `files` is not on this machine."""
+    """Call `fetch`, if given, if a file of `files` is missing on this machine."""
     if fetch is not None and not all(part.path.exists() for part in files):
         fetch()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartFiles:
-    """Where the stream of one source file is written.
+    """The paths of the files that contain the stream of one source file.
 
     Attributes:
         tokens: Ids of the plan's dtype.
-        ends: Ends of its documents, from 0.
-        ids: Hashes of its documents (`formats/document_index.py`); empty if the plan leaves them out.
-        rows: Runs of its rows, documents counted from 0; empty if no row was left out.
+        ends: Ends of the documents, from 0.
+        ids: Hashes of the documents (`formats/document_index.py`); empty if the plan leaves them out.
+        rows: Runs of the rows, with documents counted from 0; empty if no row was omitted.
     """
 
     tokens: Path
@@ -262,8 +264,8 @@ class PartFiles:
 class EncodedPart:
     """The result of `encode_part`: the ledger, and `(row, byte, reason)` of every bad record.
 
-    `truncated` counts documents cut to the plan's `max_tokens`, `retracted` holds the ids (16 hex digits) that dropped
-    a document.
+    `truncated` counts documents truncated to the plan's `max_tokens`; `retracted` are the ids (16 hex digits) whose
+    documents were dropped.
     """
 
     ledger: Ledger
@@ -274,8 +276,8 @@ class EncodedPart:
     retracted: tuple[str, ...] = ()
 
 
-# One at a time: vocabulary and word cache of an engine take hundreds of megabytes. The certificate comes as a text,
-# because a dict is no key of a cache.
+# Only one encoder is cached, because an engine's vocabulary and word cache take hundreds of megabytes. The certificate
+# is passed as text, because a dict cannot be a cache key.
 @lru_cache(maxsize=1)
 def _encoder(directory: Path, digest: str, mode: SpecialTokens, certificate: str) -> CertifiedEncoder:
     bundle = TokenizerBundle.load(directory)
@@ -285,26 +287,26 @@ def _encoder(directory: Path, digest: str, mode: SpecialTokens, certificate: str
 
 
 WARM_UP_CHARACTERS = 4_000_000
-"""As many as an engine reads in 0.1 s once it knows their words; a longer warm-up costs more than it saves."""
+"""Characters that an engine reads in 0.1 s once it knows their words. A longer warm-up costs more than it saves."""
 
 
 def load_encoder(plan: StreamPlan) -> CertifiedEncoder:
-    """The encoder of a plan, loaded once per process."""
+    """Return the encoder of a plan, loaded once per process."""
     encoder = _encoder(plan.tokenizer, plan.tokenizer_digest, plan.special_tokens, json.dumps(plan.certificate))
     if plan.sample_rate > 0:
-        _ = encoder.reference  # every worker will need it: load it at the start, not in mid-stream
+        _ = encoder.reference  # every worker will need the reference, so it is loaded now and not during encoding
     return encoder
 
 
 def load_warm_encoder(plan: StreamPlan, parts: Sequence[SourcePart]) -> None:
-    """Load the encoder of a plan and let it see the beginnings of some files: workers begin with what it knows then.
+    """Load the encoder of a plan and warm it up on the beginnings of some files, so that workers start with its cache.
 
-    An engine encodes a word that it has seen several times faster than a new one, and the most frequent words of four
-    megabytes are those of a corpus.
+    An engine encodes a known word several times faster than a new one, and the most frequent words of four megabytes
+    are also the most frequent words of a corpus.
     """
     encoder, max_characters = load_encoder(plan), WARM_UP_CHARACTERS // len(parts)
     for part in parts:
         if (block := next(iter(part.read_records(plan.fields)), None)) is not None:
-            # whole documents: of a file whose first one is too long, none is shown
+            # Only whole documents are used; if the first document is too long, the file is skipped.
             fitting = takewhile(lambda read: read <= max_characters, accumulate(map(len, block.texts)))
             encoder.warm_up(block.texts[: len(list(fitting))])

@@ -1,4 +1,4 @@
-"""The declared tokenizer of a dataset, loaded once per process, and texts that hold its special tokens."""
+"""The declared tokenizer of a dataset, loaded once per process, and reports on special tokens in texts."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -13,9 +13,9 @@ from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import try_out
 
-# Texts that hold special tokens, such as conversations that a template rendered: with `text` they stay plain text.
+# Texts can contain special tokens, such as conversations rendered by a template. With `text` they stay plain text.
 #
-# That is right for what people wrote and wrong for what was rendered for this tokenizer, so it is told.
+# This is right for text written by people, and wrong for text rendered for this tokenizer, so a remark reports it.
 #
 # Entry points: `literal_lines`, `rendered_remarks`.
 
@@ -24,7 +24,7 @@ _MANY = 0.5
 
 
 def literal_lines(ledger: Ledger, special_tokens: str) -> Iterator[str]:
-    """A line for the end of a run, if documents hold special tokens; `special_tokens` says how those were read."""
+    """Yield a line for the end of a run if documents contain special tokens, read as `special_tokens` declares."""
     if ledger.special_literals:
         read = "stay plain text" if special_tokens == "text" else "are encoded as these tokens"
         yield (
@@ -36,13 +36,13 @@ def literal_lines(ledger: Ledger, special_tokens: str) -> Iterator[str]:
 def rendered_remarks(
     texts: Iterable[str], bundle: TokenizerBundle, special_tokens: str, keys: tuple[str | int, ...]
 ) -> Iterator[Remark]:
-    """A remark if half of the texts or more hold special tokens that stay plain text.
+    """Yield a remark if at least half of the texts contain special tokens that stay plain text.
 
     Args:
         texts: The first texts of a source.
         bundle: The tokenizer.
         special_tokens: How literal special tokens are read.
-        keys: Path of the key that says so.
+        keys: Path of the key that sets `special_tokens`.
     """
     if special_tokens != "text":
         return
@@ -60,7 +60,7 @@ _TOKENIZER, _CONFIG = "tokenizer.json", "tokenizer_config.json"
 
 @lru_cache(maxsize=8)
 def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
-    """The declared tokenizer; one in a hub repository is fetched into the cache once, at its pinned revision.
+    """Return the declared tokenizer; a Hub repository is downloaded into the cache once, at its pinned revision.
 
     Raises TokenizerError if it is missing or cannot be loaded.
     """
@@ -78,25 +78,25 @@ def _load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
     tokenizer_path = hub_file(declared.repo, declared.revision, _TOKENIZER)
     if tokenizer_path is None:
         raise TokenizerError(f"tokenizer.repo: {declared.repo}@{declared.revision} has no tokenizer.json")
-    hub_file(declared.repo, declared.revision, _CONFIG)  # if there is one: EOS and BOS
-    # the hub's cache has a folder for each commit, in which both files lie
+    hub_file(declared.repo, declared.revision, _CONFIG)  # this optional file names EOS and BOS
+    # The Hub's cache has one folder per commit, which contains both files.
     return TokenizerBundle.load(
         tokenizer_path.parent, name=declared.name or declared.repo.rpartition("/")[2], revision=declared.revision
     )
 
 
 def _require_text(path: Path) -> None:
-    """Raise TokenizerError if a file of a tokenizer is something else, such as the pointer to it."""
+    """Raise TokenizerError if a tokenizer file has different content, such as the pointer to the file."""
     for file in (path,) if path.is_file() else (path / _TOKENIZER, path / _CONFIG):
-        with suppress(OSError):  # of a file that is absent or cannot be read, which is said when it is loaded
+        with suppress(OSError):  # loading reports a file that is missing or cannot be read
             if (kind := no_text(file)) is not None:
                 raise TokenizerError(f"{file}: {kind}")
 
 
 def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo") -> Path | None:
-    """A file of a hub repository at a commit, fetched into the cache once; None if the repository has no such file.
+    """Return the path of a Hub repository's file at a commit, downloaded once; None if the repository lacks the file.
 
-    Raises TokenizerError, naming `key`, the setting that asked for the file, if it cannot be fetched.
+    Raises TokenizerError, naming the setting `key` that requires the file, if the download fails.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
@@ -104,7 +104,7 @@ def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo"
     try:
         return Path(hf_hub_download(repo, file, revision=revision))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        # while the hub cannot be reached one may well be in the repository, unless the cache knows that none is
+        # If the Hub is unreachable, the file may exist, unless the cache has recorded that it does not.
         out_of_reach = isinstance(error, LocalEntryNotFoundError)
         if is_known(repo, revision, file) if out_of_reach else isinstance(error, EntryNotFoundError):
             return None
@@ -115,16 +115,16 @@ def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo"
 
 
 def is_known(repo: str, revision: str, file: str) -> bool:
-    """Whether the cache has a file of a hub repository at a commit, or knows that the repository has none."""
+    """Return whether the cache has a Hub repository's file at a commit, or has recorded that it does not exist."""
     from huggingface_hub import try_to_load_from_cache
 
     return try_to_load_from_cache(repo, file, revision=revision) is not None
 
 
 def bundle_at_hand(declared: TokenizerDeclaration, special_tokens: str) -> TokenizerBundle | None:
-    """The tokenizer; None if it would have to be downloaded.
+    """Return the tokenizer; None if it would have to be downloaded.
 
-    Raises TokenizerError if it is unusable, or cannot read literal special tokens in the way `special_tokens` says.
+    Raises TokenizerError if it is unusable, or cannot read literal special tokens as `special_tokens` requires.
     """
     repo, revision = declared.repo, declared.revision
     if repo is None or revision is None or all(is_known(repo, revision, file) for file in (_TOKENIZER, _CONFIG)):
@@ -137,7 +137,7 @@ def bundle_at_hand(declared: TokenizerDeclaration, special_tokens: str) -> Token
 def separator_remarks(
     bundle: TokenizerBundle, declared: str, special_tokens: str, keys: tuple[str, ...]
 ) -> Iterator[Remark]:
-    """Remarks on the token that ends a document.
+    """Yield remarks on the token that ends a document.
 
     Args:
         bundle: The tokenizer.

@@ -1,4 +1,4 @@
-"""Traced rows: where each segment of packed rows is, and what it was made of, by ranges if they are in a bucket.
+"""Tracing of packed rows: the position and the origin of each segment, read by ranges from object storage.
 
 Entry points: `TracedRows`, `TracedSegment`.
 """
@@ -15,7 +15,7 @@ from dataprep_assets.integrity.artifacts import ArtifactHandle
 
 
 class TracedSegment(NamedTuple):
-    """A segment: its row, its number there from 0, its first token in the row, and its ids."""
+    """A segment: its row, its number in the row (from 0), its first token in the row, and its ids."""
 
     row: int
     number: int
@@ -24,7 +24,7 @@ class TracedSegment(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Its last token in the row, exclusive."""
+        """End of the segment in the row, exclusive."""
         return self.start + len(self.ids)
 
 
@@ -32,21 +32,21 @@ class TracedRows:
     """One file of packed rows (`formats/packed_rows`) and its origins (`formats/row_origins`)."""
 
     def __init__(self, handle: ArtifactHandle, rows: str | None, origins: str, columns: int) -> None:
-        """Name the files.
+        """Open the files of packed rows.
 
         Args:
             handle: The artifact.
-            rows: The file of rows; None if there is none because nothing was packed.
+            rows: The file of rows; None if nothing was packed.
             origins: The file of origins.
-            columns: The number of its columns.
+            columns: Number of columns in the file of origins.
         """
         self._handle, self._rows, self._origins, self._columns = handle, rows, origins, columns
-        # the number and the ids of the row group that was read last: segments of one question are near each other
+        # The last row group is cached (its number and ids), because segments of one question are near each other.
         self._group: tuple[int, Any] = (-1, None)
 
     @cached_property
     def origins(self) -> Origins:
-        """The origins of all segments; raises FormatError if the file is damaged."""
+        """Origins of all segments; raises FormatError if the file is damaged."""
         if self._rows is None:
             return np.empty((0, self._columns), np.int64)
         where = f"{self._handle.artifact}/{self._origins}"
@@ -54,7 +54,7 @@ class TracedRows:
 
     @cached_property
     def _index(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The first segment of each row, then their number; the start of each segment; the end of each row group."""
+        """First segment of each row, then the number of segments; start of each segment; end of each row group."""
         import pyarrow.parquet as pq
 
         if self._rows is None:
@@ -66,18 +66,18 @@ class TracedRows:
         return heads, column.flatten().to_numpy().astype(np.int64), np.cumsum(sizes)
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self._index[0]) - 1
 
     def segments(self, row: int) -> range:
-        """The segments of a row."""
+        """Return the numbers of a row's segments in the file."""
         heads = self._index[0]
         return range(int(heads[row]), int(heads[row + 1]))
 
     def segment(self, at: int) -> TracedSegment:
-        """The segment of this number in the file."""
+        """Return the segment with this number in the file."""
         heads, starts, _ = self._index
-        # the last row whose first segment is not behind this one
+        # The row is the last one whose first segment is not after this segment.
         row = int(np.searchsorted(heads, at, side="right")) - 1
         ids, start = self._ids(row), int(starts[at])
         stop = int(starts[at + 1]) if at + 1 < heads[row + 1] else len(ids)
@@ -92,6 +92,6 @@ class TracedRows:
         if self._group[0] != group:
             with self._handle.open(self._rows) as rows_file, pq.ParquetFile(rows_file) as file:
                 self._group = group, file.read_row_group(group, columns=[IDS]).column(0)
-        # counted from the end of its row group
+        # The index is negative, because it is counted from the end of the row group.
         row_ids: NDArray[np.int32] = self._group[1][row - int(ends[group])].values.to_numpy()
         return row_ids
