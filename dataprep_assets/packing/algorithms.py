@@ -1,9 +1,9 @@
 """Packing algorithms by name: lengths in, bins out.
 
-Each is an order in which items are placed, and a rule that places them:
+Each algorithm is an order in which items are placed, and a rule that places them:
 
 ======================  =============  ============================================================================
-name                    order          an item goes to
+name                    order          bin of an item
 ======================  =============  ============================================================================
 concatenative           given          the last bin, or a new one if it does not fit (next fit)
 first_fit               given          the earliest bin with room
@@ -13,12 +13,13 @@ best_fit                given          the bin that it leaves with the least roo
 best_fit_decreasing     long to short  the bin that it leaves with the least room, the earliest of several
 ======================  =============  ============================================================================
 
-Bins are numbered as they are opened; items are, in each bin, as they were placed. Equal lengths are placed in the given
-order. `concatenative` keeps neighbours together, `first_fit_shuffle` mixes lengths in a bin at a fill near the best,
-the decreasing ones fill best and put similar lengths together. For cutting items, see `next_fit.concat_then_split`.
+Bins are numbered in the order in which they are opened, and items of a bin are in the order of placement. Items of
+equal length are placed in the given order. `concatenative` keeps neighbors together. `first_fit_shuffle` mixes lengths
+in a bin at a fill near the best. The decreasing algorithms fill best and put similar lengths together. To split items,
+see `next_fit.concat_then_split`.
 
-The bins are exactly those of the textbook's scan over all bins, which is avoided. First fit finds the bin in a
-tournament tree over the room that bins have left. Its decreasing order fills one bin after another with the items of
+The bins are exactly the bins of the textbook's scan over all bins, without the scan. First fit finds the bin in a
+tournament tree over the room left in each bin. Its decreasing order fills one bin after another with the items of
 one length. Best fit keeps bins in buckets by their room, and searches the sorted list of non-empty buckets.
 
 Entry point: `pack`.
@@ -46,10 +47,9 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 def pack(lengths: NDArray[Any], capacity: int, algorithm: Algorithm, *, seed: int = 0) -> Bins:
     """Put items into bins of ``capacity`` tokens by one ``algorithm`` of `ALGORITHMS`; each is in exactly one bin.
 
-    ``lengths``: integers, shape ``(items,)``, unit tokens, 1 to ``capacity``. ``seed``: not negative, used by
-    `first_fit_shuffle` alone. The same arguments give the same bins on every platform. Raises ConfigError for an
-    unknown algorithm, a negative seed, a capacity that no row can have, and, with index and value, a length out of
-    range.
+    ``lengths``: integers, shape ``(items,)``, unit tokens, 1 to ``capacity``. ``seed``: not negative, used only by
+    `first_fit_shuffle`. The same arguments give the same bins on every platform. Raises ConfigError for an unknown
+    algorithm, a negative seed, a capacity that is not allowed, and, with index and value, a length out of range.
     """
     if algorithm not in ALGORITHMS:
         raise ConfigError(f"packing algorithm {algorithm!r}: must be one of {', '.join(ALGORITHMS)}")
@@ -67,7 +67,7 @@ def _given_order(lengths: Int64, _seed: int) -> Int64:
 
 def _decreasing(lengths: Int64, _seed: int) -> Int64:
     falling = lengths.max(initial=0) - lengths
-    # In the smallest dtype: NumPy's stable sort of 16-bit integers is a radix sort.
+    # The smallest dtype is used, because NumPy's stable sort of 16-bit integers is a radix sort.
     return np.argsort(falling.astype(np.min_scalar_type(falling.max(initial=0))), kind="stable")
 
 
@@ -77,19 +77,19 @@ def _shuffled(lengths: Int64, seed: int) -> Int64:
 
 
 def _first_fit(lengths: Int64, capacity: int) -> Int64:
-    """The bin of each item, int64, shape ``(items,)``; ``lengths`` are 1 to ``capacity``, in the order of placement."""
-    # At most one bin is half empty or more: two such bins would have shared the first.
+    """Return the bin of each item, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
+    # At most one bin is half empty or more, because two such bins would have shared the first one.
     most_bins = -(-2 * int(lengths.sum()) // capacity)
     leaves = 1
     while leaves < min(most_bins, lengths.size):
         leaves *= 2
-    # Node i has children 2i and 2i + 1 and holds the most room that any bin below it has.
+    # Node i has children 2i and 2i + 1, and its value is the most room of any bin below it.
     room = [capacity] * (2 * leaves)
     found = []
     for length in lengths.tolist():
         node = 1
         while node < leaves:
-            # Left first, where the earlier bins are. There are leaves for all bins that may be needed, so one has room.
+            # The left child is tried first, because its bins are earlier. One child has room: there are enough leaves.
             node += node
             if room[node] < length:
                 node += 1
@@ -108,20 +108,20 @@ def _first_fit(lengths: Int64, capacity: int) -> Int64:
 
 
 def _first_fit_decreasing(lengths: Int64, capacity: int) -> Int64:
-    """The bin of each item, int64, shape ``(items,)``; ``lengths`` are 1 to ``capacity`` and never increase."""
+    """Return the bin of each item, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) never increase."""
     found, takes = _fill_by_length(_equal_runs(lengths), capacity)
     return np.repeat(np.array(found, np.int64), takes)
 
 
 def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[list[int], list[int]]:
-    """The bins in the order in which they get items, and the number of equal items that each gets at a time.
+    """Return the bins in the order in which they get items, and the number of equal items that each gets at a time.
 
-    A bin too full for one length may have room for a shorter one. It is kept aside by its room, and returns to the heap
-    of fitting bins when the lengths have become as short.
+    A bin too full for one length may have room for a shorter one. It is stored by its room, and returns to the heap
+    of fitting bins when the lengths are short enough.
     """
     room: list[int] = []  # tokens left in each bin
-    fitting: list[int] = []  # a heap of the bins with room for the length at hand
-    waiting: dict[int, list[int]] = {}  # the others that are not full, by the room that they have left
+    fitting: list[int] = []  # a heap of the bins with room for the current length
+    waiting: dict[int, list[int]] = {}  # the other bins that are not full, by their room
     rooms: list[int] = []  # a heap of the keys of `waiting`, negative for the largest first
     found, takes = [], []
     for length, count in runs:
@@ -130,7 +130,7 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
                 heappush(fitting, bin_)
         while count:
             if not fitting:
-                # An empty heap stays one with a single bin.
+                # A list with a single bin is a valid heap.
                 fitting.append(len(room))
                 room.append(capacity)
             bin_ = fitting[0]
@@ -150,8 +150,8 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
 
 
 def _best_fit(lengths: Int64, capacity: int) -> Int64:
-    """The bin of each item, int64, shape ``(items,)``; ``lengths`` are 1 to ``capacity``, in the order of placement."""
-    # The rooms of the buckets that are not empty, ascending: the first that is enough is the tightest.
+    """Return the bin of each item, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
+    # These are the rooms of the non-empty buckets, ascending, so the first sufficient one is the tightest.
     rooms: list[int] = []
     buckets: dict[int, list[int]] = {}  # room → heap of the bins that have it
     bins = 0
@@ -169,7 +169,7 @@ def _best_fit(lengths: Int64, capacity: int) -> Int64:
             else:
                 room, bin_ = capacity, bins
                 bins += 1
-            # The bin stays the tightest as long as another item of the run fits: no other bin has less room and enough.
+            # This bin stays the tightest while items of the run fit, because no other sufficient bin has less room.
             take = room // length
             if take > count:
                 take = count
@@ -187,8 +187,8 @@ def _best_fit(lengths: Int64, capacity: int) -> Int64:
 
 
 def _equal_runs(lengths: Int64) -> list[tuple[int, int]]:
-    """`(length, items)` of each run, in order; ``lengths`` are at least 1, shape ``(items,)``."""
-    # no length is 0, so the first item begins a run, too
+    """Return `(length, items)` of each run, in order; ``lengths`` are at least 1, shape ``(items,)``."""
+    # No length is 0, so prepending 0 makes the first item begin a run.
     firsts = np.flatnonzero(np.diff(lengths, prepend=0))
     counts = np.diff(firsts, append=lengths.size)
     return list(zip(lengths[firsts].tolist(), counts.tolist(), strict=True))

@@ -1,8 +1,8 @@
-"""Bins: which items share a row, as two flat arrays instead of a list of lists.
+"""Bins: the items that share a row, as two flat arrays instead of a list of lists.
 
-`Bins` holds whole items; `Segments` holds parts of items, for algorithms that cut. Both are in compressed row form:
+`Bins` are whole items; `Segments` are parts of items, for algorithms that split them. Both are in compressed row form:
 bin ``b`` is ``offsets[b]`` to ``offsets[b + 1]`` of the other arrays. The order of the bins and the order inside a bin
-are part of the result, because they decide the bytes of the rows.
+are part of the result, because they determine the bytes of the rows.
 
 Entry points: `Bins`, `Segments`, `fill`; `group`, `checked_lengths` and `checked_capacity` for the algorithms.
 """
@@ -35,7 +35,7 @@ class Segments:
     offsets: Int64
 
     def __len__(self) -> int:
-        """Number of bins."""
+        """Return the number of bins."""
         return self.offsets.size - 1
 
 
@@ -51,17 +51,17 @@ class Bins:
     offsets: Int64
 
     def __len__(self) -> int:
-        """Number of bins."""
+        """Return the number of bins."""
         return self.offsets.size - 1
 
     def segments(self, lengths: NDArray[Any]) -> Segments:
-        """The same bins as segments that are whole items; ``lengths`` are tokens, shape ``(all items,)``."""
+        """Return the bins as segments that are whole items; ``lengths`` are tokens, shape ``(all items,)``."""
         stops = lengths[self.items].astype(np.int64)
         return Segments(items=self.items, starts=np.zeros_like(stops), stops=stops, offsets=self.offsets)
 
 
 def fill(bins: Bins, lengths: NDArray[Any], capacity: int) -> float:
-    """Share of the capacity that holds tokens, 0 to 1; 1 if there is no bin.
+    """Return the share of the capacity that is filled with tokens, 0 to 1; 1 if there are no bins.
 
     ``bins`` have ``capacity`` tokens each; ``lengths`` are tokens of all items, shape ``(all items,)``.
     """
@@ -70,29 +70,29 @@ def fill(bins: Bins, lengths: NDArray[Any], capacity: int) -> float:
 
 
 def group(order: Int64, placed: Int64) -> Bins:
-    """Bins of items that were placed one by one: item ``order[i]`` went, as the i-th, to bin ``placed[i]``.
+    """Return the bins of items that were placed one by one: item ``order[i]`` was the i-th, in bin ``placed[i]``.
 
     Bin numbers are 0 to the last without a gap. Items of a bin keep the order in which they were placed.
     """
-    # Without items `initial` gives no bin, and offsets of the leading 0 alone.
+    # Without items, `initial` results in no bins, so the offsets are only the leading 0.
     offsets = np.zeros(int(placed.max(initial=-1)) + 2, np.int64)
     np.cumsum(np.bincount(placed, minlength=offsets.size - 1), out=offsets[1:])
-    # In the smallest dtype: NumPy's stable sort of 16-bit integers is a radix sort.
+    # The smallest dtype is used, because NumPy's stable sort of 16-bit integers is a radix sort.
     keys = placed.astype(np.min_scalar_type(offsets.size))
     return Bins(items=order[np.argsort(keys, kind="stable")], offsets=offsets)
 
 
 def checked_capacity(capacity: int) -> int:
-    """``capacity`` itself; raises ConfigError unless it is 1 to `LARGEST_CAPACITY` tokens."""
+    """Return ``capacity`` unchanged; raises ConfigError unless it is 1 to `LARGEST_CAPACITY` tokens."""
     if not 1 <= capacity <= LARGEST_CAPACITY:
         raise ConfigError(f"capacity {capacity}: must be 1 to {LARGEST_CAPACITY} tokens")
     return capacity
 
 
 def checked_lengths(lengths: NDArray[Any], most: int | None) -> Int64:
-    """``lengths`` as int64.
+    """Return ``lengths`` as int64.
 
-    Raises ConfigError, with index and value, for one below 1 or above ``most`` (None: no limit).
+    Raises ConfigError, with index and value, for a length below 1 or above ``most`` (None: no limit).
     """
     array = np.asarray(lengths)
     # np.array([]) is float64, which is fine for an array without lengths.

@@ -1,7 +1,7 @@
 """Next fit: items stay in their order, and only the last bin is open.
 
-`next_fit` never cuts an item and leaves the end of a bin empty when the next item does not fit. `concat_then_split`
-leaves nothing empty but the end of the last bin, and cuts items for it. Both are linear.
+`next_fit` never splits an item and leaves the end of a bin empty if the next item does not fit. `concat_then_split`
+fills every bin except the last, and splits items to do so. Both take linear time.
 """
 
 from typing import Any
@@ -13,12 +13,12 @@ from dataprep_assets.packing.bins import Int64, Segments, checked_capacity, chec
 
 
 def next_fit(lengths: Int64, capacity: int) -> Int64:
-    """The bin of each item, int64, shape ``(items,)``; ``lengths`` are 1 to ``capacity``, in the order of placement."""
+    """Return the bin of each item, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
     ends = np.cumsum(lengths)
-    # For a bin that starts with item i: the first item that is no longer in it.
+    # For a bin that starts with item i, this is the first item that is no longer in it.
     following = np.searchsorted(ends, ends - lengths + capacity, side="right").tolist()
     opens = np.zeros(lengths.size, np.int64)
-    # One step a bin, not one an item.
+    # The loop takes one step per bin, not per item.
     at = following[0] if following else 0
     while at < lengths.size:
         opens[at] = 1
@@ -29,20 +29,20 @@ def next_fit(lengths: Int64, capacity: int) -> Int64:
 def concat_then_split(lengths: NDArray[Any], capacity: int) -> Segments:
     """Concatenate all items in order and cut every ``capacity`` tokens.
 
-    ``lengths``: tokens, shape ``(items,)``, at least 1 and without an upper limit. Bin ``b`` holds tokens
+    ``lengths``: tokens, shape ``(items,)``, at least 1 and without an upper limit. Bin ``b`` contains tokens
     ``b * capacity`` to ``(b + 1) * capacity`` of the concatenation; only the last bin may be shorter. Segments are in
-    the order of the concatenation. Raises ConfigError for a length below 1 and for a capacity that no row can have.
+    the order of the concatenation. Raises ConfigError for a length below 1 and for a capacity that is not allowed.
     """
     capacity, lengths = checked_capacity(capacity), checked_lengths(lengths, None)
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if ends.size else 0
     cuts = np.arange(capacity, total, capacity)
     ahead = np.searchsorted(ends, cuts)
-    # A cut where an item ends is among the ends already; the others divide an item.
+    # A cut at the end of an item is already among the ends; only the other cuts divide an item.
     inside = ends[ahead] != cuts
     stops = np.insert(ends, ahead[inside], cuts[inside])
     starts = np.concatenate([np.zeros(1, np.int64), stops])[:-1]
-    # `right`: a segment that begins where an item ends is of the next one.
+    # `right`, because a segment that begins where an item ends belongs to the next item.
     items = np.searchsorted(ends, starts, side="right")
     before = (ends - lengths)[items]
     firsts = np.searchsorted(starts, np.arange(0, total, capacity))

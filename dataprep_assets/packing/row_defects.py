@@ -1,8 +1,8 @@
-"""Row defects: checks packed rows against the invariants of their format, without knowing the bins.
+"""Checks of packed rows against the invariants of their format, without knowledge of the bins.
 
-The invariants are those of docs/formats/packed-rows.md#invariants.
+The invariants are listed in docs/formats/packed-rows.md#invariants.
 
-Each invariant gives at most one defect, its first place in row order. A defect names row, column and position and never
+Each invariant gives at most one defect: the first one in row order. A defect names row, column and position but never
 a token, so it may be shown for rows of protected text.
 
 Entry point: `find_row_defects`.
@@ -24,7 +24,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class RowDefect:
-    """What is wrong, and the first place where it is; ``row`` and ``position`` are None for a column as a whole."""
+    """A defect and its first position; ``row`` and ``position`` are None if it concerns a whole column."""
 
     column: str
     row: int | None = None
@@ -45,13 +45,13 @@ def find_row_defects(
     vocab_size: int | None = None,
     pad_is_reserved: bool = False,
 ) -> list[RowDefect]:
-    """The invariants that the rows violate, in a fixed order; an empty list for good rows.
+    """Return the invariants that the rows violate, in a fixed order; an empty list for valid rows.
 
     ``rows``: `PackedRows`, or name → integer array of shape ``(rows, L)``; ``targets`` may be missing.
-    ``row_length``: positions L of a row. ``pad_id``: the id where there is no document.
+    ``row_length``: positions L of a row. ``pad_id``: the id of positions without a document.
     ``vocab_size``: tokens of documents must be below it (None: they must only be 0 or more).
-    ``pad_is_reserved``: no document may hold the pad id, so that a pad id in a segment is a defect too.
-    When a column is missing or misshapen, only that is reported.
+    ``pad_is_reserved``: no document may contain the pad id, so a pad id in a segment is also a defect.
+    If a column is missing or misshapen, only that is reported.
     """
     columns = rows.columns() if isinstance(rows, PackedRows) else rows
     found = list(_misshapen(columns, row_length))
@@ -103,9 +103,9 @@ def _in_cache(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator[
 
 
 def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int | None, pad_is_reserved: bool) -> bool:
-    """Whether rows surely have no defect, in a third of the time that it takes to name one.
+    """Return whether rows certainly have no defect, in a third of the time that naming one takes.
 
-    Where segments, positions or tokens are of another kind than the checks below expect, it says no, and they decide.
+    False may also mean that segments, positions or tokens are not as expected here; then the checks below decide.
     """
     inputs, segments, positions = (columns[name] for name in COLUMNS[:3])
     if not inputs.size or any(column.dtype != np.int32 for column in columns.values()):
@@ -113,7 +113,7 @@ def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int 
     before, after = segments[:, :-1], segments[:, 1:]
     real = segments != 0
     labelled = (before == after) & real[:, 1:]
-    # a row begins with segment 1, each position is of the segment before it, of the next one or padding, which lasts
+    # A row begins with segment 1, and each position continues its segment, begins the next one, or is final padding.
     goes_on = labelled | ((after == before + 1) & real[:, :-1])
     if (segments[:, 0] != 1).any() or not (goes_on | ~real[:, 1:]).all():
         return False
@@ -122,7 +122,7 @@ def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int 
         return False
     if int(inputs.min()) < 0 or (vocab_size is not None and int(inputs.max()) >= vocab_size):
         return False
-    # one more than the position before within a segment, 0 where one begins and on padding
+    # A position is one more than the previous one in its segment, and 0 at a segment's start and on padding.
     if positions[:, 0].any() or not np.array_equal(positions[:, 1:], (positions[:, :-1] + 1) * labelled):
         return False
     for name in ("segmentation", "position"):
@@ -140,7 +140,7 @@ Check = tuple[str, Mask, str]
 
 
 def _before(values: NDArray[Any]) -> NDArray[Any]:
-    """Each position's left neighbour, 0 at the first position."""
+    """Return each position's left neighbor, 0 at the first position."""
     return np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
 
 
@@ -153,7 +153,7 @@ def _segmentation(segments: NDArray[Any]) -> Iterator[Check]:
     yield name, segments < 0, "is negative"
     yield name, first & (segments != 1) & ~padding_only, "the first segment is not 1"
     stays = (segments == before) | (segments == before + 1) | (segments == 0)
-    # what follows padding is a defect of its own, below
+    # A segment after padding is a separate defect, below.
     yield name, ~(stays | first | (before == 0)), "a segment is followed by neither itself, the next one, nor padding"
     yield name, (segments != 0) & (before == 0) & ~first, "padding is followed by a segment"
 
@@ -189,7 +189,7 @@ def _targets(columns: Mapping[str, NDArray[Any]], pad_id: int) -> Iterator[Check
         yield f"targets_{name}", labelled & (column != wanted), f"differs from inputs_{name} at a label"
         yield f"targets_{name}", ~labelled & (column != 0), "is not 0 at a position without label"
     if TARGETS in columns:
-        # what is rolled to the end of a row is its first token, but there is no label there
+        # Rolling moves a row's first token to its end, but that position has no label.
         targets, following = columns[TARGETS], np.roll(columns["inputs"], -1, axis=1)
         yield TARGETS, labelled & (targets != following), "is not the next token of the segment"
         yield TARGETS, ~labelled & (targets != pad_id), "is not the pad id at a position without label"

@@ -1,7 +1,7 @@
-"""Row layouts: which ranges of a spool are the segments of each row, before a token is moved.
+"""Row layouts: the ranges of a spool that are the segments of each row, determined before tokens are moved.
 
-A spool is a flat file of the ids of all sequences, and for chats a second one of their loss masks. Rows are laid out
-from lengths only, and then read and written a row group at a time.
+A spool is a flat file of the ids of all sequences; for chats, a second one contains their loss masks. Rows are laid out
+from lengths only, and then read and written one row group at a time.
 
 Entry points: `RowLayout`, `packed_whole`.
 """
@@ -24,8 +24,8 @@ ReadRanges = Callable[[Int64, Int64], NDArray[Any]]
 class RowLayout:
     """Rows as ranges of a spool, in row order.
 
-    ``items``: int64, shape ``(segments,)``, the sequence that each segment is of. ``starts``, ``lengths``: int64, shape
-    ``(segments, ranges)``; a segment is its ranges one after another. ``offsets``: int64, shape ``(rows + 1,)``, the
+    ``items``: int64, shape ``(segments,)``, the sequence of each segment. ``starts``, ``lengths``: int64, shape
+    ``(segments, ranges)``; a segment consists of its ranges in order. ``offsets``: int64, shape ``(rows + 1,)``, the
     first segment of each row, with a leading 0.
     """
 
@@ -35,11 +35,11 @@ class RowLayout:
     offsets: Int64
 
     def blocks(self, rows: int, tokens: ReadRanges, mask: ReadRanges | None = None) -> Iterator[PackedRowBlock]:
-        """The rows, up to ``rows`` at a time, with what is read of the spool."""
+        """Yield the rows with their contents read from the spool, up to ``rows`` at a time."""
         for first in range(0, self.offsets.size - 1, rows):
             offsets = self.offsets[first : first + rows + 1]
             chosen = slice(offsets[0], offsets[-1])
-            # the ranges of a segment follow each other, as in the rows
+            # The ranges of a segment are in the same order as in the rows.
             ranges = self.starts[chosen].ravel(), self.lengths[chosen].ravel()
             yield PackedRowBlock.of(
                 tokens(*ranges),
@@ -51,7 +51,7 @@ class RowLayout:
 
 
 def packed_whole(bins: Bins, lengths: Int64) -> RowLayout:
-    """The layout of bins of whole sequences with these ``lengths``, which follow each other in the spool."""
+    """Return the layout of bins of whole sequences with these ``lengths``, which are consecutive in the spool."""
     return RowLayout(
         items=bins.items,
         starts=(np.cumsum(lengths) - lengths)[bins.items, None],

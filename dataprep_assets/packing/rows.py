@@ -1,7 +1,7 @@
 """Packed rows: the integer columns that a trainer reads, laid out from tokens and bins.
 
-A row of length L holds the documents of one bin, one after another, then padding (docs/formats/packed-rows.md#row; the
-trainer's names are those of MaxText, ``utils/maxtext_utils.py``, ``get_shaped_batch``):
+A row of length L contains the documents of one bin in order, then padding (docs/formats/packed-rows.md#row). The names
+are those of the trainer MaxText (``utils/maxtext_utils.py``, ``get_shaped_batch``):
 
 =====================  =======================================================================================
 column                 value at a position
@@ -9,12 +9,12 @@ column                 value at a position
 inputs                 the token; the pad id on padding
 inputs_segmentation    1, 2, ... for the documents of the row; 0 on padding
 inputs_position        0, 1, ... in each document; 0 on padding
-targets                the next token, where that is in the same document; else the pad id
-targets_segmentation   as `inputs_segmentation` where `targets` is a real label; else 0
-targets_position       as `inputs_position` where `targets` is a real label; else 0
+targets                the next token if it is in the same document, else the pad id
+targets_segmentation   as `inputs_segmentation` where `targets` is a real label, else 0
+targets_position       as `inputs_position` where `targets` is a real label, else 0
 =====================  =======================================================================================
 
-Padding is known from the bins and never from the token, so a document may hold the pad id.
+Padding is determined by the bins and never by the token, so a document may contain the pad id.
 
 Entry points: `pack_rows`, `PackedRows`.
 """
@@ -48,11 +48,11 @@ class PackedRows:
     targets: Int32 | None = None
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return int(self.inputs.shape[0])
 
     def columns(self) -> dict[str, Int32]:
-        """Name → array, in the order of `COLUMNS`, then `TARGETS` if it is stored."""
+        """Return name → array, in the order of `COLUMNS`, then `TARGETS` if it is stored."""
         found: dict[str, Int32] = {name: getattr(self, name) for name in COLUMNS}
         return found if self.targets is None else {**found, TARGETS: self.targets}
 
@@ -66,17 +66,17 @@ def pack_rows(
     pad_id: int,
     targets: bool = False,
 ) -> PackedRows:
-    """One row for each bin, in the order of the bins; in a row, documents in the order of the bin.
+    """Return one row per bin, in the order of the bins; documents of a row are in the order of the bin.
 
-    ``tokens``: integers, shape ``(tokens,)``, ids below 2**31; a memory map is read only where the bins say.
-    ``document_offsets``: integers, shape ``(documents + 1,)``, with a leading 0, never falling; item ``i`` of
+    ``tokens``: integers, shape ``(tokens,)``, ids below 2**31; only the bins' tokens of a memory map are read.
+    ``document_offsets``: integers, shape ``(documents + 1,)``, with a leading 0, never decreasing; item ``i`` of
     ``content`` is tokens ``document_offsets[i]`` to ``document_offsets[i + 1]``. ``row_length``: positions of a row,
-    the capacity of the bins. ``pad_id``: what fills the end of a row, in ``inputs`` and ``targets``. ``targets``:
+    the capacity of the bins. ``pad_id``: fills the end of a row, in ``inputs`` and ``targets``. ``targets``:
     whether the rows get a sixth column with the next token of each document.
 
-    Memory is about 30 bytes for each position of the result: for many rows, call with some of the bins at a time.
-    Raises ConfigError for a row length or pad id that int32 does not hold; raises FormatError for a bin that is empty
-    or longer than a row, a segment outside its document, offsets outside the tokens, and ids that int32 does not hold.
+    Memory is about 30 bytes per position of the result; to build many rows, call it with some of the bins at a time.
+    Raises ConfigError for a row length or pad id that does not fit int32. Raises FormatError for a bin that is empty
+    or longer than a row, a segment outside its document, offsets outside the tokens, and ids that do not fit int32.
     No message shows a token.
     """
     if not 1 <= row_length <= LARGEST_CAPACITY:
@@ -92,7 +92,7 @@ def pack_rows(
     position *= real
     inputs = np.full(segmentation.shape, pad_id, np.int32)
     inputs[real] = _gather_tokens(tokens, offsets[segments.items] + segments.starts, lengths)
-    # the last token of a document, and of a row, has no next one to predict
+    # The last token of a document or row has no next token to predict.
     labelled = np.zeros_like(real)
     labelled[:, :-1] = real[:, 1:] & (segmentation[:, 1:] == segmentation[:, :-1])
     return PackedRows(
@@ -118,7 +118,7 @@ class _RowLayout:
                 "length"
             )
         self._shape = (used.size, row_length)
-        # behind the last segment of each row its padding, a piece of 0 positions where the row is full
+        # The last piece of each row is its padding, which has 0 positions if the row is full.
         self._pieces = np.insert(lengths, offsets[1:], row_length - used)
         ordinals = np.arange(lengths.size) - np.repeat(offsets[:-1], np.diff(offsets))
         self._numbers = np.insert(ordinals + 1, offsets[1:], 0)
@@ -128,8 +128,8 @@ class _RowLayout:
         return found
 
     def position(self) -> Int32:
-        """Positions from the start of each piece, of padding too."""
-        # rows follow each other without a gap, so the remainder is where a piece begins in its row
+        """Return positions from the start of each piece, including padding."""
+        # Rows are consecutive without gaps, so the remainder is a piece's start in its row.
         starts = (np.cumsum(self._pieces) - self._pieces) % self._shape[1]
         found: Int32 = np.repeat(starts.astype(np.int32), self._pieces).reshape(self._shape)
         np.subtract(np.arange(self._shape[1], dtype=np.int32), found, out=found)
@@ -137,13 +137,13 @@ class _RowLayout:
 
 
 def _gather_tokens(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32:
-    """The tokens of all segments, one after another."""
+    """Return the tokens of all segments, concatenated."""
     before = np.cumsum(lengths) - lengths
     index: slice | Int64
     if lengths.size and (starts - starts[0] == before).all():  # end to end, as rows are read back
         index = slice(int(starts[0]), int(starts[0] + lengths.sum()))
     else:
-        # each place of the result, moved to where the tokens of its segment are
+        # Each index of the result is shifted to its segment's position in the tokens.
         index = np.repeat(starts - before, lengths)
         index += np.arange(index.size)
     found = tokens[index]
@@ -166,7 +166,7 @@ def _checked_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
             raise FormatError(f"{name} must be a 1-d array of integers, not {array.ndim}-d {array.dtype}")
     if not offsets.size or offsets[0] != 0:
         raise FormatError("document offsets must begin with 0")
-    # compared, not subtracted: a difference of uint64 wraps
+    # The offsets are compared and not subtracted, because a difference of uint64 wraps.
     falls = np.flatnonzero(offsets[1:] < offsets[:-1])
     if falls.size:
         raise FormatError(f"document {falls[0]} ends before it starts. Document offsets must not decrease")
@@ -176,7 +176,7 @@ def _checked_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
 
 
 def _checked_segments(content: Bins | Segments, lengths: Int64) -> Segments:
-    # before their lengths are looked up: a negative index would find those of another document
+    # This check precedes the lookup of lengths, because a negative index would find another document's length.
     outside = (content.items < 0) | (content.items >= lengths.size)
     if outside.any():
         at = int(outside.argmax())

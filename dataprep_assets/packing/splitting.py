@@ -1,17 +1,18 @@
-"""Splitting: how a document of a header and a body becomes chunks that fit in a row.
+"""Splitting: rules that turn a document of a header and a body into chunks that fit in a row.
 
-The header is what describes the body (metadata before a note). A document that fits is one chunk under every rule:
+The header describes the body (metadata before a note). A document that fits is one chunk under every rule:
 
 =============  ======================================================================================================
 rule           a document that does not fit
 =============  ======================================================================================================
 repeat_header  chunks that all begin with the header
-header_once    chunks of which only the first begins with the header
-truncate       one chunk of the header and the first of the body; the rest is dropped, and counted
+header_once    chunks, of which only the first begins with the header
+truncate       one chunk with the header and the start of the body; the rest is dropped and counted
 =============  ======================================================================================================
 
-Under the first two rules every token of the body is in a chunk, and each chunk after the first begins with the last
-``overlap`` body tokens of the one before. A document whose body is empty has no chunk: a header alone teaches nothing.
+Under the first two rules, every token of the body is in a chunk, and each chunk after the first begins with the last
+``overlap`` body tokens of the previous one. A document with an empty body has no chunk, because a header without a
+body has no training value.
 
 Entry points: `SplitRule`, `split_documents`; `without_room` for callers that drop documents instead of failing.
 """
@@ -30,9 +31,9 @@ Rule = Literal["repeat_header", "header_once", "truncate"]
 
 @dataclass(frozen=True, kw_only=True)
 class SplitRule:
-    """How documents are cut for rows of ``row_length`` tokens; ``overlap`` is in body tokens.
+    """The rule that splits documents for rows of ``row_length`` tokens; ``overlap`` is in body tokens.
 
-    Raises ConfigError for an unknown rule, a row length that no row can have, an overlap that is negative or not below
+    Raises ConfigError for an unknown rule, a row length that is not allowed, an overlap that is negative or not below
     the row length, and an overlap with `truncate`.
     """
 
@@ -55,12 +56,12 @@ class SplitRule:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chunks:
-    """Chunks in the order of their documents, and of the body in each document.
+    """Chunks in the order of their documents, and in body order within a document.
 
     ``documents``, ``starts``, ``stops``: int64, shape ``(chunks,)``; a chunk is body tokens ``start`` to ``stop``,
-    exclusive, of the document. ``with_header``: bool, shape ``(chunks,)``; the chunk begins with the header.
+    exclusive, of the document. ``with_header``: bool, shape ``(chunks,)``; whether the chunk begins with the header.
     ``lengths``: int64, shape ``(chunks,)``, tokens with the header, at most a row.
-    ``dropped``: int64, shape ``(documents,)``, body tokens that are in no chunk.
+    ``dropped``: int64, shape ``(documents,)``, number of body tokens that are not in a chunk.
     """
 
     documents: Int64
@@ -72,7 +73,7 @@ class Chunks:
 
 
 def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitRule) -> Chunks:
-    """Cut documents into chunks of at most ``rule.row_length`` tokens.
+    """Split documents into chunks of at most ``rule.row_length`` tokens.
 
     ``header_lengths``, ``body_lengths``: integers, shape ``(documents,)``, unit tokens, 0 or more. Raises FormatError,
     with the document's index and the numbers, for a header that leaves too little room (see `without_room`), a negative
@@ -88,9 +89,9 @@ def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], ru
         more, dropped = -(-beyond // _stride(room, rule)), np.zeros_like(bodies)
     counts = np.where(bodies > 0, 1 + more, 0)
     documents = np.repeat(np.arange(bodies.size), counts)
-    # Each chunk's number in its document, from 0.
+    # The ordinal is each chunk's number in its document, from 0.
     ordinal = np.arange(documents.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    # Where a chunk stops if the body goes on; all chunks but the last of a document are as long as they may be.
+    # A chunk stops here if the body continues, because all chunks except a document's last have the maximum length.
     full = room[documents] + ordinal * _stride(room, rule)[documents]
     starts = np.where(ordinal == 0, 0, full - _later_room(room, rule)[documents])
     stops = np.minimum(full, bodies[documents])
@@ -106,19 +107,18 @@ def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], ru
 
 
 def without_room(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitRule) -> Int64:
-    """Indices of the documents that `split_documents` refuses for the same ``header_lengths``, ``body_lengths`` and
-    ``rule``.
+    """Return indices of the documents that `split_documents` rejects with the same arguments, int64, ascending.
 
-    They are int64 and ascending. These are documents whose header leaves no room for one token of the body, and those
-    that need several chunks while the room beside the header is not above the overlap, so that no chunk would get
-    further than the one before.
+    These are documents whose header leaves no room for one token of the body. They also include documents that need
+    several chunks although the room next to the header is not above the overlap, because no chunk would get further
+    than the previous one.
     """
     return _without_room(*_check_limits(header_lengths, body_lengths), rule)
 
 
 def _without_room(headers: Int64, bodies: Int64, rule: SplitRule) -> Int64:
     room = _room(headers, rule)
-    # No room at all is never above the overlap, so this is also every header that fills its row.
+    # A room of 0 is never above the overlap, so this includes every header that fills its row.
     return np.flatnonzero((bodies > room) & (room <= rule.overlap))
 
 
@@ -135,17 +135,17 @@ def _refuse(headers: Int64, bodies: Int64, rule: SplitRule) -> None:
 
 
 def _room(headers: Int64, rule: SplitRule) -> Int64:
-    """Body tokens of each document's first chunk."""
+    """Return the body tokens of each document's first chunk."""
     return np.maximum(rule.row_length - headers, 0)
 
 
 def _later_room(room: Int64, rule: SplitRule) -> Int64:
-    """Body tokens of each chunk after the first."""
+    """Return the body tokens of each chunk after the first."""
     return np.full_like(room, rule.row_length) if rule.rule == "header_once" else room
 
 
 def _stride(room: Int64, rule: SplitRule) -> Int64:
-    """New body tokens of each chunk after the first; at least 1, also if there is no such chunk."""
+    """Return the new body tokens of each chunk after the first; at least 1, even if there is no such chunk."""
     return np.maximum(_later_room(room, rule) - rule.overlap, 1)
 
 

@@ -1,10 +1,10 @@
 """The labels on which unmodified MaxText trains in unpacked rows, by the rules of its three input pipelines.
 
-MaxText copies the one column to inputs and targets, shifts, pads rows to `max_target_length` with the pad id of *its*
-tokenizer, and then trains on each label that is not that id (AI-Hypercomputer/maxtext at e591f30, `src/maxtext/
-input_pipeline/`: `tfds_data_processing.py`, `data_processing_utils.py`, `hf_data_processing.py`, and
-`input_pipeline_utils.py` with `PadOrTrimToMaxLength`, `shift_and_refine`; `trainers/pre_train/train.py`, `loss_fn`).
-So it trains on stored padding if the two ids differ.
+MaxText copies the single column to inputs and targets, shifts it, pads rows to `max_target_length` with the pad id of
+*its* tokenizer, and then trains on each label that is not that id. It therefore trains on stored padding if the two ids
+differ. Source: AI-Hypercomputer/maxtext at e591f30, `src/maxtext/input_pipeline/` (`tfds_data_processing.py`,
+`data_processing_utils.py`, `hf_data_processing.py`, and `input_pipeline_utils.py` with `PadOrTrimToMaxLength`,
+`shift_and_refine`) and `trainers/pre_train/train.py`, `loss_fn`.
 
 Entry points: `Pipeline`, `StockRule`, `StockLabels`.
 """
@@ -27,8 +27,8 @@ Int32 = NDArray[np.int32]
 class StockLabels:
     """A batch without packing: arrays of shape ``(rows, row_length)``.
 
-    `inputs` and `targets` are ids; `trained` says for each position whether its label counts in the loss; `masked`
-    whether it is a real label that does not count, because MaxText ignores its id.
+    `inputs` and `targets` are ids. `trained` is True at positions whose label counts in the loss. `masked` is True at
+    real labels that do not count, because MaxText ignores their id.
     """
 
     inputs: Int32
@@ -39,7 +39,7 @@ class StockLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class StockRule:
-    """One pipeline with a tokenizer: `row_length` is `max_target_length`, the ids are the tokenizer's."""
+    """A pipeline with a tokenizer: `row_length` is `max_target_length`, the ids are the tokenizer's."""
 
     pipeline: Pipeline
     row_length: int
@@ -49,23 +49,23 @@ class StockRule:
 
     @property
     def fill_id(self) -> int:
-        """The id with which the pipeline pads rows: labels with this id are not trained on."""
+        """The id with which the pipeline pads rows; labels with this id are not in the loss."""
         given = [one for one in (self.pad_id, self.unk_id) if one is not None]
         return given[0] if given else _WITHOUT_PAD[self.pipeline]
 
     @property
     def ignored(self) -> frozenset[int]:
-        """Ids that do not count as labels: the fill id, and for `hf` the tokenizer's BOS."""
+        """Ids that do not count as labels: the fill id and, for `hf`, the tokenizer's BOS."""
         bos = {self.bos_id} if self.pipeline == "hf" and self.bos_id is not None else set()
         return frozenset({self.fill_id, *bos})
 
     def labels(self, rows: list[NDArray[Any]]) -> StockLabels:
-        """The batch of these rows, each integers of shape ``(values,)``, without packing."""
+        """Return the batch of these rows, each integers of shape ``(values,)``, without packing."""
         shape = (len(rows), self.row_length)
         inputs, targets = np.full(shape, self.fill_id, np.int32), np.full(shape, self.fill_id, np.int32)
         there = np.zeros(shape, np.bool_)
         for at, row in enumerate(rows):
-            # tfds shifts rows of L + 1 values, the others shift within L and lose the label of the last position
+            # tfds shifts rows of L + 1 values; the others shift within L and lose the last position's label.
             ids = row[: self.row_length + (self.pipeline == "tfds")]
             trained_from = ids[:-1] if self.pipeline == "tfds" else ids
             inputs[at, : trained_from.size] = trained_from
