@@ -77,15 +77,15 @@ def _shuffled(lengths: Int64, seed: int) -> Int64:
 
 
 def _first_fit(lengths: Int64, capacity: int) -> Int64:
-    """Return the bin of each item, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
+    """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
     # At most one bin is half empty or more, because two such bins would have shared the first one.
-    most_bins = -(-2 * int(lengths.sum()) // capacity)
+    max_bins = -(-2 * int(lengths.sum()) // capacity)
     leaves = 1
-    while leaves < min(most_bins, lengths.size):
+    while leaves < min(max_bins, lengths.size):
         leaves *= 2
     # Node i has children 2i and 2i + 1, and its value is the most room of any bin below it.
     room = [capacity] * (2 * leaves)
-    found = []
+    nodes = []
     for length in lengths.tolist():
         node = 1
         while node < leaves:
@@ -93,24 +93,24 @@ def _first_fit(lengths: Int64, capacity: int) -> Int64:
             node += node
             if room[node] < length:
                 node += 1
-        found.append(node)
+        nodes.append(node)
         before = room[node]
-        most = room[node] = before - length
+        largest_room = room[node] = before - length
         while node > 1:
             sibling = room[node ^ 1]
             if sibling >= before:
                 break  # the sibling has more room, so no ancestor changes
             node >>= 1
-            if sibling > most:
-                most = sibling
-            room[node] = most
-    return np.array(found, np.int64) - leaves
+            if sibling > largest_room:
+                largest_room = sibling
+            room[node] = largest_room
+    return np.array(nodes, np.int64) - leaves
 
 
 def _first_fit_decreasing(lengths: Int64, capacity: int) -> Int64:
-    """Return the bin of each item, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) never increase."""
-    found, takes = _fill_by_length(_equal_runs(lengths), capacity)
-    return np.repeat(np.array(found, np.int64), takes)
+    """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) never increase."""
+    bins, takes = _fill_by_length(_equal_runs(lengths), capacity)
+    return np.repeat(np.array(bins, np.int64), takes)
 
 
 def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[list[int], list[int]]:
@@ -123,7 +123,7 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
     fitting: list[int] = []  # a heap of the bins with room for the current length
     waiting: dict[int, list[int]] = {}  # the other bins that are not full, by their room
     rooms: list[int] = []  # a heap of the keys of `waiting`, negative for the largest first
-    found, takes = [], []
+    bins, takes = [], []
     for length, count in runs:
         while rooms and -rooms[0] >= length:
             for bin_ in waiting.pop(-heappop(rooms)):
@@ -135,45 +135,45 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
                 room.append(capacity)
             bin_ = fitting[0]
             take = min(room[bin_] // length, count)
-            found.append(bin_)
+            bins.append(bin_)
             takes.append(take)
             count -= take
-            left = room[bin_] = room[bin_] - take * length
-            if left < length:
+            remaining = room[bin_] = room[bin_] - take * length
+            if remaining < length:
                 heappop(fitting)
-                if left in waiting:
-                    waiting[left].append(bin_)
-                elif left:  # a full bin never returns
-                    waiting[left] = [bin_]
-                    heappush(rooms, -left)
-    return found, takes
+                if remaining in waiting:
+                    waiting[remaining].append(bin_)
+                elif remaining:  # a full bin never returns
+                    waiting[remaining] = [bin_]
+                    heappush(rooms, -remaining)
+    return bins, takes
 
 
 def _best_fit(lengths: Int64, capacity: int) -> Int64:
-    """Return the bin of each item, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
+    """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
     # These are the rooms of the non-empty buckets, ascending, so the first sufficient one is the tightest.
     rooms: list[int] = []
     buckets: dict[int, list[int]] = {}  # room → heap of the bins that have it
-    bins = 0
-    found: list[int] = []
+    bin_count = 0
+    bins: list[int] = []
     takes: list[int] = []
     for length, count in _equal_runs(lengths):
         while count:
-            at = bisect_left(rooms, length)
-            if at < len(rooms):
-                room = rooms[at]
+            index = bisect_left(rooms, length)
+            if index < len(rooms):
+                room = rooms[index]
                 bucket = buckets[room]
                 bin_ = heappop(bucket)
                 if not bucket:
-                    del rooms[at]
+                    del rooms[index]
             else:
-                room, bin_ = capacity, bins
-                bins += 1
+                room, bin_ = capacity, bin_count
+                bin_count += 1
             # This bin stays the tightest while items of the run fit, because no other sufficient bin has less room.
             take = room // length
             if take > count:
                 take = count
-            found.append(bin_)
+            bins.append(bin_)
             takes.append(take)
             count -= take
             room -= take * length
@@ -183,7 +183,7 @@ def _best_fit(lengths: Int64, capacity: int) -> Int64:
                 if not bucket:
                     insort(rooms, room)
                 heappush(bucket, bin_)
-    return np.repeat(np.array(found, np.int64), takes)
+    return np.repeat(np.array(bins, np.int64), takes)
 
 
 def _equal_runs(lengths: Int64) -> list[tuple[int, int]]:

@@ -102,9 +102,10 @@ def checked_lengths(lengths: NDArray[Any], most: int | None) -> Int64:
     if most is not None:
         wrong |= array > most
     if wrong.any():
-        at = int(wrong.argmax())
+        index = int(wrong.argmax())
         allowed = "at least 1" if most is None else f"1 to {most}"
         raise ConfigError(
-            f"item {at} has {count_of(array[at], 'token')}, but must have {allowed}. Drop empty items, split long ones"
+            f"item {index} has {count_of(array[index], 'token')}, but must have {allowed}. Drop empty items, split "
+            "long ones"
         )
     return array.astype(np.int64)

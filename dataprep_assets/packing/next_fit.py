@@ -13,16 +13,16 @@ from dataprep_assets.packing.bins import Int64, Segments, checked_capacity, chec
 
 
 def next_fit(lengths: Int64, capacity: int) -> Int64:
-    """Return the bin of each item, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
+    """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
     ends = np.cumsum(lengths)
     # For a bin that starts with item i, this is the first item that is no longer in it.
     following = np.searchsorted(ends, ends - lengths + capacity, side="right").tolist()
     opens = np.zeros(lengths.size, np.int64)
     # The loop takes one step per bin, not per item.
-    at = following[0] if following else 0
-    while at < lengths.size:
-        opens[at] = 1
-        at = following[at]
+    item = following[0] if following else 0
+    while item < lengths.size:
+        opens[item] = 1
+        item = following[item]
     return np.cumsum(opens)
 
 

@@ -54,11 +54,11 @@ def find_row_defects(
     If a column is missing or misshapen, only that is reported.
     """
     columns = rows.columns() if isinstance(rows, PackedRows) else rows
-    found = list(_misshapen(columns, row_length))
-    if found:
-        return found
-    if all(_is_sound(some, pad_id, vocab_size, pad_is_reserved) for some in _in_cache(columns, row_length)):
-        return found
+    defects = list(_misshapen(columns, row_length))
+    if defects:
+        return defects
+    if all(_is_sound(block, pad_id, vocab_size, pad_is_reserved) for block in _in_cache(columns, row_length)):
+        return defects
     segments = columns["inputs_segmentation"]
     checks = chain(
         _segmentation(segments),
@@ -69,8 +69,8 @@ def find_row_defects(
     for column, wrong, why in checks:
         if wrong.any():
             row, position = np.unravel_index(int(wrong.argmax()), wrong.shape)
-            found.append(RowDefect(column=column, row=int(row), position=int(position), why=why))
-    return found
+            defects.append(RowDefect(column=column, row=int(row), position=int(position), why=why))
+    return defects
 
 
 def _misshapen(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator[RowDefect]:
@@ -126,12 +126,12 @@ def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int 
     if positions[:, 0].any() or not np.array_equal(positions[:, 1:], (positions[:, :-1] + 1) * labelled):
         return False
     for name in ("segmentation", "position"):
-        targets, wanted = columns[f"targets_{name}"], columns[f"inputs_{name}"]
-        if targets[:, -1].any() or not np.array_equal(targets[:, :-1], wanted[:, :-1] * labelled):
+        targets, expected_targets = columns[f"targets_{name}"], columns[f"inputs_{name}"]
+        if targets[:, -1].any() or not np.array_equal(targets[:, :-1], expected_targets[:, :-1] * labelled):
             return False
     if TARGETS in columns:
-        targets, wanted = columns[TARGETS], np.where(labelled, inputs[:, 1:], np.int32(pad_id))
-        return bool((targets[:, -1] == pad_id).all()) and np.array_equal(targets[:, :-1], wanted)
+        targets, expected_targets = columns[TARGETS], np.where(labelled, inputs[:, 1:], np.int32(pad_id))
+        return bool((targets[:, -1] == pad_id).all()) and np.array_equal(targets[:, :-1], expected_targets)
     return True
 
 
@@ -146,16 +146,20 @@ def _before(values: NDArray[Any]) -> NDArray[Any]:
 
 def _segmentation(segments: NDArray[Any]) -> Iterator[Check]:
     name = "inputs_segmentation"
-    first = np.arange(segments.shape[1]) == 0
+    is_first = np.arange(segments.shape[1]) == 0
     before = _before(segments)
     padding_only = ~segments.any(axis=1, keepdims=True)
-    yield name, padding_only & first, "the row is all padding"
+    yield name, padding_only & is_first, "the row is all padding"
     yield name, segments < 0, "is negative"
-    yield name, first & (segments != 1) & ~padding_only, "the first segment is not 1"
+    yield name, is_first & (segments != 1) & ~padding_only, "the first segment is not 1"
     stays = (segments == before) | (segments == before + 1) | (segments == 0)
     # A segment after padding is a separate defect, below.
-    yield name, ~(stays | first | (before == 0)), "a segment is followed by neither itself, the next one, nor padding"
-    yield name, (segments != 0) & (before == 0) & ~first, "padding is followed by a segment"
+    yield (
+        name,
+        ~(stays | is_first | (before == 0)),
+        "a segment is followed by neither itself, the next one, nor padding",
+    )
+    yield name, (segments != 0) & (before == 0) & ~is_first, "padding is followed by a segment"
 
 
 def _positions(segments: NDArray[Any], positions: NDArray[Any]) -> Iterator[Check]:
@@ -185,8 +189,8 @@ def _targets(columns: Mapping[str, NDArray[Any]], pad_id: int) -> Iterator[Check
     labelled = np.zeros(segments.shape, np.bool_)
     labelled[:, :-1] = (segments[:, :-1] != 0) & (segments[:, :-1] == segments[:, 1:])
     for name in ("segmentation", "position"):
-        column, wanted = columns[f"targets_{name}"], columns[f"inputs_{name}"]
-        yield f"targets_{name}", labelled & (column != wanted), f"differs from inputs_{name} at a label"
+        column, inputs_column = columns[f"targets_{name}"], columns[f"inputs_{name}"]
+        yield f"targets_{name}", labelled & (column != inputs_column), f"differs from inputs_{name} at a label"
         yield f"targets_{name}", ~labelled & (column != 0), "is not 0 at a position without label"
     if TARGETS in columns:
         # Rolling moves a row's first token to its end, but that position has no label.

@@ -36,17 +36,17 @@ class RowLayout:
 
     def blocks(self, rows: int, tokens: ReadRanges, mask: ReadRanges | None = None) -> Iterator[PackedRowBlock]:
         """Yield the rows with their contents read from the spool, up to ``rows`` at a time."""
-        for first in range(0, self.offsets.size - 1, rows):
-            offsets = self.offsets[first : first + rows + 1]
-            chosen = slice(offsets[0], offsets[-1])
+        for first_row in range(0, self.offsets.size - 1, rows):
+            offsets = self.offsets[first_row : first_row + rows + 1]
+            segments = slice(offsets[0], offsets[-1])
             # The ranges of a segment are in the same order as in the rows.
-            ranges = self.starts[chosen].ravel(), self.lengths[chosen].ravel()
+            ranges = self.starts[segments].ravel(), self.lengths[segments].ravel()
             yield PackedRowBlock.of(
                 tokens(*ranges),
-                self.lengths[chosen].sum(axis=1),
+                self.lengths[segments].sum(axis=1),
                 offsets - offsets[0],
                 mask=None if mask is None else mask(*ranges),
-                first=first,
+                first=first_row,
             )
 
 

@@ -53,8 +53,8 @@ class PackedRows:
 
     def columns(self) -> dict[str, Int32]:
         """Return name → array, in the order of `COLUMNS`, then `TARGETS` if it is stored."""
-        found: dict[str, Int32] = {name: getattr(self, name) for name in COLUMNS}
-        return found if self.targets is None else {**found, TARGETS: self.targets}
+        arrays: dict[str, Int32] = {name: getattr(self, name) for name in COLUMNS}
+        return arrays if self.targets is None else {**arrays, TARGETS: self.targets}
 
 
 def pack_rows(
@@ -124,16 +124,16 @@ class _RowLayout:
         self._numbers = np.insert(ordinals + 1, offsets[1:], 0)
 
     def segmentation(self) -> Int32:
-        found: Int32 = np.repeat(self._numbers.astype(np.int32), self._pieces).reshape(self._shape)
-        return found
+        numbers: Int32 = np.repeat(self._numbers.astype(np.int32), self._pieces).reshape(self._shape)
+        return numbers
 
     def position(self) -> Int32:
         """Return positions from the start of each piece, including padding."""
         # Rows are consecutive without gaps, so the remainder is a piece's start in its row.
         starts = (np.cumsum(self._pieces) - self._pieces) % self._shape[1]
-        found: Int32 = np.repeat(starts.astype(np.int32), self._pieces).reshape(self._shape)
-        np.subtract(np.arange(self._shape[1], dtype=np.int32), found, out=found)
-        return found
+        positions: Int32 = np.repeat(starts.astype(np.int32), self._pieces).reshape(self._shape)
+        np.subtract(np.arange(self._shape[1], dtype=np.int32), positions, out=positions)
+        return positions
 
 
 def _gather_tokens(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32:
@@ -146,18 +146,20 @@ def _gather_tokens(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32
         # Each index of the result is shifted to its segment's position in the tokens.
         index = np.repeat(starts - before, lengths)
         index += np.arange(index.size)
-    found = tokens[index]
-    if found.size and (int(found.min()) < 0 or int(found.max()) >= 2**31):
-        at = int(np.arange(tokens.size)[index][((found < 0) | (found >= 2**31)).argmax()])
-        raise FormatError(f"the id at token {at} is not in 0 to 2**31 - 1. The tokens were read with a wrong dtype")
-    ids: Int32 = found.astype(np.int32, copy=False)
+    values = tokens[index]
+    if values.size and (int(values.min()) < 0 or int(values.max()) >= 2**31):
+        position = int(np.arange(tokens.size)[index][((values < 0) | (values >= 2**31)).argmax()])
+        raise FormatError(
+            f"the id at token {position} is not in 0 to 2**31 - 1. The tokens were read with a wrong dtype"
+        )
+    ids: Int32 = values.astype(np.int32, copy=False)
     return ids
 
 
 def _shifted(inputs: Int32, labelled: NDArray[np.bool_], pad_id: int) -> Int32:
-    found = np.full_like(inputs, pad_id)
-    np.copyto(found[:, :-1], inputs[:, 1:], where=labelled[:, :-1])
-    return found
+    targets = np.full_like(inputs, pad_id)
+    np.copyto(targets[:, :-1], inputs[:, 1:], where=labelled[:, :-1])
+    return targets
 
 
 def _checked_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
@@ -179,18 +181,18 @@ def _checked_segments(content: Bins | Segments, lengths: Int64) -> Segments:
     # This check precedes the lookup of lengths, because a negative index would find another document's length.
     outside = (content.items < 0) | (content.items >= lengths.size)
     if outside.any():
-        at = int(outside.argmax())
+        index = int(outside.argmax())
         raise FormatError(
-            f"a bin contains item {content.items[at]}, which is out of range: "
+            f"a bin contains item {content.items[index]}, which is out of range: "
             f"{count_of(lengths.size, 'document')} given"
         )
     segments = content if isinstance(content, Segments) else content.segments(lengths)
     wrong = (segments.starts < 0) | (segments.stops <= segments.starts) | (segments.stops > lengths[segments.items])
     if wrong.any():
-        at = int(wrong.argmax())
-        item = int(segments.items[at])
+        index = int(wrong.argmax())
+        item = int(segments.items[index])
         raise FormatError(
-            f"a bin has tokens {segments.starts[at]} to {segments.stops[at]} of document {item}, which has "
+            f"a bin has tokens {segments.starts[index]} to {segments.stops[index]} of document {item}, which has "
             f"{count_of(lengths[item], 'token')}. A segment needs at least one token of its document"
         )
     empty = np.flatnonzero(np.diff(segments.offsets) == 0)

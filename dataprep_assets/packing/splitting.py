@@ -82,12 +82,12 @@ def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], ru
     headers, bodies = _check_limits(header_lengths, body_lengths)
     _refuse(headers, bodies, rule)
     room = _room(headers, rule)
-    beyond = np.maximum(bodies - room, 0)
+    excess = np.maximum(bodies - room, 0)
     if rule.rule == "truncate":
-        more, dropped = np.zeros_like(bodies), beyond
+        later_chunks, dropped_tokens = np.zeros_like(bodies), excess
     else:
-        more, dropped = -(-beyond // _stride(room, rule)), np.zeros_like(bodies)
-    counts = np.where(bodies > 0, 1 + more, 0)
+        later_chunks, dropped_tokens = -(-excess // _stride(room, rule)), np.zeros_like(bodies)
+    counts = np.where(bodies > 0, 1 + later_chunks, 0)
     documents = np.repeat(np.arange(bodies.size), counts)
     # The ordinal is each chunk's number in its document, from 0.
     ordinal = np.arange(documents.size) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -102,7 +102,7 @@ def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], ru
         stops=stops,
         with_header=with_header,
         lengths=stops - starts + headers[documents] * with_header,
-        dropped=dropped,
+        dropped=dropped_tokens,
     )
 
 
@@ -125,12 +125,12 @@ def _without_room(headers: Int64, bodies: Int64, rule: SplitRule) -> Int64:
 def _refuse(headers: Int64, bodies: Int64, rule: SplitRule) -> None:
     wrong = _without_room(headers, bodies, rule)
     if wrong.size:
-        at = int(wrong[0])
+        document = int(wrong[0])
         raise FormatError(
-            f"document {at} (and {wrong.size - 1} more): a header of {count_of(headers[at], 'token')} in rows of "
-            f"{rule.row_length} leaves room for {_room(headers, rule)[at]} of its "
-            f"{count_of(bodies[at], 'body token')}, with an overlap of {rule.overlap}. Shorten the header, lengthen "
-            "the rows, or drop the document"
+            f"document {document} (and {wrong.size - 1} more): a header of {count_of(headers[document], 'token')} in "
+            f"rows of {rule.row_length} leaves room for {_room(headers, rule)[document]} of its "
+            f"{count_of(bodies[document], 'body token')}, with an overlap of {rule.overlap}. Shorten the header, "
+            "lengthen the rows, or drop the document"
         )
 
 
@@ -150,15 +150,15 @@ def _stride(room: Int64, rule: SplitRule) -> Int64:
 
 
 def _check_limits(header_lengths: NDArray[Any], body_lengths: NDArray[Any]) -> tuple[Int64, Int64]:
-    found = []
+    arrays = []
     for name, lengths in (("header", header_lengths), ("body", body_lengths)):
         array = np.asarray(lengths)
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise FormatError(f"{name} lengths must be a 1-d array of integers, not {array.ndim}-d {array.dtype}")
         if array.size and array.min() < 0:
             raise FormatError(f"document {int(array.argmin())} has a {name} of {count_of(array.min(), 'token')}")
-        found.append(array.astype(np.int64))
-    headers, bodies = found
+        arrays.append(array.astype(np.int64))
+    headers, bodies = arrays
     if headers.size != bodies.size:
         raise FormatError(f"{count_of(headers.size, 'header length')} for {count_of(bodies.size, 'body length')}")
     return headers, bodies

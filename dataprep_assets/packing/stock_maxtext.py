@@ -50,8 +50,8 @@ class StockRule:
     @property
     def fill_id(self) -> int:
         """The id with which the pipeline pads rows; labels with this id are not in the loss."""
-        given = [one for one in (self.pad_id, self.unk_id) if one is not None]
-        return given[0] if given else _WITHOUT_PAD[self.pipeline]
+        fill_ids = [token_id for token_id in (self.pad_id, self.unk_id) if token_id is not None]
+        return fill_ids[0] if fill_ids else _WITHOUT_PAD[self.pipeline]
 
     @property
     def ignored(self) -> frozenset[int]:
@@ -63,14 +63,14 @@ class StockRule:
         """Return the batch of these rows, each integers of shape ``(values,)``, without packing."""
         shape = (len(rows), self.row_length)
         inputs, targets = np.full(shape, self.fill_id, np.int32), np.full(shape, self.fill_id, np.int32)
-        there = np.zeros(shape, np.bool_)
-        for at, row in enumerate(rows):
+        is_label = np.zeros(shape, np.bool_)
+        for index, row in enumerate(rows):
             # tfds shifts rows of L + 1 values; the others shift within L and lose the last position's label.
             ids = row[: self.row_length + (self.pipeline == "tfds")]
             trained_from = ids[:-1] if self.pipeline == "tfds" else ids
-            inputs[at, : trained_from.size] = trained_from
+            inputs[index, : trained_from.size] = trained_from
             following = ids[1:]
-            targets[at, : following.size] = following
-            there[at, : following.size] = True
+            targets[index, : following.size] = following
+            is_label[index, : following.size] = True
         ignored = np.isin(targets, list(self.ignored))
-        return StockLabels(inputs=inputs, targets=targets, trained=there & ~ignored, masked=there & ignored)
+        return StockLabels(inputs=inputs, targets=targets, trained=is_label & ~ignored, masked=is_label & ignored)
