@@ -87,9 +87,9 @@ def sampled_shards(
     """
     if count is None and percent is None:
         return list(range(shards))
-    wanted = count if count is not None else round(Fraction(percent or 0) * shards / 100)
-    wanted = max(1, min(shards, wanted))
-    return sorted(_random(seed, dataset).sample(range(shards), wanted))
+    sample_size = count if count is not None else round(Fraction(percent or 0) * shards / 100)
+    sample_size = max(1, min(shards, sample_size))
+    return sorted(_random(seed, dataset).sample(range(shards), sample_size))
 
 
 def held_out(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed: int = 42) -> dict[str, list[int]]:
@@ -158,19 +158,21 @@ def outlook(
     datasets; `max_epochs` limits how often a dataset is read, None sets no limit.
     """
     budget = train_tokens if train_tokens is not None else sum(tokens[name] for name in shares)
-    wanted = {name: share * budget for name, share in shares.items()}
+    wanted_tokens = {name: share * budget for name, share in shares.items()}
     limits = {name: float("inf") if max_epochs is None else max_epochs * tokens[name] for name in shares}
     # a dataset without tokens gives nothing, however often it may be read
-    had = {name: min(want, limits[name]) if tokens[name] else 0.0 for name, want in wanted.items()}
-    total = sum(had.values())
+    available_tokens = {
+        name: min(requested, limits[name]) if tokens[name] else 0.0 for name, requested in wanted_tokens.items()
+    }
+    total = sum(available_tokens.values())
     return [
         SourceOutlook(
             name=name,
             requested=shares[name],
             tokens=tokens[name],
-            wanted_tokens=wanted[name],
-            epochs=wanted[name] / tokens[name] if tokens[name] else float("inf"),
-            realisable=had[name] / total if total else 0.0,
+            wanted_tokens=wanted_tokens[name],
+            epochs=wanted_tokens[name] / tokens[name] if tokens[name] else float("inf"),
+            realisable=available_tokens[name] / total if total else 0.0,
         )
         for name in shares
     ]
@@ -200,13 +202,13 @@ def shards_for_shares(rows: Mapping[str, Sequence[int]], shares: Mapping[str, fl
 
 
 def _nearest(rows: Sequence[int], wanted: float) -> list[int]:
-    taken, done = [0], rows[0]
+    shard_numbers, row_count = [0], rows[0]
     for index in range(1, len(rows)):
-        if abs(done + rows[index] - wanted) > abs(done - wanted):
+        if abs(row_count + rows[index] - wanted) > abs(row_count - wanted):
             break
-        taken.append(index)
-        done += rows[index]
-    return taken
+        shard_numbers.append(index)
+        row_count += rows[index]
+    return shard_numbers
 
 
 def drift(requested: Mapping[str, float], realised: Mapping[str, float]) -> float:
@@ -221,14 +223,14 @@ def record_repeats(weights: Mapping[str, float]) -> dict[str, int]:
     ConfigError if one would be listed more than `MAX_REPEATS` times.
     """
     positive = {name: Fraction(weight) for name, weight in weights.items() if weight > 0}
-    least = min(positive.values())
-    found = {name: round(weight / least) for name, weight in positive.items()}
-    if above := {name: count for name, count in found.items() if count > MAX_REPEATS}:
+    smallest_weight = min(positive.values())
+    repeats = {name: round(weight / smallest_weight) for name, weight in positive.items()}
+    if above := {name: count for name, count in repeats.items() if count > MAX_REPEATS}:
         raise ConfigError(
             f"blend: the weights would list records of {above} more than {MAX_REPEATS} times, because RL weights are "
             "relative repetitions of records. Bring the weights closer together"
         )
-    return found
+    return repeats
 
 
 def record_shares(rows: Mapping[str, int], times: Mapping[str, float]) -> dict[str, float]:

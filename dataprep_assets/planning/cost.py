@@ -102,11 +102,11 @@ class Rates:
 
 def density_of(entries: Iterable[ManifestEntry]) -> float:
     """How many bytes zstd would make of a stored byte of these files: 1 if they are compressed, 0.3 of plain text."""
-    stored = packed = 0.0
+    stored_bytes = packed_bytes = 0.0
     for entry in entries:
-        one = 1.0 if entry.compression is not None else _DENSITY.get(entry.format, _PLAIN)
-        stored, packed = stored + entry.size_bytes, packed + entry.size_bytes * one
-    return packed / stored if stored else 1.0
+        density = 1.0 if entry.compression is not None else _DENSITY.get(entry.format, _PLAIN)
+        stored_bytes, packed_bytes = stored_bytes + entry.size_bytes, packed_bytes + entry.size_bytes * density
+    return packed_bytes / stored_bytes if stored_bytes else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,14 +320,15 @@ def table(dataset: str, found: Cost, machine: Machine) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
-            cell.ljust(w) if at == 0 else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(w) if index == 0 else cell.rjust(w)
+            for index, (cell, w) in enumerate(zip(row, widths, strict=True))
         )
         for row in rows
     ]
-    one = "core" if machine.cores == 1 else "cores"
+    unit = "core" if machine.cores == 1 else "cores"
     return "\n".join(
         [
-            f"{dataset}: {machine.cores} {one}, {shown_bytes(machine.bandwidth)}/s, "
+            f"{dataset}: {machine.cores} {unit}, {shown_bytes(machine.bandwidth)}/s, "
             f"{machine.runs_at_a_time} run{'s' if machine.runs_at_a_time > 1 else ''} at a time",
             "",
             *lines,

@@ -193,26 +193,26 @@ def natural_key(text: str) -> str:
 def _by_number(text: str) -> str:
     parts = _DIGITS.split(text)  # text and digits alternate
     parts[::2] = [f"\x01{part}\x00" if part else "" for part in parts[::2]]
-    for at in range(1, len(parts), 2):
-        digits = parts[at].lstrip("0")
+    for index in range(1, len(parts), 2):
+        digits = parts[index].lstrip("0")
         # `\d` finds digits of every script, but only those of ASCII are ordered as numbers
-        parts[at] = f"\x02{chr(len(digits))}{digits}" if digits.isascii() else f"\x01{parts[at]}\x00"
+        parts[index] = f"\x02{chr(len(digits))}{digits}" if digits.isascii() else f"\x01{parts[index]}\x00"
     return "".join(parts)
 
 
 def _path_key() -> Callable[[SourceFile], str]:
     """The `natural_key` of files' paths, for many files of few folders: what a folder adds to it is made once."""
-    known: dict[str, tuple[int, str]] = {}
+    folder_keys: dict[str, tuple[int, str]] = {}
 
     def key(file: SourceFile) -> str:
         path = file.relpath
         folder = path[: path.rfind("/") + 1]
-        if (found := known.get(folder)) is None:
+        if (folder_key := folder_keys.get(folder)) is None:
             # cut after the last digit, because the rest of the path continues in the file name
             numbered = _TO_LAST_DIGIT.match(folder)
             length = numbered.end() if numbered else 0
-            found = known[folder] = length, _by_number(folder[:length])
-        length, head = found
+            folder_key = folder_keys[folder] = length, _by_number(folder[:length])
+        length, head = folder_key
         return f"{head}{_by_number(path[length:])}\x03{path}"
 
     return key
@@ -235,14 +235,14 @@ def file_format(relpath: str) -> tuple[str, str | None]:
     stem, ending = splitext(relpath.lower())
     if (compression := COMPRESSION.get(ending)) is not None:
         ending = splitext(stem)[1]
-    found = _JSON.get(ending[1:], ending[1:])
-    if found not in INPUTS or (found == "parquet" and compression):
-        known = ", ".join(f".{name}" for name in sorted({*INPUTS, *_JSON}))
+    format_name = _JSON.get(ending[1:], ending[1:])
+    if format_name not in INPUTS or (format_name == "parquet" and compression):
+        extensions = ", ".join(f".{name}" for name in sorted({*INPUTS, *_JSON}))
         raise SourceError(
-            f"{relpath}: unknown extension. Available: {known}, all except .parquet also with "
+            f"{relpath}: unknown extension. Available: {extensions}, all except .parquet also with "
             f"{', '.join(COMPRESSION)}. Narrow `include` to the data files"
         )
-    return found, compression
+    return format_name, compression
 
 
 @without_collector()
@@ -251,17 +251,17 @@ def files_of_no_split(
 ) -> list[str]:
     """The included files of a source that match no split, in natural order; arguments as of `build_manifest`."""
     claimed = [glob for globs in splits.values() for glob in globs]
-    wanted, of_splits = taken_by(include, naming=claimed), one_of(claimed)
-    found = [file.relpath for file in files if wanted(file.relpath) and not of_splits(file.relpath)]
-    return sorted(found, key=natural_key)
+    is_included, of_splits = taken_by(include, naming=claimed), one_of(claimed)
+    paths = [file.relpath for file in files if is_included(file.relpath) and not of_splits(file.relpath)]
+    return sorted(paths, key=natural_key)
 
 
 def hidden_files(
     files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """The files that `include` would take if a part of their path did not begin with `.` or `_`, in natural order."""
-    wanted = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
-    return [path for path in included((file.relpath for file in files), include) if not wanted(path)]
+    is_included = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
+    return [path for path in included((file.relpath for file in files), include) if not is_included(path)]
 
 
 def build_manifest(
@@ -280,17 +280,17 @@ def build_manifest(
     pinned to, and `url_prefix` comes before the path of a remote file. Raises ConfigError when `include` or a split
     matches nothing or a file matches two splits, SourceError when the same path is listed twice or is no relative path.
     """
-    wanted, taken = taken_by(include, naming=[glob for globs in splits.values() for glob in globs]), 0
+    is_included, included_count = taken_by(include, naming=[glob for globs in splits.values() for glob in globs]), 0
     patterns = [(name, one_of(globs)) for name, globs in splits.items()]
     by_split: dict[str, list[SourceFile]] = {name: [] for name in splits}
-    seen: set[str] = set()
+    paths: set[str] = set()
     for file in files:
-        if file.relpath in seen:
+        if file.relpath in paths:
             raise SourceError(f"{file.relpath}: listed twice by the source")
-        seen.add(file.relpath)
-        if not wanted(file.relpath):
+        paths.add(file.relpath)
+        if not is_included(file.relpath):
             continue
-        taken += 1
+        included_count += 1
         homes = [name for name, belongs in patterns if belongs(file.relpath)]
         if len(homes) > 1:
             raise ConfigError(
@@ -304,24 +304,24 @@ def build_manifest(
                     "exclude it with `include`"
                 )
             by_split[homes[0]].append(file)
-    if not taken and (hidden := included(seen, include)):
+    if not included_count and (hidden := included(paths, include)):
         raise ConfigError(
             f"include: {', '.join(include)} matches only names that begin with `.` or `_`, such as {hidden[0]}, which "
             "are skipped by default. To read them, name them explicitly, as in `**/_*/*`"
         )
-    if not taken:
+    if not included_count:
         raise ConfigError(
             f"include: {', '.join(include)} matches none of the source's files"
-            + (f", for example {', '.join(sorted(seen, key=natural_key)[:3])}. Correct it" if seen else "")
+            + (f", for example {', '.join(sorted(paths, key=natural_key)[:3])}. Correct it" if paths else "")
         )
     for key, globs in {"include": include, **{f"splits.{name}": globs for name, globs in splits.items()}}.items():
         for glob in globs:
-            require_named(key, glob, seen)
+            require_named(key, glob, paths)
     for name, members in by_split.items():
         if not members:
             raise ConfigError(
                 f"splits.{name}: {', '.join(splits[name])} matches none of the files that `include` "
-                f"takes, for example {', '.join(sorted(filter(wanted, seen), key=natural_key)[:3])}. Correct it"
+                f"takes, for example {', '.join(sorted(filter(is_included, paths), key=natural_key)[:3])}. Correct it"
             )
     entries: list[ManifestEntry] = []
     for name, members in by_split.items():
@@ -359,10 +359,10 @@ def listing_digest(entries: Iterable[ManifestEntry]) -> str:
 
 def _digest(values: Iterable[bytes]) -> str:
     """SHA-256 (hex) of a list of canonical JSON values, fed in pieces because all together may take a gigabyte."""
-    digest, before, rest = hashlib.sha256(b"["), b"", iter(values)
-    while some := list(islice(rest, _VALUES_AT_ONCE)):
+    digest, before, remaining_values = hashlib.sha256(b"["), b"", iter(values)
+    while chunk := list(islice(remaining_values, _VALUES_AT_ONCE)):
         digest.update(before)
-        digest.update(b",".join(some))
+        digest.update(b",".join(chunk))
         before = b","
     digest.update(b"]")
     return digest.hexdigest()
@@ -523,19 +523,19 @@ def plan_shards(
     for split, members in by_split.items():
         earlier = {key: paths for key, paths in (kept or {}).items() if split_of(key) == split}
         shards = _kept_shards(members, earlier)
-        held = {e.relpath for shard in shards.values() for e in shard}
-        added = [e for e in members if e.relpath not in held]
+        kept_paths = {e.relpath for shard in shards.values() for e in shard}
+        added = [e for e in members if e.relpath not in kept_paths]
         # behind all shards of the earlier plan, also those that lose all their files now: no name changes hands at once
-        first = max((shard_index(key) + 1 for key in earlier), default=0)
+        first_index = max((shard_index(key) + 1 for key in earlier), default=0)
         for index, group in enumerate(_cut_groups(added, _count(added, sizing, list(shards.values())))):
-            shards[shard_key(split, first + index)] = group
+            shards[shard_key(split, first_index + index)] = group
         position = 0
         for key, group in shards.items():
             plan[key] = list(range(len(ordered), len(ordered) + len(group)))
             for entry in group:
                 # of a million tuples only those that moved are made again
-                there = (entry.ordinal, entry.file_index) == (len(ordered), position)
-                ordered.append(entry if there else entry._replace(ordinal=len(ordered), file_index=position))
+                is_in_place = (entry.ordinal, entry.file_index) == (len(ordered), position)
+                ordered.append(entry if is_in_place else entry._replace(ordinal=len(ordered), file_index=position))
                 position += 1
     return ordered, plan
 
@@ -575,16 +575,18 @@ def _cut_groups(members: Sequence[ManifestEntry], count: int) -> list[list[Manif
         return []
     total = sum(e.size_bytes for e in members)
     groups: list[list[ManifestEntry]] = [[]]
-    done = 0
+    grouped_bytes = 0
     for position, entry in enumerate(members):
-        left = len(members) - position
-        must = left == count - len(groups)  # as many files are left as shards: one each from here on
+        remaining_files = len(members) - position
+        must = remaining_files == count - len(groups)  # as many files are left as shards: one each from here on
         # the next shard begins with the file whose middle is beyond the boundary, so each boundary is as near as may be
-        due = groups[-1] and len(groups) < count and (done + entry.size_bytes / 2) * count >= total * len(groups)
+        due = (
+            groups[-1] and len(groups) < count and (grouped_bytes + entry.size_bytes / 2) * count >= total * len(groups)
+        )
         if groups[-1] and (must or due):
             groups.append([])
         groups[-1].append(entry)
-        done += entry.size_bytes
+        grouped_bytes += entry.size_bytes
     return groups
 
 
@@ -595,10 +597,10 @@ def split_of(partition: str) -> str:
 
 def shard_counts(plan: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """Number of shards per split."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for key in plan:
-        found[split_of(key)] = found.get(split_of(key), 0) + 1
-    return found
+        counts[split_of(key)] = counts.get(split_of(key), 0) + 1
+    return counts
 
 
 def write_plan(directory: Path, plan: Mapping[str, Sequence[int]]) -> None:
@@ -620,7 +622,7 @@ def read_plan(directory: Path) -> dict[str, range]:
     """
     path = directory / SHARD_PLAN
     try:
-        plan = {key: range(first, stop) for key, (first, stop) in json_of(path.read_bytes()).items()}
+        plan = {key: range(start, stop) for key, (start, stop) in json_of(path.read_bytes()).items()}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(f"{path}: invalid shard plan: {error}") from error
     for key, ordinals in plan.items():

@@ -47,16 +47,16 @@ class Choice:
 
 def parse(name: str) -> TaskVersion | Unordered:
     """A folder's place in the order, or why it has none."""
-    if found := _NAME.fullmatch(name):
-        return TaskVersion(int(found[1]), int(found[2] or 0), name)
-    rest = name.removeprefix("version_")
-    if rest == name:
+    if match := _NAME.fullmatch(name):
+        return TaskVersion(int(match[1]), int(match[2] or 0), name)
+    suffix = name.removeprefix("version_")
+    if suffix == name:
         return Unordered(name, "is not named version_<major>[-<minor>]")
-    if re.fullmatch(r"[0-9]+(-[0-9]+)?", rest):
+    if re.fullmatch(r"[0-9]+(-[0-9]+)?", suffix):
         return Unordered(name, "has a number with leading zeros")
-    if found := re.fullmatch(rf"{_NUMBER}-(.+)", rest):
-        return Unordered(name, f"has {found[2]!r} instead of a minor number")
-    return Unordered(name, f"has {rest!r} instead of numbers")
+    if match := re.fullmatch(rf"{_NUMBER}-(.+)", suffix):
+        return Unordered(name, f"has {match[2]!r} instead of a minor number")
+    return Unordered(name, f"has {suffix!r} instead of numbers")
 
 
 def latest(names: Iterable[str]) -> str:
@@ -64,10 +64,10 @@ def latest(names: Iterable[str]) -> str:
 
     Raises ConfigError when no name has a place in the order, or two share the highest one.
     """
-    known = list(names)
-    ordered = _sort_versions(known)[0]
+    folders = list(names)
+    ordered = _sort_versions(folders)[0]
     if not ordered:
-        raise ConfigError(f"version: latest: no version_<major>[-<minor>] found among {_format_versions(known)}")
+        raise ConfigError(f"version: latest: no version_<major>[-<minor>] found among {_format_versions(folders)}")
     # a missing minor number is 0, so two names can have the highest place
     best = [v.name for v in ordered if (v.major, v.minor) == (ordered[-1].major, ordered[-1].minor)]
     if len(best) > 1:
@@ -80,28 +80,28 @@ def choose(names: Iterable[str], wanted: str) -> Choice:
 
     Raises ConfigError for a name that is not there, and for `latest` or `all` of nothing.
     """
-    known = list(names)
-    ordered, unordered = _sort_versions(known)
+    folders = list(names)
+    ordered, unordered = _sort_versions(folders)
     if wanted == BASE:
         return Choice(chosen=(BASE,), unordered=unordered)
     if wanted == "latest":
-        return Choice(chosen=(latest(known),), unordered=unordered)
+        return Choice(chosen=(latest(folders),), unordered=unordered)
     if wanted == "all":
         if not ordered:
-            raise ConfigError(f"version: all: no version_<major>[-<minor>] found among {_format_versions(known)}")
+            raise ConfigError(f"version: all: no version_<major>[-<minor>] found among {_format_versions(folders)}")
         return Choice(chosen=tuple(v.name for v in ordered), unordered=unordered)
-    if wanted not in known:
+    if wanted not in folders:
         raise ConfigError(
-            f"version: {wanted}: unknown version. Available: {_format_versions(known)}, base, latest, all"
+            f"version: {wanted}: unknown version. Available: {_format_versions(folders)}, base, latest, all"
         )
     return Choice(chosen=(wanted,), unordered=tuple(u for u in unordered if u.name != wanted))
 
 
 def _sort_versions(names: Iterable[str]) -> tuple[list[TaskVersion], tuple[Unordered, ...]]:
-    parsed = [parse(name) for name in sorted(set(names))]
+    folders = [parse(name) for name in sorted(set(names))]
     return (
-        sorted(p for p in parsed if isinstance(p, TaskVersion)),
-        tuple(p for p in parsed if isinstance(p, Unordered)),
+        sorted(p for p in folders if isinstance(p, TaskVersion)),
+        tuple(p for p in folders if isinstance(p, Unordered)),
     )
 
 
