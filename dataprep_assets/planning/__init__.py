@@ -1,1 +1,1 @@
-"""Plans as pure functions: from file lists to manifests and shards."""
+"""Planning as pure functions: from file lists to manifests and shards."""

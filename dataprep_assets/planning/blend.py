@@ -1,9 +1,9 @@
-"""The arithmetic of a training blend: which files, or rows of files, form a shard, and which shards form a share.
+"""The arithmetic of a training blend: the files, or rows of files, of each shard, and the shards of each share.
 
-Pure functions over sizes, weights and counts. Files go to shards by size (largest first, to the least loaded shard),
-with the tie-breaking of Nemotron's `create_size_balanced_assignments`, so a plan made here groups files as Nemotron
-does. If there are fewer files than shards, files are cut by rows, into at least one shard each, however uneven they
-are.
+These are pure functions over sizes, weights and counts. Files are assigned to shards by size (largest first, to the
+least loaded shard). Ties are broken as in Nemotron's `create_size_balanced_assignments`, so a plan built here groups
+files as Nemotron does. If there are fewer files than shards, files are cut by rows, each into at least one shard,
+however uneven the files are.
 
 Entry points: `assign_by_size`, `shares_by_size`, `sampled_shards`, `held_out`; `requested_shares`, `outlook`,
 `shard_weights`, `shards_for_shares`, `drift`; for records that are read as often as they are listed, `record_repeats`
@@ -27,10 +27,11 @@ MAX_REPEATS = 100
 
 
 def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[int]]:
-    """Indices of the files of each shard; `files` are `(path, bytes)`, at least as many as `shards`.
+    """Return the indices of each shard's files; `files` are `(path, bytes)`, at least as many as `shards`.
 
-    By size descending, then path ascending, each to the shard with the fewest bytes (the lowest number among equals);
-    round robin when no file has a size. Within a shard files are in the natural order of their paths.
+    Files are sorted by size descending, then path ascending. Each is assigned to the shard with the fewest bytes (the
+    lowest number among equals), or round robin if no file has a size. The files of a shard are in the natural order of
+    their paths.
 
     Raises ConfigError for more shards than files, or fewer than one.
     """
@@ -54,10 +55,10 @@ def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[i
 
 
 def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
-    """How many shards each file is cut into: at least one, all `shards` together, the rest in proportion to size.
+    """Return the number of shards per file: at least one each, `shards` in total, the rest in proportion to size.
 
-    Each further shard goes to the file whose shards are largest so far; among equals to the one with fewest shards,
-    then to the first path. So files of no known size get as many each.
+    Each further shard is given to the file whose shards are currently largest. Ties are broken by the fewest shards,
+    then by the first path. So files without a known size get equally many.
 
     Raises ConfigError for more files than shards, or no files.
     """
@@ -67,7 +68,7 @@ def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
             "one file each"
         )
     shares = [1] * len(files)
-    # exact, because rounding could part shares that are equal, or make equal what differs
+    # Fractions are exact; rounding could separate equal shares, or make different ones equal.
     heap = [(Fraction(-size), 1, path, index) for index, (path, size) in enumerate(files)]
     heapq.heapify(heap)
     for _ in range(shards - len(files)):
@@ -80,10 +81,10 @@ def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
 def sampled_shards(
     shards: int, *, dataset: str, count: int | None = None, percent: float | None = None, seed: int = 42
 ) -> list[int]:
-    """Which of a dataset's shards, numbers below `shards`, a sample keeps: `count` of them, or `percent`, at least one.
+    """Return the shards of a dataset that a sample keeps, as ascending numbers below `shards`.
 
-    They are ascending; all when neither is given. The dataset's own seed, made of `seed` and its name `dataset`, is the
-    first 8 hex digits of SHA-256(`"<seed>:<dataset>"`), as in Nemotron.
+    The sample has `count` shards or `percent` of them, at least one; all shards if neither is given. The dataset's own
+    seed consists of the first 8 hex digits of SHA-256(`"<seed>:<dataset>"`), as in Nemotron.
     """
     if count is None and percent is None:
         return list(range(shards))
@@ -93,10 +94,10 @@ def sampled_shards(
 
 
 def held_out(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed: int = 42) -> dict[str, list[int]]:
-    """Split a dataset's `shards` at random: `test` and `valid` of them, the rest for training; none is in two splits.
+    """Split a dataset's `shards` at random and without overlap into `test`, `valid` and the rest for training.
 
-    The draw is seeded with `seed` and the name `dataset`. It is made for each dataset, not from all shards together, so
-    that each split is a sample of the whole blend. Raises ConfigError when nothing would be left to train on.
+    The draw is seeded with `seed` and the name `dataset`. Each dataset is drawn separately, so that each split is a
+    sample of the whole blend. Raises ConfigError if no shard would be left for training.
     """
     if valid + test >= len(shards):
         raise ConfigError(
@@ -117,7 +118,7 @@ def _random(seed: int, dataset: str) -> random.Random:
 
 
 def requested_shares(weights: Mapping[str, float]) -> dict[str, float]:
-    """Each dataset's share of the blend, summing to 1; datasets of weight 0 have none and are left out.
+    """Return each dataset's share of the blend; shares sum to 1, and datasets of weight 0 are left out.
 
     Raises ConfigError unless the weights add up to more than 0.
     """
@@ -131,7 +132,7 @@ def requested_shares(weights: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOutlook:
-    """What a blend requests from one dataset, and what the dataset can give. Shares sum to 1 over the blend.
+    """The tokens that a blend requests from one dataset, and those that it can provide. Shares sum to 1 over the blend.
 
     `wanted_tokens` is the requested share of the token budget, `epochs` the wanted tokens divided by the dataset's
     tokens (infinite if it has none), `realisable` its share if no dataset is read more than `max_epochs` times.
@@ -152,15 +153,15 @@ def outlook(
     train_tokens: int | None = None,
     max_epochs: float | None = None,
 ) -> list[SourceOutlook]:
-    """What a blend requests from each dataset and what the dataset can give, in the order of `shares`.
+    """Return a blend's requested and realisable share of each dataset, in the order of `shares`.
 
     `shares` sum to 1, `tokens` are the tokens of each dataset. The budget is `train_tokens`, or all tokens of all
-    datasets; `max_epochs` limits how often a dataset is read, None sets no limit.
+    datasets. `max_epochs` limits how often a dataset is read; None sets no limit.
     """
     budget = train_tokens if train_tokens is not None else sum(tokens[name] for name in shares)
     wanted_tokens = {name: share * budget for name, share in shares.items()}
     limits = {name: float("inf") if max_epochs is None else max_epochs * tokens[name] for name in shares}
-    # a dataset without tokens gives nothing, however often it may be read
+    # A dataset without tokens provides none, regardless of the limit.
     available_tokens = {
         name: min(requested, limits[name]) if tokens[name] else 0.0 for name, requested in wanted_tokens.items()
     }
@@ -179,7 +180,7 @@ def outlook(
 
 
 def shard_weights(share: float, tokens: Sequence[int]) -> list[float]:
-    """A dataset's share divided among its shards by their tokens: every token of it is drawn equally often.
+    """Divide a dataset's share among its shards by their tokens, so that all its tokens are drawn equally often.
 
     Raises ConfigError if a shard has no tokens.
     """
@@ -192,10 +193,10 @@ def shard_weights(share: float, tokens: Sequence[int]) -> list[float]:
 
 
 def shards_for_shares(rows: Mapping[str, Sequence[int]], shares: Mapping[str, float]) -> dict[str, list[int]]:
-    """Which shards of each dataset to use whole so that rows are in proportion to the shares; at least one of each.
+    """Return the shards of each dataset to use whole, so that rows are in proportion to the shares; at least one each.
 
-    For consumers that read files, not weights (packed SFT). The dataset that limits the blend is used completely; of
-    each other one as many shards, in order, as come nearest to its share.
+    This is for consumers that read files and not weights (packed SFT). The dataset that limits the blend is used
+    completely. Of each other dataset, the first shards are used, as many as come nearest to its share.
     """
     limit = min(sum(rows[name]) / share for name, share in shares.items())
     return {name: _nearest(rows[name], share * limit) for name, share in shares.items()}
@@ -212,15 +213,15 @@ def _nearest(rows: Sequence[int], wanted: float) -> list[int]:
 
 
 def drift(requested: Mapping[str, float], realised: Mapping[str, float]) -> float:
-    """The largest difference between a requested share and the realised one, as a fraction of the whole blend."""
+    """Return the largest difference between a requested and a realised share, as a fraction of the whole blend."""
     return max((abs(requested.get(n, 0.0) - realised.get(n, 0.0)) for n in {*requested, *realised}), default=0.0)
 
 
 def record_repeats(weights: Mapping[str, float]) -> dict[str, int]:
-    """How often each dataset's records are listed: its weight over the smallest one, to the nearest whole number.
+    """Return how often each dataset's records are listed: its weight divided by the smallest weight, rounded.
 
-    For consumers that read every listed file once and know no weights (RL). Datasets of weight 0 are left out. Raises
-    ConfigError if one would be listed more than `MAX_REPEATS` times.
+    This is for consumers that read every listed file once and have no weights (RL). Datasets of weight 0 are left out.
+    Raises ConfigError if records would be listed more than `MAX_REPEATS` times.
     """
     positive = {name: Fraction(weight) for name, weight in weights.items() if weight > 0}
     smallest_weight = min(positive.values())
@@ -234,7 +235,7 @@ def record_repeats(weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def record_shares(rows: Mapping[str, int], times: Mapping[str, float]) -> dict[str, float]:
-    """Each dataset's share of all records that are read when each of its `rows` is read this many times."""
+    """Return each dataset's share of all records read, if each of its `rows` is read this many times."""
     read = {name: count * times[name] for name, count in rows.items()}
     total = sum(read.values())
     return {name: count / total if total else 0.0 for name, count in read.items()}

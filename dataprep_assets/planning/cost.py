@@ -1,9 +1,9 @@
-"""What a build of a dataset will cost: shards, runs, hours, disk, requests. Pure arithmetic over the shard plan.
+"""The expected cost of a build: shards, runs, hours, disk, requests. Pure arithmetic over the shard plan.
 
-The three parts of the time are kept apart, because each is reduced by something else: orchestration by fewer and bigger
-shards or by Postgres, transfer by bandwidth, tokenizing by cores. A backfill fetches a batch and then tokenizes it, so
-the parts add up; a second run at a time overlaps them, so the true time lies between the longest part and the sum. The
-sum is given.
+The time is given in three parts, because each is reduced differently: orchestration by fewer and larger shards or by
+Postgres, transfer by bandwidth, tokenizing by cores. A backfill downloads a batch and then tokenizes it, so the parts
+add up. A second concurrent run overlaps them, so the true time is between the longest part and the sum. The sum is
+reported.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.planning.manifest import ManifestEntry, split_of
 
 SHARDS_A_RUN = 50
-"""Shards per run of a backfill: tens of runs for a thousand shards, and at most minutes lost."""
+"""Shards per run of a backfill: tens of runs for a thousand shards, and at most minutes of work lost."""
 RANGE_BYTES = 32 << 20
 """Part size of ranged downloads and of uploads."""
 HEADROOM = 1.2
@@ -24,16 +24,16 @@ OTHER_RUNS = 3
 MINUTE, HOUR = 60.0, 3600.0
 _DENSITY = {"parquet": 0.7}
 _PLAIN = 0.3
-"""Bytes that zstd (level 3) makes of a stored one: of Parquet (Snappy 0.69, zstd 0.88), and of JSON lines that are not
-compressed (0.32). Measured on the same text as the rates."""
+"""Compressed size (zstd, level 3) per stored byte: for Parquet (Snappy 0.69, zstd 0.88), and for JSON lines that are
+not compressed (0.32). Measured on the same text as the rates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What a build may use: the number of cores for tokenizing, and the bandwidth to the source in bytes per second.
+    """The resources of a build: the cores for tokenizing, and the bandwidth to the source in bytes per second.
 
-    `runs_at_a_time` is how many runs of token bins share the cores (on a cluster: pods). `dataprep run` does one at a
-    time, in its own process; Dagster's daemon launches several.
+    `runs_at_a_time` is the number of runs of token bins that share the cores (on a cluster: pods). `dataprep run` does
+    one at a time, in its own process; Dagster's daemon launches several.
     """
 
     cores: int
@@ -50,14 +50,14 @@ class Machine:
 class Rates:
     """Unit costs; `of_receipts` takes the first three from finished shards.
 
-    `source_bytes_per_cpu_second`: source bytes through decompression, parsing, tokenizing and digests; the default, of
-    bytes that are compressed, is the project's benchmark over mixed text with the Qwen3 tokenizer and a cold word cache
+    `source_bytes_per_cpu_second`: source bytes through decompression, parsing, tokenizing and digests. The default is
+    for compressed bytes, from the project's benchmark over mixed text with the Qwen3 tokenizer and a cold word cache
     (about 9 M tokens per CPU-second). `tokens_per_source_byte`, `bytes_per_token`: measured on the same text.
     `partition_seconds`: Dagster's records of one shard of one asset (22 ms on Postgres with batched events).
     `build_seconds`: `dataprep run` with its steps, checks and workers, without tokenizing (a small corpus: 5.7 to 8.8
-    s, of which tokenizing takes 1.4 at most; `bench.whole_run`). `run_seconds`: the same for one run of a backfill.
-    `launch_seconds`: the extra time of a run that the daemon launches, because it is a process of its own.
-    `tick_seconds`: time until the daemon looks at a backfill.
+    s, of which tokenizing takes at most 1.4; `bench.whole_run`). `run_seconds`: the same for one run of a backfill.
+    `launch_seconds`: the extra time of a run that the daemon launches, because it is a separate process.
+    `tick_seconds`: time until the daemon processes a backfill.
     """
 
     source_bytes_per_cpu_second: float = 9e6
@@ -80,7 +80,7 @@ class Rates:
         density: float = 1.0,
         **others: float,
     ) -> "Rates":
-        """Rates measured on finished shards; the defaults for a source of such a `density_of` if there are none yet.
+        """Return the rates measured on finished shards; without any, the defaults for a source of this `density_of`.
 
         `source_bytes` of source became `tokens` in `cpu_seconds` of all cores together. `bytes_per_token` is the width
         of the dtype, 2 or 4; `others` are further fields of `Rates`.
@@ -101,7 +101,7 @@ class Rates:
 
 
 def density_of(entries: Iterable[ManifestEntry]) -> float:
-    """How many bytes zstd would make of a stored byte of these files: 1 if they are compressed, 0.3 of plain text."""
+    """Return these files' size after zstd per stored byte: 1 if they are compressed, 0.3 for plain text."""
     stored_bytes = packed_bytes = 0.0
     for entry in entries:
         density = 1.0 if entry.compression is not None else _DENSITY.get(entry.format, _PLAIN)
@@ -111,9 +111,9 @@ def density_of(entries: Iterable[ManifestEntry]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSizes:
-    """Source sizes of a split (in a blend, of a dataset): bytes of every file, and of the source of every shard.
+    """Source sizes of a split (in a blend, of a dataset): bytes of each file, and source bytes of each shard.
 
-    `mirrored`: the files are fetched, not read in place.
+    `mirrored`: whether the files are downloaded and not read in place.
     """
 
     split: str
@@ -124,10 +124,10 @@ class SplitSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Products:
-    """Where the token stream goes: whole copies of it on this machine's disks, and whole uploads of it.
+    """The destinations of the token stream: full copies of it on this machine's disks, and full uploads of it.
 
-    `joined`: the shards of a split are joined, in a bucket by its server. `tokens_per_shard`: the stream is cut a
-    second time, into the npy shards of a release.
+    `joined`: whether the shards of a split are joined; in object storage, the server does this. `tokens_per_shard`: the
+    stream is additionally cut into the npy shards of a release.
     """
 
     copies: int = 2
@@ -138,7 +138,7 @@ class Products:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCost:
-    """One split: files, shards, runs (of snapshot and token bins together), source bytes, npy shards of a release."""
+    """One split: files, shards, runs (snapshot and token bins together), source bytes, npy shards of a release."""
 
     split: str
     files: int
@@ -150,7 +150,7 @@ class SplitCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a build will cost; times in seconds, sizes in bytes. `mirror_bytes` is 0 for sources read in place."""
+    """The expected cost of a build; times in seconds, sizes in bytes. `mirror_bytes` is 0 for sources read in place."""
 
     splits: tuple[SplitCost, ...]
     orchestration: float
@@ -165,22 +165,22 @@ class Cost:
 
     @property
     def shards(self) -> int:
-        """Number of shards in all splits."""
+        """Total number of shards."""
         return sum(split.shards for split in self.splits)
 
     @property
     def runs(self) -> int:
-        """Number of runs for the shards of all splits."""
+        """Total number of runs for the shards."""
         return sum(split.runs for split in self.splits)
 
     @property
     def source_bytes(self) -> int:
-        """Bytes of source in all splits."""
+        """Total source bytes."""
         return sum(split.source_bytes for split in self.splits)
 
     @property
     def seconds(self) -> float:
-        """Expected wall time: the parts one after the other."""
+        """Expected wall time: the sum of the parts."""
         return self.orchestration + self.transfer + self.tokenizing
 
     @property
@@ -194,7 +194,7 @@ class Cost:
         return int((self.mirror_bytes + self.artifact_bytes + self.scratch_bytes) * HEADROOM)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object with the documented keys of `--json`; sizes in bytes, times in seconds."""
+        """Return the JSON object with the documented keys of `--json`; sizes in bytes, times in seconds."""
         seconds = {"orchestration": self.orchestration, "transfer": self.transfer, "tokenizing": self.tokenizing}
         return {
             "splits": [asdict(split) for split in self.splits],
@@ -213,10 +213,10 @@ class Cost:
 def split_sizes(
     entries: Sequence[ManifestEntry], plan: Mapping[str, Sequence[int]], *, mirrored: bool
 ) -> list[SplitSizes]:
-    """The sizes of each split, in the order of the plan.
+    """Return the sizes of each split, in the order of the plan.
 
-    `entries` are the manifest's files, `plan` maps a partition (`train-00017`) to the ordinals of its files in
-    `entries`. `mirrored` says that the files are fetched before they are read.
+    `entries` are the manifest's files; `plan` maps a partition (`train-00017`) to the ordinals of its files in
+    `entries`. `mirrored` means that the files are downloaded before they are read.
     """
     grouped: dict[str, list[list[int]]] = {}
     for partition, ordinals in plan.items():
@@ -235,10 +235,10 @@ def split_sizes(
 def cost(
     sizes: Sequence[SplitSizes], machine: Machine, rates: Rates | None = None, products: Products | None = None
 ) -> Cost:
-    """The cost of building everything from nothing.
+    """Return the cost of building everything from scratch.
 
-    `sizes` are those of every split, `machine` what the build may use. `rates` are the defaults of `Rates` unless
-    measured ones are given, `products` the two local copies of a corpus unless the dataset makes something else.
+    `sizes` are the sizes of every split, `machine` the available resources. `rates` are the defaults of `Rates` unless
+    measured rates are given. `products` are the two local copies of a corpus unless the dataset has others.
     """
     rates, products = rates or Rates(), products or Products()
     splits = tuple(_split_cost(of_split, rates, products.tokens_per_shard) for of_split in sizes)
@@ -253,18 +253,18 @@ def cost(
     if products.uploads:
         objects = shards * 4 + npy_shards * 3
         uploads = objects + products.uploads * _parts([stream // max(shards, 1)] * shards)
-        # the server joins them, on GCS at most 32 in a request
+        # The server joins the shards, on GCS at most 32 per request.
         uploads += sum(-(-split.shards // 32) + split.shards for split in splits) if products.joined else 0
     return Cost(
         splits=splits,
-        # snapshot and token bins are two assets over the same shards; parallel runs share the start-up time
+        # Snapshot and token bins are two assets over the same shards; parallel runs share the start-up time.
         orchestration=(2 * shards + npy_shards) * rates.partition_seconds + _of_runs(runs, len(splits), machine, rates),
         transfer=(mirror + stream * products.uploads) / machine.bandwidth,
         tokenizing=source / rates.source_bytes_per_cpu_second / machine.cores,
         tokens=tokens,
         mirror_bytes=mirror,
         artifact_bytes=products.copies * stream,
-        # twice: its parts, and the files that they are joined to
+        # The factor 2 is for the shard's parts, and for the files into which they are joined.
         scratch_bytes=round(largest * rates.tokens_per_source_byte * rates.bytes_per_token)
         * 2
         * machine.runs_at_a_time,
@@ -274,7 +274,7 @@ def cost(
 
 
 def _of_runs(runs: int, splits: int, machine: Machine, rates: Rates) -> float:
-    """Seconds of overhead of `runs` of shards and of the other runs, without the work on data."""
+    """Return the seconds of overhead of `runs` of shards and of the other runs, without the work on data."""
     if machine.runs_at_a_time == 1:
         return rates.build_seconds
     launched = rates.run_seconds + rates.launch_seconds
@@ -295,11 +295,11 @@ def _split_cost(sizes: SplitSizes, rates: Rates, tokens_per_shard: int | None) -
 
 
 def _parts(sizes: Iterable[int]) -> int:
-    return sum(max(1, -(-size // RANGE_BYTES)) for size in sizes)  # an empty file is a request, too
+    return sum(max(1, -(-size // RANGE_BYTES)) for size in sizes)  # an empty file also takes one request
 
 
 def table(dataset: str, found: Cost, machine: Machine) -> str:
-    """The cost `found` as text: a heading with `dataset` and `machine`, a line for each split, then the sums."""
+    """Return the cost `found` as text: a heading with `dataset` and `machine`, a line per split, then the sums."""
     released = any(split.npy_shards for split in found.splits)
     rows = [["split", "files", "shards", *(["npy shards"] if released else []), "runs", "source"]]
     splits = list(found.splits)
@@ -347,7 +347,7 @@ def table(dataset: str, found: Cost, machine: Machine) -> str:
 
 
 def shown_bytes(count: float) -> str:
-    """A size as text: `1.2 GB`."""
+    """Return a size as text: `1.2 GB`."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
@@ -355,7 +355,7 @@ def shown_bytes(count: float) -> str:
 
 
 def shown_time(seconds: float) -> str:
-    """A duration as text, nine characters wide: `  3.5 min`."""
+    """Return a duration as text, nine characters wide: `  3.5 min`."""
     if seconds >= HOUR:
         return f"{seconds / HOUR:,.1f} h".rjust(9)
     return (f"{seconds / MINUTE:,.1f} min" if seconds >= MINUTE else f"{seconds:,.1f} s").rjust(9)

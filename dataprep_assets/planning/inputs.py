@@ -1,8 +1,9 @@
-"""The formats of source files, by the endings of their names: of this package and of installed ones.
+"""The formats of source files, by file extension, in this package and in installed ones.
 
-None is imported here. A format is a module of `sources/` with an `InputFormat` (`sources/readers/input_format.py`);
-a package names its own by an entry point in the group `dataprep_assets.inputs`: `tei = "my_package.tei:FORMAT"`
-reads the files named `….tei`, `….tei.gz`, `….tei.zst` and so on.
+No format is imported here. A format is a module of `sources/` with an `InputFormat`
+(`sources/readers/input_format.py`). A package registers its own format by an entry point in the group
+`dataprep_assets.inputs`: `tei = "my_package.tei:FORMAT"` reads the files named `….tei`, `….tei.gz`, `….tei.zst` and so
+on.
 """
 
 from dataprep_assets.extensions import Extensions
@@ -23,4 +24,4 @@ INPUTS = Extensions(
         "wet": f"{_ROOM}.warc:FORMAT",
     },
 )
-"""Input formats by name, which is the extension of a file."""
+"""Input formats by name, which is the file extension."""

@@ -1,8 +1,8 @@
-"""The manifest: every source file that the globs take, once, in an order that no file system decides; its shard plan.
+"""The manifest and its shard plan: every included source file once, in an order independent of the file system.
 
 `manifest.jsonl` has one line per file, `manifest_summary.json` the totals per split (docs/formats/manifest.md#lines).
-Both depend only on what the source holds: paths are relative to the source or URLs pinned to a commit, order is the
-natural order of the paths (`chunk2` before `chunk10`), so every listing order and every machine give the same bytes.
+Both depend only on the content of the source. Paths are relative to the source, or URLs pinned to a commit, in their
+natural order (`chunk2` before `chunk10`). So every listing order and every machine give the same bytes.
 """
 
 import gc
@@ -29,14 +29,14 @@ from dataprep_assets.stores.files import while_unchanged
 from dataprep_assets.stores.store import why_not_a_name
 
 _MAGIC = re.compile(r"([*?[])")
-# `.` and `..` are no names: what is wrong with a path that has them is told
+# `.` and `..` do not count as hidden names, because a path that contains them is reported as an error.
 _HIDDEN = re.compile(r"(?:^|/)(?:\.(?!\.?(?:/|$))|_[^/=]*(?:/|$))")
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """A compiled path glob: `*` and `?` stay inside one path component, `**/` spans any number of them.
+    """Compile a path glob: `*` and `?` stay inside one path component, `**/` spans any number of components.
 
-    A class stays inside one, too, unless it names `/` as one of its own.
+    A character class also stays inside one component, unless it contains `/` itself.
     """
     out, i = [], 0
     while i < len(glob):
@@ -53,11 +53,11 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
             out.append("[^/]")
             i += 1
         elif glob[i] == "[" and (end := glob.find("]", i + (3 if glob.startswith("[!", i) else 2))) > 0:
-            # a `]` that comes first, if only behind `!`, is one of the class and not its end
+            # A `]` at the start of a class, even after `!`, belongs to the class and does not end it.
             kind = glob[i : end + 1]
             if "/" not in kind or kind[1] == "!":
                 out.append("(?!/)")
-            # what fnmatch puts around it ends in one of two ways, by the version of Python
+            # The suffix that fnmatch adds depends on the version of Python.
             out.append(translate(kind).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z"))
             i = end + 1
         else:
@@ -67,24 +67,24 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
 
 def one_of(globs: Sequence[str]) -> Callable[[str], re.Match[str] | None]:
-    """What matches the paths that any of these globs matches."""
-    # one expression for all, since it is asked of each of a million files; `(?!)` matches nothing
+    """Return a function that matches the paths that any of these globs matches."""
+    # The globs are one expression, because it is applied to a million files; `(?!)` matches nothing.
     patterns = [glob_pattern(glob).pattern for glob in globs]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)", re.DOTALL).fullmatch
 
 
 def is_hidden(path: str) -> bool:
-    """Whether a part of a path begins with `.` or `_`: by convention such files are no data.
+    """Return whether a part of a path begins with `.` or `_`; by convention such files are not data.
 
-    Spark, Hadoop and Delta write their logs, checksums and unfinished files so; `_key=value` is a folder of data.
+    Spark, Hadoop and Delta name logs, checksums and unfinished files this way; `_key=value` is a folder of data.
     """
     return _HIDDEN.search(path) is not None
 
 
 def taken_by(include: Sequence[str], *, naming: Sequence[str] = ()) -> Callable[[str], bool]:
-    """What takes the paths that a glob of `include` matches: hidden ones only if one with a hidden part matches them.
+    """Return a function that tells whether `include` takes a path.
 
-    Globs in `naming` may be the ones that have it.
+    A hidden path is taken only if a glob with a hidden part, in `include` or `naming`, also matches it.
     """
     matches, names = one_of(include), one_of([glob for glob in (*include, *naming) if is_hidden(glob)])
 
@@ -95,7 +95,7 @@ def taken_by(include: Sequence[str], *, naming: Sequence[str] = ()) -> Callable[
 
 
 def require_named(key: str, glob: str, paths: Collection[str]) -> None:
-    """Raise ConfigError for a glob that is the name of one file, and does not match it."""
+    """Raise ConfigError if a glob without wildcards names no file, or if it is a file's name but does not match it."""
     if glob in paths:
         if glob_pattern(glob).fullmatch(glob) is None:
             escaped = _MAGIC.sub(r"[\1]", glob)
@@ -121,14 +121,14 @@ _JSON = {"json": "jsonl", "ndjson": "jsonl"}
 _DIGITS = re.compile(r"(\d+)")
 _TO_LAST_DIGIT = re.compile(r".*\d", re.DOTALL)
 _VALUES_AT_ONCE = 4096
-# in bytes: a file without line ends must not be read into memory as one line
+# The limit is in bytes, because a file without line ends must not be read into memory as one line.
 _LONGEST_LINE = 1 << 20
 
 
 class SourceFile(NamedTuple):
-    """A file as its source lists it.
+    """A file as listed by its source.
 
-    `sha256` is set if the source knows it; `etag` is the source's own version of the file.
+    `sha256` is set if the source provides it; `etag` is the source's own version of the file.
     """
 
     relpath: str
@@ -142,10 +142,10 @@ class ManifestEntry(NamedTuple):
 
     `ordinal` counts over the whole manifest, `file_index` within the split (it is not the number in the name);
     `path` is `relpath` for local sources and a URL pinned to `commit` for remote ones.
-    There may be a million of them, so they are tuples.
+    Entries are tuples, because there may be a million of them.
     """
 
-    # in alphabetical order, as in the line
+    # The fields are in alphabetical order, as in the line.
     chunk: str
     commit: str | None
     compression: str | None
@@ -161,8 +161,8 @@ class ManifestEntry(NamedTuple):
 
     @property
     def line(self) -> bytes:
-        """Its canonical JSON (`stores.files`)."""
-        # a display of its names is made in half the time that `_asdict` takes
+        """The entry's canonical JSON (`stores.files`)."""
+        # A dict display with the names takes half the time of `_asdict`.
         return orjson.dumps(
             {
                 "chunk": self.chunk,
@@ -182,10 +182,11 @@ class ManifestEntry(NamedTuple):
 
 
 def natural_key(text: str) -> str:
-    """Sort key that compares runs of digits as numbers: `a2` before `a10`. Total: ties fall back to the text.
+    """Return a sort key that compares runs of digits as numbers: `a2` before `a10`. The order is total.
 
-    It is one string, because a tuple of parts takes five times the memory. Text before a number ends with a character
-    that sorts before all others, and a number is preceded by its number of digits.
+    The key is one string, because a tuple of parts takes five times the memory. Text before a number ends with a
+    character that sorts before all others, and a number is preceded by its number of digits. The text itself comes
+    last, to break ties.
     """
     return f"{_by_number(text)}\x03{text}"
 
@@ -195,20 +196,20 @@ def _by_number(text: str) -> str:
     parts[::2] = [f"\x01{part}\x00" if part else "" for part in parts[::2]]
     for index in range(1, len(parts), 2):
         digits = parts[index].lstrip("0")
-        # `\d` finds digits of every script, but only those of ASCII are ordered as numbers
+        # `\d` matches digits of every script, but only ASCII digits are ordered as numbers.
         parts[index] = f"\x02{chr(len(digits))}{digits}" if digits.isascii() else f"\x01{parts[index]}\x00"
     return "".join(parts)
 
 
 def _path_key() -> Callable[[SourceFile], str]:
-    """The `natural_key` of files' paths, for many files of few folders: what a folder adds to it is made once."""
+    """Return the `natural_key` of files' paths; the part of each folder is computed once, for few folders."""
     folder_keys: dict[str, tuple[int, str]] = {}
 
     def key(file: SourceFile) -> str:
         path = file.relpath
         folder = path[: path.rfind("/") + 1]
         if (folder_key := folder_keys.get(folder)) is None:
-            # cut after the last digit, because the rest of the path continues in the file name
+            # The folder is cut after its last digit, because the rest may continue in the file name.
             numbered = _TO_LAST_DIGIT.match(folder)
             length = numbered.end() if numbered else 0
             folder_key = folder_keys[folder] = length, _by_number(folder[:length])
@@ -220,7 +221,7 @@ def _path_key() -> Callable[[SourceFile], str]:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Tuples of texts have no cycles, and the collector would look at a million of them again and again."""
+    """Disable the garbage collector, which would repeatedly scan a million tuples of strings without cycles."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -231,7 +232,7 @@ def without_collector() -> Iterator[None]:
 
 
 def file_format(relpath: str) -> tuple[str, str | None]:
-    """`(format, compression)` by the suffixes of a path; raises SourceError for an unknown one."""
+    """Return `(format, compression)` by the suffixes of a path; raises SourceError for an unknown suffix."""
     stem, ending = splitext(relpath.lower())
     if (compression := COMPRESSION.get(ending)) is not None:
         ending = splitext(stem)[1]
@@ -249,7 +250,7 @@ def file_format(relpath: str) -> tuple[str, str | None]:
 def files_of_no_split(
     files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """The included files of a source that match no split, in natural order; arguments as of `build_manifest`."""
+    """Return the included source files that match no split, in natural order; arguments as in `build_manifest`."""
     claimed = [glob for globs in splits.values() for glob in globs]
     is_included, of_splits = taken_by(include, naming=claimed), one_of(claimed)
     paths = [file.relpath for file in files if is_included(file.relpath) and not of_splits(file.relpath)]
@@ -259,7 +260,7 @@ def files_of_no_split(
 def hidden_files(
     files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """The files that `include` would take if a part of their path did not begin with `.` or `_`, in natural order."""
+    """Return the paths that match `include` but are skipped as hidden, in natural order."""
     is_included = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
     return [path for path in included((file.relpath for file in files), include) if not is_included(path)]
 
@@ -272,13 +273,15 @@ def build_manifest(
     commit: str | None = None,
     url_prefix: str = "",
 ) -> list[ManifestEntry]:
-    """Entries of all included files, splits in declared order and paths in natural order within each.
+    """Return the entries of all included files, splits in declared order and paths in natural order within each.
 
-    `files` are what the source lists, in any order. `include` and the values of `splits` (a split's name → globs) are
-    globs over the path inside the source; a file that matches no split is left out, and so is one of which a part of
-    the path begins with `.` or `_`, unless a glob has such a part itself. `commit` is what the source is
-    pinned to, and `url_prefix` comes before the path of a remote file. Raises ConfigError when `include` or a split
-    matches nothing or a file matches two splits, SourceError when the same path is listed twice or is no relative path.
+    `files` are the files listed by the source, in any order. `include` and the values of `splits` (a split's name →
+    globs) are globs over the path inside the source. A file that matches no split is left out. A file with a part of
+    its path that begins with `.` or `_` is also left out, unless a glob has such a part itself. `commit` is the pinned
+    commit of the source, and `url_prefix` comes before the path of a remote file.
+
+    Raises ConfigError if `include` or a split matches nothing or a file matches two splits, SourceError if a path is
+    listed twice or is not a relative path.
     """
     is_included, included_count = taken_by(include, naming=[glob for globs in splits.values() for glob in globs]), 0
     patterns = [(name, one_of(globs)) for name, globs in splits.items()]
@@ -297,7 +300,7 @@ def build_manifest(
                 f"splits: {file.relpath} is in {' and '.join(homes)}, but must be in one split. Narrow the globs"
             )
         if homes:
-            # asked of the files that are taken alone: what else a source holds may have any name
+            # Only included files are checked, because other files of the source may have any name.
             if why := why_not_a_name(file.relpath):
                 raise SourceError(
                     f"{file.relpath!r}: this file name is not allowed in a manifest: {why}. Rename the file, or "
@@ -348,17 +351,20 @@ def build_manifest(
 
 
 def included(paths: Iterable[str], include: Sequence[str]) -> list[str]:
-    """Those of some paths that `include` takes, in natural order."""
+    """Return the paths that `include` matches, in natural order."""
     return sorted(filter(one_of(include), paths), key=natural_key)
 
 
 def listing_digest(entries: Iterable[ManifestEntry]) -> str:
-    """`digest_value` of a source's listing: split, path, size, SHA-256 and etag of each file, in order."""
+    """Return `digest_value` of a source's listing: split, path, size, SHA-256 and etag of each file, in order."""
     return _digest(orjson.dumps([e.split, e.path, e.size_bytes, e.sha256, e.etag]) for e in entries)
 
 
 def _digest(values: Iterable[bytes]) -> str:
-    """SHA-256 (hex) of a list of canonical JSON values, fed in pieces because all together may take a gigabyte."""
+    """Return the SHA-256 (hex) of a list of canonical JSON values.
+
+    The values are hashed in pieces, because all together may take a gigabyte.
+    """
     digest, before, remaining_values = hashlib.sha256(b"["), b"", iter(values)
     while chunk := list(islice(remaining_values, _VALUES_AT_ONCE)):
         digest.update(before)
@@ -369,7 +375,7 @@ def _digest(values: Iterable[bytes]) -> str:
 
 
 def summarize(entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> dict[str, Any]:
-    """The content of `manifest_summary.json`: files, bytes and shards per split, commit, digest of the manifest."""
+    """Return the content of `manifest_summary.json`: files, bytes and shards per split, commit, manifest digest."""
     return _summary(entries, shards, _digest(entry.line for entry in entries))
 
 
@@ -391,11 +397,11 @@ def _summary(entries: Sequence[ManifestEntry], shards: Mapping[str, int], sha256
 def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> None:
     """Write `manifest.jsonl` and `manifest_summary.json` into `directory`.
 
-    `entries` are the lines in their order, `shards` maps a split to its number of shards.
+    `entries` are the lines in order; `shards` maps a split to its number of shards.
     """
 
     def write_lines(file: BinaryIO) -> Iterator[bytes]:
-        """Each line once it is written: it is made once for the file and the digest."""
+        """Yield each line after writing it, so that it is built only once for the file and the digest."""
         for entry in entries:
             line = entry.line
             file.write(line + b"\n")
@@ -407,7 +413,7 @@ def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Ma
 
 
 def written_otherwise(directory: Path, entries: Sequence[ManifestEntry]) -> str:
-    """What of `manifest.jsonl` says the same as these entries in other bytes; empty if nothing does."""
+    """Describe where `manifest.jsonl` has different bytes with the meaning of these entries; empty if it has none."""
     with open(directory / MANIFEST, "rb") as file:
         for number, entry in enumerate(entries, 1):
             if file.readline() != entry.line + b"\n":
@@ -416,7 +422,7 @@ def written_otherwise(directory: Path, entries: Sequence[ManifestEntry]) -> str:
 
 
 def read_summary(directory: Path) -> Any:
-    """The value of `manifest_summary.json`; raises FormatError if the file is not JSON."""
+    """Return the content of `manifest_summary.json`; raises FormatError if the file is not JSON."""
     path = directory / SUMMARY
     try:
         return json_of(path.read_bytes())
@@ -425,10 +431,10 @@ def read_summary(directory: Path) -> Any:
 
 
 def read_manifest(directory: Path) -> list[ManifestEntry]:
-    """The entries of `manifest.jsonl`; raises FormatError, naming the line, for a line that is not an entry."""
+    """Return the entries of `manifest.jsonl`; raises FormatError, naming the line, if a line is not an entry."""
     path = directory / MANIFEST
     try:
-        # a copy: what `_read_entries` gives is kept for the next caller
+        # The list is copied, because `_read_entries` keeps its result for the next caller.
         return list(_read_entries(str(path)))
     except OSError as error:
         raise FormatError(f"{path}: {error.strerror or error}. Materialize `manifest` again") from error
@@ -453,15 +459,15 @@ def _read_entries(path: str) -> list[ManifestEntry]:
     return entries
 
 
-# The shard plan: which consecutive files of the manifest make up each shard.
+# The shard plan: the consecutive files of the manifest that make up each shard.
 #
-# A shard is what one partition materializes. Files stay whole and in manifest order, so that the concatenation of
-# the shards is the concatenation of the files, whatever the number of shards or workers. The plan is frozen beside
-# the manifest (`shard_plan.json`): partitions mean the same files until the manifest itself is materialized again,
-# and even then a shard keeps its files (docs/how-to/add-files.md). New files form new shards after those of
-# their split; a file that is gone leaves its shard, and a shard that lost all its files leaves the plan. No shard
-# is ever renamed; but when the last ones of a split have left, a later plan gives their names to shards of new
-# files, which have other keys.
+# A shard is what one partition materializes. Files stay whole and in manifest order, so the concatenation of the
+# shards is the concatenation of the files, regardless of the number of shards or workers. The plan is frozen next to
+# the manifest (`shard_plan.json`): partitions contain the same files until the manifest itself is materialized again,
+# and even then a shard keeps its files (docs/how-to/add-files.md). New files form new shards after the existing shards
+# of their split. A removed file leaves its shard, and a shard without remaining files leaves the plan. Shards are
+# never renamed. If the last shards of a split have left, a later plan gives their names to shards of new files, which
+# have other keys.
 
 SHARD_PLAN = "shard_plan.json"
 DEFAULT_TARGET_BYTES = 1 << 30
@@ -472,7 +478,7 @@ MAX_SHARDS = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSizing:
-    """How a split is cut: `count` shards, or as many as it takes at about `target_bytes` of source each."""
+    """How a split is cut: into `count` shards, or into shards of about `target_bytes` of source each."""
 
     target_bytes: int | None = None
     count: int | None = None
@@ -486,12 +492,12 @@ class ShardSizing:
 
 
 def shard_key(split: str, index: int) -> str:
-    """The partition key of a shard, `train-00017`; it sorts like the shard's index up to 99,999."""
+    """Return the partition key of a shard, `train-00017`; it sorts like the shard's index up to 99,999."""
     return f"{split}-{index:05d}"
 
 
 def shard_index(partition: str) -> int:
-    """The index in a shard's partition key: 17 of `train-00017`."""
+    """Return the index in a shard's partition key: 17 for `train-00017`."""
     return int(partition.rpartition("-")[2])
 
 
@@ -501,16 +507,16 @@ def plan_shards(
     sizing: ShardSizing,
     kept: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[list[ManifestEntry], dict[str, list[int]]]:
-    """The plan of every split: partition key → manifest ordinals, in order.
+    """Return the plan of every split: partition key → manifest ordinals, in order.
 
     Boundaries are placed where the running size crosses the next multiple of the total divided by the number of
-    shards, so shards are even and no shard is empty; a split has at most as many shards as files.
+    shards, so shards are even and not empty; a split has at most as many shards as files.
 
     Args:
-        entries: All files, one split after the other, each in natural order.
+        entries: All files, split by split, each split in natural order.
         sizing: The number of shards, or their size.
-        kept: Partition key → paths of the files of that shard in an earlier plan. Those that still exist stay together;
-            only other files are cut into new shards, of the earlier ones' size if `sizing` gives a count.
+        kept: Partition key → paths of the files of that shard in an earlier plan. Files that still exist stay together.
+            Only other files are cut into new shards, of the earlier shards' size if `sizing` gives a count.
 
     Returns:
         The entries in the plan's order, renumbered (an appended file comes after the earlier shards), and the plan.
@@ -525,7 +531,7 @@ def plan_shards(
         shards = _kept_shards(members, earlier)
         kept_paths = {e.relpath for shard in shards.values() for e in shard}
         added = [e for e in members if e.relpath not in kept_paths]
-        # behind all shards of the earlier plan, also those that lose all their files now: no name changes hands at once
+        # New numbers come after all earlier shards, even those without files now, so that a name is not reused at once.
         first_index = max((shard_index(key) + 1 for key in earlier), default=0)
         for index, group in enumerate(_cut_groups(added, _count(added, sizing, list(shards.values())))):
             shards[shard_key(split, first_index + index)] = group
@@ -533,7 +539,7 @@ def plan_shards(
         for key, group in shards.items():
             plan[key] = list(range(len(ordered), len(ordered) + len(group)))
             for entry in group:
-                # of a million tuples only those that moved are made again
+                # Only entries that moved are rebuilt, because there may be a million.
                 is_in_place = (entry.ordinal, entry.file_index) == (len(ordered), position)
                 ordered.append(entry if is_in_place else entry._replace(ordinal=len(ordered), file_index=position))
                 position += 1
@@ -543,7 +549,7 @@ def plan_shards(
 def _kept_shards(
     members: Sequence[ManifestEntry], earlier: Mapping[str, Collection[str]]
 ) -> dict[str, list[ManifestEntry]]:
-    """The shards of an earlier plan, in order of their numbers, with the files that are still in the split."""
+    """Return the shards of an earlier plan, in order of their numbers, with the files that are still in the split."""
     home = {path: key for key, paths in earlier.items() for path in paths}
     shards: dict[str, list[ManifestEntry]] = {key: [] for key in sorted(earlier, key=shard_index)}
     for entry in members:
@@ -553,7 +559,7 @@ def _kept_shards(
 
 
 def _count(added: Sequence[ManifestEntry], sizing: ShardSizing, before: Sequence[Sequence[ManifestEntry]]) -> int:
-    """Number of new shards for the files `added`, given the existing shards `before`."""
+    """Return the number of new shards for the files `added`, given the existing shards `before`."""
     if not added:
         return 0
     total = sum(e.size_bytes for e in added)
@@ -566,7 +572,7 @@ def _count(added: Sequence[ManifestEntry], sizing: ShardSizing, before: Sequence
         count = round(total / usual) if usual else 1
     else:
         count = sizing.count
-    # where `MAX_SHARDS` is reached, all new files are one shard
+    # When `MAX_SHARDS` is reached, all new files form one shard.
     return max(1, min(count, len(added)))
 
 
@@ -578,8 +584,8 @@ def _cut_groups(members: Sequence[ManifestEntry], count: int) -> list[list[Manif
     grouped_bytes = 0
     for position, entry in enumerate(members):
         remaining_files = len(members) - position
-        must = remaining_files == count - len(groups)  # as many files are left as shards: one each from here on
-        # the next shard begins with the file whose middle is beyond the boundary, so each boundary is as near as may be
+        must = remaining_files == count - len(groups)  # each remaining file must start a shard
+        # A shard begins with the file whose middle is beyond the boundary, to be as near to the boundary as possible.
         due = (
             groups[-1] and len(groups) < count and (grouped_bytes + entry.size_bytes / 2) * count >= total * len(groups)
         )
@@ -591,12 +597,12 @@ def _cut_groups(members: Sequence[ManifestEntry], count: int) -> list[list[Manif
 
 
 def split_of(partition: str) -> str:
-    """The split that a shard's partition key belongs to."""
+    """Return the split of a shard's partition key."""
     return partition.rpartition("-")[0]
 
 
 def shard_counts(plan: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """Number of shards per split."""
+    """Return the number of shards per split."""
     counts: dict[str, int] = {}
     for key in plan:
         counts[split_of(key)] = counts.get(split_of(key), 0) + 1
@@ -609,16 +615,16 @@ def write_plan(directory: Path, plan: Mapping[str, Sequence[int]]) -> None:
 
 
 def plan_bytes(plan: Mapping[str, Sequence[int]]) -> bytes:
-    """The bytes of `shard_plan.json`."""
+    """Return the bytes of `shard_plan.json`."""
     ranges = {key: [ordinals[0], ordinals[-1] + 1] for key, ordinals in plan.items()}
     lines = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in ranges.items())
     return ("{\n" + lines + "\n}\n").encode()
 
 
 def read_plan(directory: Path) -> dict[str, range]:
-    """Partition key → range of manifest ordinals, in manifest order.
+    """Return partition key → range of manifest ordinals, in manifest order.
 
-    Raises FormatError if the file is missing or not a shard plan, and for a shard without files.
+    Raises FormatError if the file is missing or not a shard plan, or if a shard has no files.
     """
     path = directory / SHARD_PLAN
     try:

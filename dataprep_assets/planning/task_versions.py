@@ -1,7 +1,7 @@
-"""Versions of a task's synthetic data: how their folder names order, and which one a declaration means.
+"""Versions of a task's synthetic data: the order of their folder names, and the version that a declaration selects.
 
-A version is a folder `version_<major>[-<minor>]`. The order is (major, minor), a missing minor counting as 0, and not
-the alphabetical order, in which `version_9-2` comes after `version_13-2`. A name of any other form
+A version is a folder `version_<major>[-<minor>]`. Versions are ordered by (major, minor), with 0 for a missing minor
+number. Alphabetical order would put `version_9-2` after `version_13-2`. A folder with a different name
 (`version_5-discard`, `fail_1`, `backup`) is reported with the reason, and is chosen only if it is named explicitly.
 
 Entry points: `parse`, `latest`, `choose`.
@@ -15,14 +15,14 @@ from dataprep_assets.errors import ConfigError
 
 BASE = "base"
 """Name for the files directly in the task's folder."""
-# without leading zeros, which would give one version several names
+# Leading zeros are not allowed, because they would give one version several names.
 _NUMBER = "(0|[1-9][0-9]*)"
 _NAME = re.compile(f"version_{_NUMBER}(?:-{_NUMBER})?")
 
 
 @dataclass(frozen=True, order=True)
 class TaskVersion:
-    """A version that has a place in the order; compares by (major, minor), then by name."""
+    """A version that can be ordered, by (major, minor), then by name."""
 
     major: int
     minor: int
@@ -31,7 +31,7 @@ class TaskVersion:
 
 @dataclass(frozen=True)
 class Unordered:
-    """A folder beside the versions whose name gives no place in their order, and why."""
+    """A folder whose name cannot be ordered among the versions, and the reason."""
 
     name: str
     reason: str
@@ -39,14 +39,14 @@ class Unordered:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The resolved versions, in order, and the folders beside them that have no place in the order."""
+    """The chosen versions, in order, and the folders that cannot be ordered."""
 
     chosen: tuple[str, ...]
     unordered: tuple[Unordered, ...]
 
 
 def parse(name: str) -> TaskVersion | Unordered:
-    """A folder's place in the order, or why it has none."""
+    """Return a folder's version, or the reason why its name cannot be ordered."""
     if match := _NAME.fullmatch(name):
         return TaskVersion(int(match[1]), int(match[2] or 0), name)
     suffix = name.removeprefix("version_")
@@ -60,15 +60,15 @@ def parse(name: str) -> TaskVersion | Unordered:
 
 
 def latest(names: Iterable[str]) -> str:
-    """The version with the highest (major, minor).
+    """Return the version with the highest (major, minor).
 
-    Raises ConfigError when no name has a place in the order, or two share the highest one.
+    Raises ConfigError if no name can be ordered, or if two share the highest version.
     """
     folders = list(names)
     ordered = _sort_versions(folders)[0]
     if not ordered:
         raise ConfigError(f"version: latest: no version_<major>[-<minor>] found among {_format_versions(folders)}")
-    # a missing minor number is 0, so two names can have the highest place
+    # Two names can be the highest version, because a missing minor number is 0.
     best = [v.name for v in ordered if (v.major, v.minor) == (ordered[-1].major, ordered[-1].minor)]
     if len(best) > 1:
         raise ConfigError(f"version: latest: {' and '.join(best)} are the same version. Set one of them")
@@ -76,9 +76,9 @@ def latest(names: Iterable[str]) -> str:
 
 
 def choose(names: Iterable[str], wanted: str) -> Choice:
-    """The versions of `names` that `wanted` means: `base`, `latest`, `all` (in order), or one of `names`.
+    """Return the versions of `names` selected by `wanted`: `base`, `latest`, `all` (in order), or one of `names`.
 
-    Raises ConfigError for a name that is not there, and for `latest` or `all` of nothing.
+    Raises ConfigError for an unknown name, and for `latest` or `all` without any version.
     """
     folders = list(names)
     ordered, unordered = _sort_versions(folders)
