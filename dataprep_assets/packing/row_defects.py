@@ -136,7 +136,7 @@ def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int 
 
 
 Check = tuple[str, Mask, str]
-"""Column, positions at fault, and reason."""
+"""Column, mask of the wrong positions, and reason."""
 
 
 def _before(values: NDArray[Any]) -> NDArray[Any]:

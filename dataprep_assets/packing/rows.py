@@ -140,7 +140,9 @@ def _gather_tokens(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32
     """Return the tokens of all segments, concatenated."""
     before = np.cumsum(lengths) - lengths
     index: slice | Int64
-    if lengths.size and (starts - starts[0] == before).all():  # end to end, as rows are read back
+    if (
+        lengths.size and (starts - starts[0] == before).all()
+    ):  # the segments are consecutive, as when rows are read back
         index = slice(int(starts[0]), int(starts[0] + lengths.sum()))
     else:
         # Each index of the result is shifted to its segment's position in the tokens.

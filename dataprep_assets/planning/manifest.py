@@ -67,7 +67,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
 
 def one_of(globs: Sequence[str]) -> Callable[[str], re.Match[str] | None]:
-    """Return a function that matches the paths that any of these globs matches."""
+    """Return a function that matches paths against all of these globs."""
     # The globs are one expression, because it is applied to a million files; `(?!)` matches nothing.
     patterns = [glob_pattern(glob).pattern for glob in globs]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)", re.DOTALL).fullmatch
@@ -82,7 +82,7 @@ def is_hidden(path: str) -> bool:
 
 
 def taken_by(include: Sequence[str], *, naming: Sequence[str] = ()) -> Callable[[str], bool]:
-    """Return a function that tells whether `include` takes a path.
+    """Return a predicate for the paths that `include` takes.
 
     A hidden path is taken only if a glob with a hidden part, in `include` or `naming`, also matches it.
     """

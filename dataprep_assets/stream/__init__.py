@@ -1,1 +1,1 @@
-"""Documents to a token stream, its index and its proofs: what corpora, releases and blends share."""
+"""The token stream shared by corpora, releases and blends: its build from documents, its index and its checks."""

@@ -220,7 +220,7 @@ BLOCK = 1 << 20
 WINDOW = 4096
 """Tokens per window of the eye test."""
 LONGEST_RUN = 512
-"""Runs of this many equal ids are not text; the smallest hole in a file is 1,024 uint32 ids."""
+"""Minimum length of a run of one id that is not text; the smallest hole in a file is 1,024 uint32 ids."""
 
 
 @judged

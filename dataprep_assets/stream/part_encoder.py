@@ -250,7 +250,7 @@ class _Counting:
         flat = np.ascontiguousarray(ids, self._dtype).view(np.uint8).data
         bounds = (offsets * np.uint64(width)).tolist()
         documents = [flat[start:stop] for start, stop in pairwise(bounds)]
-        documents.append(flat[:0])  # so that the join also adds a separator after the last document
+        documents.append(flat[:0])  # this makes the join add a separator after the last document
         block = (self._after + self._before).join(documents)
         # The join appended a BOS after the last document, so it is removed.
         return self._before + block[: len(block) - len(self._before)] if self._before else block

@@ -164,7 +164,7 @@ def _uncovered(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> It
 
 
 Encode = Callable[[list[str]], Encoded]
-"""Encodes texts: the concatenated ids, and the start of each text."""
+"""Encodes texts; returns the concatenated ids and the start of each text."""
 
 
 @judged
@@ -180,7 +180,7 @@ def round_trip(
     selection: Selection = _ALL,
     max_tokens: int | None = None,
 ) -> Finding:
-    """Check that documents read and encoded from their source files again give the stored ids.
+    """Check that re-reading and re-encoding documents from their source files reproduces the stored ids.
 
     Each file that contains a chosen document is read once, to its end. So its digest, document count and bad records
     are checked as well, and the index of all its documents: the rows and, if `selection` identifies documents, the
@@ -288,7 +288,7 @@ class _Around:
         after = [] if self.separator is None else [self.separator]
         # A truncated text leaves room for the added tokens, so that it ends like every other document.
         room = None if self.max_tokens is None else self.max_tokens - len(before) - len(after)
-        # int64 is used instead of the stored dtype, because an id too large for that must differ and not wrap.
+        # int64 is used instead of the stored dtype, because an id too large for it must differ, not wrap.
         return np.concatenate([np.array(before, np.int64), ids[:room].astype(np.int64), np.array(after, np.int64)])
 
     @property
@@ -341,12 +341,12 @@ def _differences(
     """Yield differences of one source file, read to its end: its wanted documents, count, digest and bad rows."""
     first_document = reading.first
     reader, selection = part.read_records(fields), selection.in_file(part.ruled_out, part.label)
-    # `reported_documents` prevents that a document encoded by both engines is reported twice.
+    # A document that both engines encode must be reported only once.
     count, bad_records, reported_documents = 0, [], set[int]()
     # Without added tokens, a record without ids is not a document, and only encoding shows this.
     bare = layout.around.is_bare
     for block in reader:
-        # This resets the time limit for stalled processes, which would otherwise end a long check.
+        # A long check must report progress, or the limit for stalled processes would end it.
         alive()
         bad_records += [(bad_record.row, bad_record.byte, str(bad_record.reason)) for bad_record in block.bad]
         documents = selection.select(block).documents

@@ -26,7 +26,7 @@ from dataprep_assets.tokenization.bundle import EncodingError, TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 SAMPLED = 8
-"""Number of retracted documents per shard whose tokens are searched."""
+"""Maximum number of retracted documents per shard that are searched for by their tokens."""
 SHORTEST = 8
 """Minimum length of a searched document in tokens, because shorter ones occur by chance."""
 _NONE_LISTED = "No document of this dataset is retracted."
@@ -121,7 +121,7 @@ def _copies(
 ) -> Iterator[tuple[str, bool]]:
     """Yield a sentence for each dropped document whose tokens are still in the file.
 
-    The second value tells whether these tokens are a whole document of the shard.
+    The second value is True if these tokens are a whole document of the shard.
     """
     name, rows, ends = name_of(receipt), document_rows(directory, receipt), document_ends.open_ends(directory / ENDS)
     reference = ReferenceEngine(bundle, plan.special_tokens)

@@ -162,7 +162,7 @@ class _Boundaries:
                 self._note_doubled(np.flatnonzero(is_bos[1:] & is_bos[:-1]) + max(start - 1, 0) + 1, "BOS", self._bos)
 
     def _explain(self, seconds: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return which pairs of separators, given by the offset of the second token, the layout explains."""
+        """Return a mask of the separator pairs that the layout explains; `seconds` are the offsets of second tokens."""
         if not len(seconds):
             return np.zeros(0, np.bool_)
         document = np.searchsorted(self._ends, seconds.astype(np.uint64), side="right")

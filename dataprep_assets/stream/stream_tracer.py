@@ -61,7 +61,7 @@ class StreamTracer(Tracer):
                 the dataset has no views.
             source_bytes: Returns the bytes of a row in its source file, given file, row and the document's hash.
             refusal: Returns, in words, why a row of a source file is not a document, if the reason is known.
-            refusal_of: Returns the row with this hash, and why it is not a document.
+            refusal_of: Returns, in words, which row has this hash and why it is not a document.
         """
         self._source_bytes, self._refusal, self._samples = source_bytes, refusal, samples
         self._refusal_of = refusal_of

@@ -243,7 +243,7 @@ def complete_shard(shard: TokenShard, parts: Iterable[EncodedPart]) -> TokenShar
 
 
 def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> Receipt:
-    """Join the parts of a complete shard, as a worker's task, write its receipt and commit it.
+    """Join the parts of a complete shard, write its receipt and commit it, as a worker's task.
 
     Args:
         shard: The shard.

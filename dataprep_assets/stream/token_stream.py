@@ -233,7 +233,7 @@ def refusal_of(part: SourcePart, first_rows: FirstRows, *, policy: str, fields: 
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:
-    """Call `fetch`, if given, if a file of `files` is missing on this machine."""
+    """Call `fetch`, if given, unless all files are on this machine."""
     if fetch is not None and not all(part.path.exists() for part in files):
         fetch()
 
