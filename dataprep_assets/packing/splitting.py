@@ -10,8 +10,8 @@ header_once    chunks, of which only the first begins with the header
 truncate       one chunk with the header and the start of the body; the rest is dropped and counted
 =============  ======================================================================================================
 
-Under the first two rules, every token of the body is in a chunk, and each chunk after the first begins with the last
-``overlap`` body tokens of the previous one. A document with an empty body has no chunk, because a header without a
+Under the first two rules, every token of the body is in a chunk. Each chunk after the first begins with the last
+``overlap`` body tokens of the previous chunk. A document with an empty body has no chunk, because a header without a
 body has no training value.
 
 Entry points: `SplitRule`, `split_documents`; `without_room` for callers that drop documents instead of failing.
@@ -110,8 +110,8 @@ def without_room(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule:
     """Return indices of the documents that `split_documents` rejects with the same arguments, int64, ascending.
 
     These are documents whose header leaves no room for one token of the body. They also include documents that need
-    several chunks although the room next to the header is not above the overlap, because no chunk would get further
-    than the previous one.
+    several chunks but whose room next to the header is at most the overlap. No chunk would get further than the
+    previous one.
     """
     return _without_room(*_check_limits(header_lengths, body_lengths), rule)
 

@@ -1,8 +1,10 @@
 """The labels on which unmodified MaxText trains in unpacked rows, by the rules of its three input pipelines.
 
-MaxText copies the single column to inputs and targets, shifts it, pads rows to `max_target_length` with the pad id of
-*its* tokenizer, and then trains on each label that is not that id. It therefore trains on stored padding if the two ids
-differ. Source: AI-Hypercomputer/maxtext at e591f30, `src/maxtext/input_pipeline/` (`tfds_data_processing.py`,
+MaxText copies the single column to inputs and targets and shifts it. It pads rows to `max_target_length` with the pad
+id of *its* tokenizer, and then trains on each label that is not that id. It therefore trains on stored padding if the
+two ids differ.
+
+Source: AI-Hypercomputer/maxtext at e591f30, `src/maxtext/input_pipeline/` (`tfds_data_processing.py`,
 `data_processing_utils.py`, `hf_data_processing.py`, and `input_pipeline_utils.py` with `PadOrTrimToMaxLength`,
 `shift_and_refine`) and `trainers/pre_train/train.py`, `loss_fn`.
 

@@ -134,8 +134,8 @@ def requested_shares(weights: Mapping[str, float]) -> dict[str, float]:
 class SourceOutlook:
     """The tokens that a blend requests from one dataset, and those that it can provide. Shares sum to 1 over the blend.
 
-    `wanted_tokens` is the requested share of the token budget, `epochs` the wanted tokens divided by the dataset's
-    tokens (infinite if it has none), `realisable` its share if no dataset is read more than `max_epochs` times.
+    `wanted_tokens` is the requested share of the token budget. `epochs` are the wanted tokens divided by the dataset's
+    tokens (infinite if it has none). `realisable` is its share if no dataset is read more than `max_epochs` times.
     """
 
     name: str

@@ -276,8 +276,8 @@ def build_manifest(
     """Return the entries of all included files, splits in declared order and paths in natural order within each.
 
     `files` are the files listed by the source, in any order. `include` and the values of `splits` (a split's name →
-    globs) are globs over the path inside the source. A file that matches no split is left out. A file with a part of
-    its path that begins with `.` or `_` is also left out, unless a glob has such a part itself. `commit` is the pinned
+    globs) are globs over the path inside the source. A file that matches no split is left out. A hidden file
+    (`is_hidden`) is also left out, unless a matching glob has a hidden part itself. `commit` is the pinned
     commit of the source, and `url_prefix` comes before the path of a remote file.
 
     Raises ConfigError if `include` or a split matches nothing or a file matches two splits, SourceError if a path is
@@ -510,7 +510,7 @@ def plan_shards(
     """Return the plan of every split: partition key → manifest ordinals, in order.
 
     Boundaries are placed where the running size crosses the next multiple of the total divided by the number of
-    shards, so shards are even and not empty; a split has at most as many shards as files.
+    shards, so shards are even and not empty. A split has at most as many shards as files.
 
     Args:
         entries: All files, split by split, each split in natural order.

@@ -301,8 +301,8 @@ def load_encoder(plan: StreamPlan) -> CertifiedEncoder:
 def load_warm_encoder(plan: StreamPlan, parts: Sequence[SourcePart]) -> None:
     """Load the encoder of a plan and warm it up on the beginnings of some files, so that workers start with its cache.
 
-    An engine encodes a known word several times faster than a new one, and the most frequent words of four megabytes
-    are also the most frequent words of a corpus.
+    An engine encodes a known word several times faster than a new one. The most frequent words of four megabytes are
+    also the most frequent words of a corpus.
     """
     encoder, max_characters = load_encoder(plan), WARM_UP_CHARACTERS // len(parts)
     for part in parts:
