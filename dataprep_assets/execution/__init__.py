@@ -1,1 +1,1 @@
-"""Who does the work: worker processes or a Ray cluster."""
+"""Execution of tasks on worker processes or on a Ray cluster."""

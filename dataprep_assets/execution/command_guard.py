@@ -1,8 +1,10 @@
-"""The guard of a command: a process that runs it, and ends it when the process that asked for it has gone.
+"""Guard process: it runs one command, and ends the command when the requesting process has ended.
 
-It is run as a file, with the standard library alone. Its standard input is a line of JSON, then a pipe that closes when
-the asking process ends; its answer is JSON on its standard output. On Linux it is the parent of every orphan that the
-command leaves, so nothing of it outlives the guard; elsewhere of its process group.
+It is run as a file, with only the standard library. Its standard input is one line of JSON, followed by a pipe that
+closes when the requesting process ends. Its answer is JSON on its standard output.
+
+On Linux the guard becomes the parent of every orphan of the command, so no process of the command outlives the guard.
+On other systems the guard ends the command's process group.
 """
 
 import contextlib
@@ -21,52 +23,52 @@ from typing import Any
 _LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _GRACE_SECONDS = 5.0
-"""Between SIGTERM, upon which `srun` cancels its job, and SIGKILL."""
+"""Time between SIGTERM, upon which `srun` cancels its job, and SIGKILL."""
 _LOOK_SECONDS = 0.05
 _KEPT_BYTES = 8192
 
 
 def main() -> None:
-    """Serve one command."""
-    asked = json.loads(_line(0))
+    """Run the requested command, and answer how it ended."""
+    request = json.loads(_line(0))
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # a byte arrives for each signal: that a child has ended, or that this process should
+    # each signal writes a byte to this pipe, so `select` wakes up when a child has ended or this process should end
     woken, wakes = os.pipe()
     for end in (woken, wakes):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-    for one in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(one, lambda *_: None)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
     try:
         process = subprocess.Popen(
-            asked["words"],
-            cwd=asked["folder"],
+            request["words"],
+            cwd=request["folder"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE if asked["quoted"] else subprocess.DEVNULL,
+            stderr=subprocess.PIPE if request["quoted"] else subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=_die_with_guard if _LINUX else None,  # this process has no thread
+            preexec_fn=_die_with_guard if _LINUX else None,  # safe because this process has no second thread
         )
     except OSError as error:
         _answer(refused=error.strerror or str(error))
         return
     errors = _Errors(process)
-    gone = _awaited(process, errors, woken, time.monotonic() + asked["seconds"])
+    requester_has_ended = _awaited(process, errors, woken, time.monotonic() + request["seconds"])
     code = process.returncode
     _end(process, woken)
-    if gone:
-        shutil.rmtree(asked["scratch"], ignore_errors=True)
+    if requester_has_ended:
+        shutil.rmtree(request["scratch"], ignore_errors=True)
         return
     _answer(code=code, errors=errors.text())
 
 
 def _line(descriptor: int) -> bytes:
-    """The first line; byte by byte is not too slow for one, and nothing behind it is read."""
-    found = b""
-    while not found.endswith(b"\n") and (more := os.read(descriptor, 65536)):
-        found += more
-    return found
+    """Read the first line and nothing beyond it from a descriptor."""
+    line = b""
+    while not line.endswith(b"\n") and (chunk := os.read(descriptor, 65536)):
+        line += chunk
+    return line
 
 
 def _answer(**ended: Any) -> None:
@@ -79,7 +81,7 @@ def _die_with_guard() -> None:
 
 
 class _Errors:
-    """The end of a command's standard error, read as it comes, so that the command never waits."""
+    """The end of a command's standard error, read continuously so that the command never blocks on a full pipe."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.ends = [] if process.stderr is None else [process.stderr.fileno()]
@@ -88,29 +90,29 @@ class _Errors:
             os.set_blocking(end, False)
 
     def read(self) -> bool:
-        """Read what is there; returns whether there was something."""
+        """Read the available output once; return whether there was any."""
         for end in self.ends:
             try:
-                more = os.read(end, 65536)
+                chunk = os.read(end, 65536)
             except BlockingIOError:
                 return False
-            if not more:
+            if not chunk:
                 self.ends = []
-            self._kept = (self._kept + more)[-_KEPT_BYTES:]
-            return bool(more)
+            self._kept = (self._kept + chunk)[-_KEPT_BYTES:]
+            return bool(chunk)
         return False
 
     def text(self) -> str:
-        """Return what is kept of it; a helper that is left may hold the pipe open, so its end is not waited for."""
+        """Return the kept output, without waiting for the pipe's end, because a surviving child may keep it open."""
         while self.read():
             pass
         return self._kept.decode(errors="replace")
 
 
 def _awaited(process: "subprocess.Popen[bytes]", errors: _Errors, woken: int, limit: float) -> bool:
-    """Wait until the command ends, or its time, or the process that asked; returns whether the latter has gone."""
-    while process.poll() is None and (left := limit - time.monotonic()) > 0:
-        ready, _, _ = select.select([0, woken, *errors.ends], [], [], min(left, 3600.0))
+    """Wait for the command to end, up to the time limit; return whether the requesting process ended first."""
+    while process.poll() is None and (remaining := limit - time.monotonic()) > 0:
+        ready, _, _ = select.select([0, woken, *errors.ends], [], [], min(remaining, 3600.0))
         if woken in ready:
             os.read(woken, 4096)
         if errors.ends and errors.ends[0] in ready:
@@ -121,12 +123,12 @@ def _awaited(process: "subprocess.Popen[bytes]", errors: _Errors, woken: int, li
 
 
 def _end(process: "subprocess.Popen[bytes]", woken: int) -> None:
-    """End whatever is left of the command, and wait for it."""
-    asked, limit = False, time.monotonic() + _GRACE_SECONDS
+    """End all remaining processes of the command, and wait for them."""
+    sent_sigterm, limit = False, time.monotonic() + _GRACE_SECONDS
     while _are_left(process):
-        if not asked:
+        if not sent_sigterm:
             _signal(process, signal.SIGTERM)
-            asked = True
+            sent_sigterm = True
         elif time.monotonic() > limit:
             _signal(process, signal.SIGKILL)
         select.select([woken], [], [], _LOOK_SECONDS)
@@ -135,12 +137,12 @@ def _end(process: "subprocess.Popen[bytes]", woken: int) -> None:
 
 
 def _are_left(process: "subprocess.Popen[bytes]") -> bool:
-    """Return whether anything that the command started lives; what has ended is waited for."""
+    """Return whether any process of the command is still running; reap the processes that have ended."""
     if _LINUX:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-            return True  # a child that has not ended
+            return True  # a child has not ended
         return False
     process.poll()
     try:
@@ -161,19 +163,19 @@ def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
 
 
 def _descendants() -> list[int]:
-    """Every process that has this one among its parents."""
+    """Return the ids of all descendants of this process."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            # behind the program's name, which may hold blanks and brackets: the state, then the parent
+            # the program's name may contain spaces and brackets; the state and the parent's id follow its last bracket
             parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
             children.setdefault(parent, []).append(int(folder.name))
-    found, left = [], [os.getpid()]
-    while left:
-        more = children.get(left.pop(), [])
-        found += more
-        left += more
-    return found
+    descendants, parents = [], [os.getpid()]
+    while parents:
+        child_ids = children.get(parents.pop(), [])
+        descendants += child_ids
+        parents += child_ids
+    return descendants
 
 
 if __name__ == "__main__":

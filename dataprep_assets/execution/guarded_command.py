@@ -1,8 +1,8 @@
-"""Runs a command of the user's that ends with the process that asked for it, however that ends.
+"""User commands that end with the process that requested them.
 
-The command is started by a guard, a small process of its own (`command_guard`), which holds the other end of a pipe.
-When the pipe closes, because this process has ended or was killed, the guard ends the command with everything that it
-started, and removes its scratch folder.
+The command is started by a guard, a separate small process (`command_guard`), which is connected to this process by a
+pipe. The pipe closes when this process ends or is killed. The guard then ends the command with everything that it
+started, and removes the command's scratch folder.
 """
 
 import json
@@ -18,12 +18,12 @@ from dataprep_assets.execution import command_guard
 
 @dataclass(frozen=True, kw_only=True)
 class CommandEnd:
-    """How a command ended.
+    """The end of a command.
 
     Attributes:
-        code: Its exit code, negative for a signal; None if it was ended after its time limit.
-        errors: The end of its standard error.
-        refused: Why it could not be started.
+        code: The exit code, negative for a signal; None if the command was ended after its time limit.
+        errors: The end of the standard error.
+        refused: The reason why the command could not be started.
     """
 
     code: int | None = None
@@ -32,31 +32,31 @@ class CommandEnd:
 
 
 def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: Path, quoted: bool) -> CommandEnd:
-    """Run a command to its end; what it started and left behind ends with it.
+    """Run a command to its end; processes that it started and left running are ended with it.
 
     Args:
-        words: The command.
-        folder: Where it runs.
-        seconds: Its time limit.
+        words: The command and its arguments.
+        folder: The working directory of the command.
+        seconds: The time limit.
         scratch: A folder that is removed if this process is killed.
-        quoted: Whether the end of its standard error is kept.
+        quoted: Whether to keep the end of the standard error.
 
     Raises WorkerDiedError if the guard is killed.
     """
     guard = subprocess.Popen(
-        # alone, without the site's packages: it starts in a few hundredths of a second
+        # without the packages of `site`, so that it starts in a few hundredths of a second
         [sys.executable, "-I", "-S", command_guard.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        # Ctrl-C in a terminal is this process's to handle
+        # this process handles Ctrl-C in a terminal
         start_new_session=True,
     )
     with guard:
         assert guard.stdin is not None
         assert guard.stdout is not None
-        asked = {"words": [*words], "folder": str(folder), "seconds": seconds, "scratch": str(scratch)}
-        guard.stdin.write(json.dumps({**asked, "quoted": quoted}).encode() + b"\n")
+        request = {"words": [*words], "folder": str(folder), "seconds": seconds, "scratch": str(scratch)}
+        guard.stdin.write(json.dumps({**request, "quoted": quoted}).encode() + b"\n")
         guard.stdin.flush()
         answer = guard.stdout.read()
     if not answer:

@@ -1,9 +1,11 @@
-"""One loop for the work on many partitions, whatever the tasks are and wherever they run.
+"""Main loop over the work on many partitions, for all kinds of tasks and workers.
 
-A job is the work on one partition. Most jobs are one task (`TaskJob`); that of a shard of token bins is several, some
-of them in parallel. `run_jobs` submits, listens, counts and yields each partition's outcome as soon as it is known. A
-failed partition does not stop the others. A task whose workers keep dying does (WorkerDiedError); finished partitions
-stay committed.
+A job is the work on one partition. Most jobs have one task (`TaskJob`). A job for a shard of token bins has several
+tasks, some of which run in parallel. `run_jobs` submits tasks, handles their events and yields each partition's outcome
+as soon as it is known.
+
+A failed partition does not stop the others. A task whose workers die repeatedly stops the run (WorkerDiedError);
+finished partitions stay committed.
 """
 
 from collections import deque
@@ -26,15 +28,15 @@ from dataprep_assets.stores.files import are_private
 from dataprep_assets.stores.pool import map_all
 
 _LOOKED_AT = 128
-"""Artifacts that are looked at before the current ones among them are told."""
+"""Number of artifacts to check before the outcomes of the current ones are yielded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """The outcome of a partition: its receipt (`reused` if nothing had to be done), or the error with which it failed.
 
-    An artifact without files has `content`, a digest of what it reports, and `metadata` instead of a receipt. With a
-    receipt, `metadata` is what only this build knows, such as where it was logged.
+    An artifact without files has `content` (the digest of its report) and `metadata` instead of a receipt. With a
+    receipt, `metadata` contains facts that only this build knows, such as the location of its log.
     """
 
     partition: str
@@ -46,7 +48,7 @@ class Outcome:
 
     @classmethod
     def from_receipt(cls, receipt: Receipt, reused: bool) -> Self:
-        """The outcome of an artifact that was built or reused."""
+        """Return the outcome of an artifact that was built or reused."""
         return cls(partition=receipt.partition or "", receipt=receipt, reused=reused)
 
 
@@ -62,31 +64,32 @@ class Job(Protocol):
         """Bytes that the work reads from the source."""
 
     def first(self) -> Task:
-        """The first task of the partition, before all others."""
+        """Return the first task of the partition."""
 
     def handle_end(self, end: FinishedTask, pool: Pool) -> Outcome | None:
         """Handle the end of a task and submit what follows; return the outcome once it is known, else None."""
 
     def turn(self, pool: Pool) -> Outcome | None:
-        """Called once, in the order of the jobs, when `first` has ended and the pool has room.
+        """Return the outcome if it is known without more tasks; otherwise submit them and return None.
 
-        Returns as `finished`.
+        `run_jobs` calls this once per job, in the order of the jobs, after the `first` task has ended and when the pool
+        has room.
         """
 
     def release(self) -> None:
-        """Called when the caller has taken the outcome: what the job holds for it (a lock) may be released."""
+        """Release the resources held for the outcome, such as a lock; called when the caller has taken the outcome."""
 
 
 class DirectoryJob(Job, Protocol):
-    """A job of several tasks, which leaves staging beside the directory of its artifact when it is killed."""
+    """A job of several tasks, which leaves staging files next to the directory of its artifact if it is killed."""
 
     @property
     def directory(self) -> Path:
-        """Where the artifact is built."""
+        """Directory of the artifact."""
 
 
 class TaskSubject(Protocol):
-    """The argument of a task that does all the work on a partition; it knows its artifact and how much it reads."""
+    """First argument of a task that does all the work on a partition: an artifact with its number of source bytes."""
 
     @property
     def artifact(self) -> Artifact: ...
@@ -95,7 +98,7 @@ class TaskSubject(Protocol):
 
 
 class TaskJob:
-    """A job of one task, which returns the receipt and whether the artifact was reused."""
+    """A job with one task, whose function returns the receipt and whether the artifact was reused."""
 
     def __init__(
         self,
@@ -104,14 +107,14 @@ class TaskJob:
         *arguments: Any,
         found: Callable[[], Receipt | None] = lambda: None,
     ) -> None:
-        """Prepare it.
+        """Create the job's task.
 
         Args:
-            subject: What the work is of; the function's first argument.
-            function: A function of a module, because workers import it.
-            arguments: Further ones.
-            found: The receipt if the artifact is seen to be current without a task. Asked by `run_tasks`, on a thread,
-                where a task begins on another machine.
+            subject: The artifact to build; the function's first argument.
+            function: A module-level function, because workers import it.
+            arguments: The function's other arguments.
+            found: Returns the receipt if the artifact is current and needs no task. `run_tasks` calls it in a thread if
+                the workers are on other machines.
         """
         self.found = found
         self.partition = subject.artifact.partition or ""
@@ -131,13 +134,13 @@ class TaskJob:
         return None
 
     def release(self) -> None:
-        """Do nothing: this job holds nothing."""
+        """Do nothing: this job holds no resources."""
 
 
 class SerialExecutor:
-    """A pool that runs tasks in this process, one after another, for work that takes less time than a worker's start.
+    """A pool that runs tasks one after another in this process, for work that is shorter than the start of a worker.
 
-    Counts of a task are reported when it ends.
+    The counts of a task are reported when it ends.
     """
 
     count = 1
@@ -167,25 +170,25 @@ class SerialExecutor:
         return cancelled
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
-        """Run what is queued; yield counts and the end of each task. Tasks may be submitted while iterating."""
+        """Run the queued tasks; yield the counts and the end of each task. Tasks may be submitted while iterating."""
         while self._queue:
             task = self._queue.popleft()
-            done: list[dict[str, int]] = []
-            # without `tell`: whoever watches the command gets the progress of this process
-            kind, value = run_task(task, done.append, private=are_private())
-            yield from (TaskCounts(task.id, counts) for counts in done)
+            all_counts: list[dict[str, int]] = []
+            # without `tell`, because the process that watches the command gets the progress of this process
+            kind, value = run_task(task, all_counts.append, private=are_private())
+            yield from (TaskCounts(task.id, counts) for counts in all_counts)
             yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
 
 
 def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Outcome]:
     """Yield the outcome of each job as soon as it is known. `pool` must be open; `progress` counts and shows the work.
 
-    Turns are given in the order of the jobs, whatever is finished first: two runs that took the locks of partitions in
-    different orders could wait for each other forever.
+    `turn` is called in the order of the jobs, even if they finish in a different order. Otherwise two runs that lock
+    partitions in different orders could wait for each other forever.
     """
     progress.expect(sum(job.source_bytes for job in jobs), pool.count)
     by_partition = {job.partition: job for job in jobs}
-    waiting, begun = deque(jobs), set[str]()
+    waiting, started = deque(jobs), set[str]()
     for job in jobs:
         pool.submit(job.first())
 
@@ -202,10 +205,11 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
             progress.add(event.done)
         elif isinstance(event, FinishedTask):
             job = by_partition[event.task.id.partition]
-            begun.add(job.partition)
+            started.add(job.partition)
             yield from take_outcome(job.handle_end(event, pool))
-            # A turn may take a lock and queue many tasks: two for each worker keep all busy, with few locks held.
-            while waiting and waiting[0].partition in begun and pool.outstanding < 2 * pool.count:
+            # A turn may take a lock and queue many tasks. Two tasks per worker keep all workers busy with few locks
+            # held.
+            while waiting and waiting[0].partition in started and pool.outstanding < 2 * pool.count:
                 yield from take_outcome(waiting.popleft().turn(pool))
         progress.show()
 
@@ -217,22 +221,23 @@ def run_and_sweep(
     progress: Progress | None = None,
     prepare: Callable[[], object] | None = None,
 ) -> Iterator[Outcome]:
-    """Run jobs on worker processes of this machine, then remove what killed runs left beside the reused artifacts.
+    """Run jobs on worker processes of this machine, then remove staging files of killed runs next to the reused
+    artifacts.
 
     Args:
         jobs: The jobs, in the order of their turns.
-        workers: Number of processes; None does the work in this one, unless that exceeded its bound before.
-        progress: Counts and shows the work; None: nothing is shown.
-        prepare: As for `WorkerPool`.
+        workers: Number of processes. None runs the jobs in this process, unless it exceeded its bound before.
+        progress: Counts and shows the work; None shows nothing.
+        prepare: The `prepare` argument of `WorkerPool`.
     """
-    here = workers is None and not is_close()
-    with SerialExecutor() if here else WorkerPool(workers or 1, ONE_THREAD, prepare) as pool:
+    in_this_process = workers is None and not is_close()
+    with SerialExecutor() if in_this_process else WorkerPool(workers or 1, ONE_THREAD, prepare) as pool:
         reused = set()
         for outcome in run_jobs(pool, jobs, progress or Progress()):
             if outcome.reused:
                 reused.add(outcome.partition)
             yield outcome
-        # one sweep for all, because each lists the staging area of all partitions
+        # one sweep for all artifacts, because each sweep lists the staging files of all partitions
         sweep(job.directory for job in jobs if job.partition in reused)
 
 
@@ -244,23 +249,27 @@ def run_tasks(
     progress: Progress | None = None,
     prepare: Callable[[], object] | None = None,
 ) -> Iterator[Outcome]:
-    """Run one task for each partition; none where the artifact is `found`, if the workers are on other machines.
+    """Run one task per partition. With workers on other machines, a partition whose artifact is `found` gets no task.
 
     Args:
-        jobs: The tasks; their arguments are pickled into the workers.
-        workers: Largest number of workers.
-        engine: Who does the work.
-        progress: Counts and shows the work; None: nothing is shown.
-        prepare: As for `WorkerPool`.
+        jobs: The tasks; their arguments are pickled and sent to the workers.
+        workers: Maximum number of workers.
+        engine: The engine that runs the tasks.
+        progress: Counts and shows the work; None shows nothing.
+        prepare: The `prepare` argument of `WorkerPool`.
     """
     if not engine.is_this_machine:
-        found: dict[str, Receipt] = {}
+        current_receipts: dict[str, Receipt] = {}
         for start in range(0, len(jobs), _LOOKED_AT):
             part = jobs[start : start + _LOOKED_AT]
             receipts = zip(part, map_all(lambda job: job.found(), part, AT_ONCE), strict=True)
-            found |= {job.partition: receipt for job, receipt in receipts if receipt is not None}
-            yield from (Outcome.from_receipt(found[job.partition], True) for job in part if job.partition in found)
-        jobs = [job for job in jobs if job.partition not in found]
+            current_receipts |= {job.partition: receipt for job, receipt in receipts if receipt is not None}
+            yield from (
+                Outcome.from_receipt(current_receipts[job.partition], True)
+                for job in part
+                if job.partition in current_receipts
+            )
+        jobs = [job for job in jobs if job.partition not in current_receipts]
     if jobs:
         with engine.open(min(workers, len(jobs)), prepare) as pool:
             yield from run_jobs(pool, jobs, progress or Progress())
@@ -276,9 +285,9 @@ def run_fetches(
 
     Args:
         partitions: The partition keys, in the order in which they are fetched.
-        fetch: Called with a partition and a callback for the number of bytes that arrived; returns the receipt and
-            whether the artifact was reused.
-        source_bytes: Expected number of bytes of all partitions together.
+        fetch: Called with a partition and a callback for the number of received bytes. Returns the receipt and whether
+            the artifact was reused.
+        source_bytes: Expected total number of bytes of all partitions.
         progress: Counts and shows the work.
     """
     progress.expect(source_bytes, 1)

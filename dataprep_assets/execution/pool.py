@@ -1,7 +1,7 @@
-"""The pool that does the work: processes of this machine or a Ray cluster, which is here; and its number of workers.
+"""Choice of the pool that runs tasks (processes of this machine or a Ray cluster), and the Ray pool.
 
-The assets do not know which one. A dataset's `run_on`, else `DATAPREP_ENGINE`, names it: `processes` (the default) or
-`ray`. Both have the interface `run_task.Pool`.
+Assets do not depend on the choice. The engine is a dataset's `run_on`, else `DATAPREP_ENGINE`: `processes` (the
+default) or `ray`. Both pools implement the interface `run_task.Pool`.
 """
 
 import os
@@ -30,15 +30,15 @@ from dataprep_assets.execution.run_task import (
 )
 from dataprep_assets.stores.files import are_private
 
-# Tasks on a Ray cluster, behind the interface of `processes.WorkerPool`.
+# The Ray pool runs tasks on a Ray cluster, behind the interface of `processes.WorkerPool`.
 #
-# The cluster is an existing one (`RAY_ADDRESS`, or the one that this process is already connected to), else a local
-# one that lives as long as the pool. Ray retries a task whose worker or node dies; after `DEATHS` retries the run
-# fails and names the task, so nothing is lost silently. A retried shard reuses the finished parts in its staging
-# directory if its node can see it, and otherwise starts again from the beginning: the bytes are the same.
+# It uses an existing cluster (`RAY_ADDRESS`, or the cluster that this process is already connected to), or else starts
+# a local cluster that ends with the pool. Ray retries a task whose worker or node dies. After `DEATHS` retries the run
+# fails and names the task, so that no work is lost silently. A retried shard reuses the finished parts in its staging
+# directory if its node can read the directory. Otherwise the shard is rebuilt from the beginning, with the same bytes.
 #
-# Every node must be able to import this project at the same version and see the tokenizer under the same path.
-# Artifacts in a bucket need no shared disk; artifacts in a folder need one that is mounted everywhere.
+# Every node must be able to import this project at the same version and to read the tokenizer under the same path.
+# Artifacts in object storage need no shared disk. Artifacts in a folder need a disk that is mounted on all nodes.
 
 ADDRESS = "RAY_ADDRESS"
 _TOKEN = "RAY_AUTH_TOKEN"
@@ -58,12 +58,12 @@ class _CountBoard:
         self._done.append(counts)
 
     def take(self) -> list[TaskCounts]:
-        taken, self._done = self._done, []
-        return taken
+        counts, self._done = self._done, []
+        return counts
 
 
 class _Sums:
-    """Sums up the counts of a Ray task, and sends them to the board once a second."""
+    """Sums of a Ray task's counts, sent to the board once per second."""
 
     def __init__(self, board: Any, running: TaskId) -> None:
         self._board, self._running, self._sums, self._sent = board, running, dict[str, int](), time.monotonic()
@@ -81,17 +81,21 @@ class _Sums:
         self._sums, self._sent = {}, time.monotonic()
 
     def close(self, wait: Callable[[Any], object]) -> None:
-        """Send the rest, and wait until the board has it: the driver last reads the board when the task ends."""
+        """Send the remaining counts, and wait until the board has them, because the driver reads the board when the
+        task ends.
+        """
         self._flush()
-        if self._added is not None:  # an actor handles the messages of one caller in order
+        # the last call is enough, because an actor handles the messages of one caller in order
+        if self._added is not None:
             wait(self._added)
 
 
 def _run(packed: bytes, settings: Mapping[str, str], board: Any, private: bool) -> tuple[str, Any]:
-    """A Ray task: returns the answer that a worker process would send.
+    """Run a task in a Ray worker; return the same answer as a worker process.
 
     The task is sent pickled, so that `settings` are in force before the libraries that read them are imported.
-    `private`: only the owner can read the files that it writes."""
+    `private`: only the owner can read the files that the task writes.
+    """
     import ray
 
     os.environ.update(settings)
@@ -101,32 +105,33 @@ def _run(packed: bytes, settings: Mapping[str, str], board: Any, private: bool) 
         with without_output(private):
             return run_task(task, sums.add, private=private)
     finally:
-        with suppress(ray.exceptions.RayError):  # a lost board costs numbers in a log, and must not cost the shard
+        # losing the board loses only numbers in a log, so it must not fail the shard
+        with suppress(ray.exceptions.RayError):
             sums.close(ray.get)
 
 
 def _require_listener(address: str | None) -> None:
-    """Raise OSError at once if nothing listens at the address: Ray itself would retry for minutes."""
+    """Raise OSError immediately if nothing listens at the address, because Ray itself would retry for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
 
 
 def _last_line(error: BaseException) -> str:
-    """Return what Ray says: errors of its servers arrive as the text of a stack, with the message at its end."""
+    """Return Ray's message: its servers send errors as the text of a traceback, which ends with the message."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
 
 def _remedy(error: BaseException) -> str:
     """Return what to do about a rejected token, which Ray mentions only in the causes of its error."""
-    if "client connection timeout" in str(error):  # the only sign of a rejected token over `ray://`
+    if "client connection timeout" in str(error):  # over `ray://`, a rejected token shows only as this error
         return f". It is busy, or rejects the token: set RAY_AUTH_MODE=token and set {_TOKEN} to the cluster's"
-    refused = "InvalidAuthToken" in f"{error} {error.__cause__} {error.__context__}"
-    return f". It requires a token: set RAY_AUTH_MODE=token and {_TOKEN}" if refused else ""
+    token_missing = "InvalidAuthToken" in f"{error} {error.__cause__} {error.__context__}"
+    return f". It requires a token: set RAY_AUTH_MODE=token and {_TOKEN}" if token_missing else ""
 
 
 class RayPool:
-    """Runs tasks on a Ray cluster, one CPU each. Use as a context manager; leaving it cancels what is running."""
+    """Runs tasks on a Ray cluster, one CPU each. Use it as a context manager; leaving it cancels running tasks."""
 
     def __init__(self, count: int, settings: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> None:
         try:
@@ -148,9 +153,9 @@ class RayPool:
             quiet = {"log_to_driver": False, "logging_level": "ERROR"}
             try:
                 if self._address is None:
-                    # a token by default, which Ray would keep in a file of the home directory
+                    # set a token here, because Ray would otherwise store one in the home directory
                     os.environ.setdefault(_TOKEN, secrets.token_hex(32))
-                    # "local", because None means the cluster that was last started on this machine
+                    # "local", because None means the most recently started cluster on this machine
                     ray.init(address="local", num_cpus=self._count, include_dashboard=False, **quiet)
                 else:
                     _require_listener(self._address)
@@ -161,7 +166,7 @@ class RayPool:
                 )
                 raise ConfigError(f"{ADDRESS}: {what}: {_last_line(error)}{_remedy(error)}") from error
             self._owner = True
-        # at least what was asked for, though the cluster has less: an autoscaler sees the demand
+        # at least the requested number, even if the cluster has fewer CPUs, so that an autoscaler sees the demand
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
         # the actor may be on any node, and restarts empty if that node is lost
         self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_CountBoard).remote()
@@ -175,15 +180,15 @@ class RayPool:
         self._running.clear()
         self._queue.clear()
         self._ray.kill(self._board)
-        # a connection that was there before stays open: it is somebody else's
+        # an earlier connection stays open, because other code opened it
         if self._owner:
             self._ray.shutdown()
 
     def _connect(self, address: str, settings: Mapping[str, Any]) -> None:
-        """Join a cluster.
+        """Connect to a cluster.
 
-        A server of Ray's client protocol (`ray://`) starts a process for each connection, and on a busy machine gives
-        up one that starts slowly: then it is asked again.
+        A server of Ray's client protocol (`ray://`) starts a process per connection. On a busy machine it gives up if
+        that process starts slowly, so the connection is retried.
         """
         for tries_left in reversed(range(_CLIENT_TRIES)):
             try:
@@ -205,7 +210,7 @@ class RayPool:
         self._dispatch()
 
     def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
-        """Forget queued tasks whose id is doomed, and say which; running ones go on."""
+        """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks continue."""
         forgotten = [task.id for task in self._queue if doomed(task.id)]
         self._queue = deque(task for task in self._queue if not doomed(task.id))
         return forgotten
@@ -213,23 +218,24 @@ class RayPool:
     def _dispatch(self) -> None:
         while self._queue and len(self._running) < self.count:
             task = self._queue.popleft()
-            named = self._remote.options(name=str(task.id))
-            self._running[named.remote(pickle.dumps(task), self._settings, self._board, are_private())] = task
+            remote_function = self._remote.options(name=str(task.id))
+            self._running[remote_function.remote(pickle.dumps(task), self._settings, self._board, are_private())] = task
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
-        """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
+        """Yield counts and ends of tasks as they happen, and None at every tick without any, until no task is
+        outstanding.
 
-        Tasks may be submitted while iterating. Raises WorkerDiedError when a task's worker died `DEATHS` + 1 times.
+        Tasks may be submitted while iterating. Raises WorkerDiedError if a task's workers died `DEATHS` + 1 times.
         """
         while self.outstanding:
             ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=tick_seconds)
             if not ready:
-                taken: list[TaskCounts] = self._ray.get(self._board.take.remote())
-                yield from taken
+                counts: list[TaskCounts] = self._ray.get(self._board.take.remote())
+                yield from counts
                 yield None
             for reference in ready:
                 yield self._finish_task(reference)
-        # what the last tasks sent before they ended (`_Sums.close`)
+        # the counts that the last tasks sent just before they ended (`_Sums.close`)
         yield from self._ray.get(self._board.take.remote())
 
     def _finish_task(self, reference: Any) -> FinishedTask:
@@ -254,18 +260,18 @@ ENGINES = (PROCESSES, RAY)
 
 
 def worker_count(declared: int | None) -> int:
-    """Number of worker processes: the declared one, else DATAPREP_WORKERS, else one for each usable core.
+    """Return the number of worker processes: the declared one, else DATAPREP_WORKERS, else the number of usable cores.
 
     Raises ConfigError if the variable is not a positive integer.
     """
-    said = os.environ.get(WORKERS)
-    if said and not (said.isascii() and said.isdigit() and int(said) > 0):
-        raise ConfigError(f"{WORKERS}={said!r}: must be a whole number of at least 1")
-    return declared or int(said or 0) or len(os.sched_getaffinity(0))
+    count = os.environ.get(WORKERS)
+    if count and not (count.isascii() and count.isdigit() and int(count) > 0):
+        raise ConfigError(f"{WORKERS}={count!r}: must be a whole number of at least 1")
+    return declared or int(count or 0) or len(os.sched_getaffinity(0))
 
 
 def chosen_engine(environment: Mapping[str, str], declared: str | None = None) -> str:
-    """The engine that a dataset declares, else that the environment names; raises ConfigError for an unknown one."""
+    """Return the engine that the dataset declares, else the environment's; raise ConfigError for an unknown engine."""
     engine = declared or environment.get(ENGINE) or PROCESSES
     if engine not in ENGINES:
         raise ConfigError(f"{ENGINE}: unknown engine {engine!r}. Available: {', '.join(ENGINES)}")
@@ -273,7 +279,7 @@ def chosen_engine(environment: Mapping[str, str], declared: str | None = None) -
 
 
 def require_engine(environment: Mapping[str, str], declared: str | None = None) -> None:
-    """Raise ConfigError if what the chosen engine needs is not installed here."""
+    """Raise ConfigError if the chosen engine needs a package that is not installed."""
     engine = chosen_engine(environment, declared)
     if engine == RAY and find_spec("ray") is None:
         raise ConfigError(
@@ -288,15 +294,15 @@ def open_pool(
     declared: str | None = None,
     prepare: Callable[[], object] | None = None,
 ) -> Pool:
-    """The pool of the chosen engine.
+    """Return a pool of the chosen engine.
 
     Args:
-        count: Number of workers. On Ray, the least number of tasks in flight even if the cluster has fewer CPUs, so
-            that an autoscaler sees the demand.
+        count: Number of workers. On Ray it is the minimum number of tasks in flight, even if the cluster has fewer
+            CPUs, so that an autoscaler sees the demand.
         settings: Environment variables to set in each worker.
         environment: The environment variables that name the engine and the cluster.
         declared: The engine that the dataset declares.
-        prepare: As for `WorkerPool`.
+        prepare: The `prepare` argument of `WorkerPool`; Ray does not use it.
     """
     if chosen_engine(environment, declared) == PROCESSES:
         return WorkerPool(count, settings, prepare)
@@ -305,23 +311,23 @@ def open_pool(
 
 @dataclass(frozen=True)
 class TaskEngine:
-    """Who does the tasks of a dataset's steps.
+    """The engine that runs the tasks of a dataset's steps.
 
     Attributes:
-        declared: The engine that the dataset names; None leaves it to the environment.
+        declared: The engine that the dataset names; None uses the environment's engine.
     """
 
     declared: str | None = None
 
     @property
     def is_this_machine(self) -> bool:
-        """Whether the workers are processes of this machine, which see its folders."""
+        """Whether the workers are processes of this machine, which can read its folders."""
         return chosen_engine(os.environ, self.declared) == PROCESSES
 
     def open(self, count: int, prepare: Callable[[], object] | None = None) -> Pool:
-        """Open a pool of at least `count` workers, whose libraries use one thread each.
+        """Open a pool of `count` workers, whose libraries use one thread each.
 
-        `prepare` is as for `WorkerPool`. Raises ConfigError if the engine is not there.
+        `prepare` is passed to `WorkerPool`. Raises ConfigError if the engine is not available.
         """
         return open_pool(count, ONE_THREAD, os.environ, self.declared, prepare)
 

@@ -1,4 +1,4 @@
-"""What the fork server of `processes` imports, before it forks for the first time."""
+"""Module that the fork server of `processes` imports before its first fork."""
 
 from dataprep_assets.execution.processes import preload
 

@@ -1,9 +1,10 @@
-"""Worker processes of this machine, whose death is noticed at once.
+"""Worker processes of this machine, whose death is noticed immediately.
 
-Workers are never forks of this process: a fork of a process in which a library has started a thread can hang forever.
-They are forks of `multiprocessing`'s fork server, which has imported what their first tasks need and has no thread. A
-worker that dies is noticed at once, because its end of the channel closes; its task is tried again by another, twice,
-while the others go on. The kernel ends workers with this process, so nothing goes on writing after a run was killed.
+Workers are never forks of this process, because a fork of a process with library threads can hang forever. They are
+forks of `multiprocessing`'s fork server, which has imported the modules of the first tasks and has no other thread.
+
+A worker's death closes its channel, so it is noticed immediately. Its task is retried by another worker, at most twice,
+while the other tasks continue. The kernel ends workers with this process, so a killed run writes nothing more.
 """
 
 import base64
@@ -47,19 +48,21 @@ logger = logging.getLogger(__name__)
 
 _DYING_SECONDS = 60.0
 _MAX_TEMP_PATH = 70
-"""Longest path of the temporary folder: the fork server has a socket in it, whose path has 107 bytes at most."""
+"""Maximum length of the temporary folder's path: the fork server's socket is stored in it, under a path of at most 107
+bytes.
+"""
 _SERVER = "dataprep_assets.execution.preload"
 """The module that the fork server imports."""
 _PRELOAD = "DATAPREP_PRELOAD"
 _MAX_PRELOAD_BYTES = 90_000
-"""Most that the fork server is asked for: a variable has at most 128 KiB, and base64 takes a third more."""
+"""Maximum size of a request to the fork server: a variable has at most 128 KiB, and base64 adds a third."""
 ONE_THREAD = {
     "FASTOKENS_BPE_THREADS": "1",
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "OMP_NUM_THREADS": "1",
 }
-"""Environment of workers: parallelism is by process, which is simpler to bound, kill and resume, and as fast."""
+"""Environment of workers: one process per core is as fast as threads, and simpler to limit, kill and resume."""
 
 
 if TYPE_CHECKING:
@@ -69,17 +72,17 @@ else:
 
 
 def serve(channel: Channel, environment: Mapping[str, str], umask: int, private: bool) -> None:
-    """Do tasks until the channel closes: a worker's whole life.
+    """Run tasks in a worker until the channel closes.
 
     Args:
-        channel: Where tasks come from and answers go to.
+        channel: The channel that delivers tasks and takes answers.
         environment: The environment variables of this process.
-        umask: Its umask.
-        private: Whether the dataset is sensitive: a native library that panics prints a message, which may quote it.
+        umask: The umask of this process.
+        private: Whether the dataset is sensitive, so that the output of native libraries must be discarded.
     """
     _end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    # a function of the user's may start processes, which a daemon may not
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    # a user's function may start processes, which daemons must not do
     multiprocessing.current_process().daemon = False
     os.environ.clear()
     os.environ.update(environment)
@@ -88,25 +91,25 @@ def serve(channel: Channel, environment: Mapping[str, str], umask: int, private:
         while True:
             try:
                 task: Task = channel.recv()
-            except (EOFError, ConnectionResetError):  # the parent closed it, or was killed
+            except (EOFError, ConnectionResetError):  # the parent closed the channel or was killed
                 return
             send = partial(_send_counts, channel, task.id)
             channel.send(run_task(task, send, partial(_send_place, channel), private=private))
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end this process when its parent has gone, even while a library is at work.
+    """Let the kernel end this process when the pool's process ends, even in the middle of a library call.
 
-    The parent of a fork is the fork server, so this is about a pipe that closes when the process of the pool ends.
+    The parent of a fork is the fork server, so this uses a pipe that closes when the process of the pool ends.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
     sentinel = parent.sentinel
-    signal.signal(signal.SIGIO, signal.SIG_DFL)  # which ends it
+    signal.signal(signal.SIGIO, signal.SIG_DFL)  # the default action ends this process
     fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
     if wait([sentinel], 0):
-        os._exit(1)  # it went before
+        os._exit(1)  # the parent ended before the signal was set up
 
 
 def _send_counts(channel: Channel, running: TaskId, done: dict[str, int]) -> None:
@@ -118,7 +121,7 @@ def _send_place(channel: Channel, where: str) -> None:
 
 
 def _describe_end(code: int | None) -> str:
-    """Return how a process ended, in words; of signal 9 also its usual cause."""
+    """Describe how a process ended; for signal 9, add the usual cause."""
     if code is None or code >= 0:
         return f"exit code {code}"
     cause = ", often by the kernel when the machine is out of memory" if code == -signal.SIGKILL else ""
@@ -126,9 +129,9 @@ def _describe_end(code: int | None) -> str:
 
 
 def _module_of(function: Any) -> str:
-    """The module that defines a task's function."""
-    function = getattr(function, "func", function)  # of a `partial`
-    owner = getattr(function, "__self__", None)  # of a method
+    """Return the name of the module that defines a task's function."""
+    function = getattr(function, "func", function)  # unwrap a `partial`
+    owner = getattr(function, "__self__", None)  # the object of a bound method
     return str(function.__module__ if owner is None else type(owner).__module__)
 
 
@@ -137,7 +140,9 @@ _starting = threading.Lock()
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide the main module, which `multiprocessing` would import into each worker: a script that starts a run, say."""
+    """Hide the main module, such as a script that starts a run, because `multiprocessing` would import it into each
+    worker.
+    """
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
         yield
@@ -147,18 +152,18 @@ def _without_main() -> Iterator[None]:
 
 def _start_method() -> str:
     """Return the start method of `multiprocessing` for workers."""
-    # elsewhere system libraries do not survive a fork
+    # system libraries of other platforms do not survive a fork
     can_fork = sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= _MAX_TEMP_PATH
     return "forkserver" if can_fork else "spawn"
 
 
 @contextlib.contextmanager
 def _preloading(modules: Sequence[str], prepare: Callable[[], object] | None) -> Iterator[None]:
-    """Let a fork server that is started inside import these modules and call `prepare`."""
-    packed = pickle.dumps((modules, prepare, are_private()))
-    if len(packed) > _MAX_PRELOAD_BYTES:
-        packed = pickle.dumps((modules, None, are_private()))
-    os.environ[_PRELOAD] = base64.b64encode(packed).decode()
+    """Let a fork server that starts inside this context import these modules and call `prepare`."""
+    request = pickle.dumps((modules, prepare, are_private()))
+    if len(request) > _MAX_PRELOAD_BYTES:
+        request = pickle.dumps((modules, None, are_private()))
+    os.environ[_PRELOAD] = base64.b64encode(request).decode()
     try:
         yield
     finally:
@@ -166,17 +171,17 @@ def _preloading(modules: Sequence[str], prepare: Callable[[], object] | None) ->
 
 
 def preload() -> None:
-    """Load, in the fork server, what each of its forks would load; errors are left to the workers, which report them.
+    """Load the modules of the first tasks in the fork server; ignore errors, because the workers report them.
 
-    A fork of a process with a second thread can hang forever. So libraries use one thread, and if one starts another
-    all the same, the server starts again and leaves loading to the workers.
+    A fork of a process with a second thread can hang forever, so libraries are set to one thread. If a library starts a
+    thread nevertheless, the server restarts and leaves loading to the workers.
     """
-    if (packed := os.environ.pop(_PRELOAD, None)) is None:
+    if (request := os.environ.pop(_PRELOAD, None)) is None:
         return
     without_core()
     os.environ.update(ONE_THREAD)
     with contextlib.suppress(Exception):
-        modules, prepare, private = pickle.loads(base64.b64decode(packed))
+        modules, prepare, private = pickle.loads(base64.b64decode(request))
         with without_output(private):
             for module in modules:
                 importlib.import_module(module)
@@ -185,7 +190,7 @@ def preload() -> None:
     if len(os.listdir("/proc/self/task")) > 1:
         os.execv(sys.executable, sys.orig_argv)
     gc.collect()
-    gc.freeze()  # a collection in a fork would write to, and so copy, every page with an object
+    gc.freeze()  # otherwise a garbage collection in a fork would write to, and thereby copy, every page with an object
 
 
 @dataclass(frozen=True)
@@ -201,7 +206,7 @@ class _Worker:
         return self.process.pid
 
     def end(self) -> int | None:
-        """End it if it lives; return its exit code."""
+        """Kill the worker if it is running; return its exit code."""
         self.channel.close()
         self.process.kill()
         self.process.join()
@@ -211,10 +216,11 @@ class _Worker:
 
 
 class WorkerPool:
-    """Runs tasks on `count` processes. Use as a context manager; leaving it ends the workers that are still at work.
+    """Runs tasks on `count` processes. Use it as a context manager; leaving it ends the workers that are still busy.
 
-    A worker that exceeds its bound (`bounds`) is ended. Its task is tried once more, closely, when nothing else is at
-    work; if it exceeds the bound again, it fails with BoundError, which says where it was and what it took.
+    A worker that exceeds its bound (`bounds`) is ended. Its task is retried once, under closer observation, when no
+    other task is running. If the task exceeds the bound again, it fails with BoundError, which names its position and
+    its usage.
     """
 
     def __init__(
@@ -227,9 +233,9 @@ class WorkerPool:
 
         Args:
             count: Number of workers.
-            environment: Environment variables to set in each.
-            prepare: A picklable function that loads what each worker would load. The first pool of this process has it
-                called once, before the workers are forked.
+            environment: Environment variables to set in each worker.
+            prepare: A picklable function that loads what each worker needs. Only the first pool of this process calls
+                it, once, before the workers are forked.
         """
         self.count = max(1, count)
         self._environment, self._prepare = environment or {}, prepare
@@ -239,7 +245,7 @@ class WorkerPool:
         self._queue: deque[Task] = deque()
         self._deaths: Counter[TaskId] = Counter()
         self._watch = Watch(Bounds.from_environment(os.environ))
-        self._exceeded: deque[Task] = deque()  # to be tried once more
+        self._exceeded: deque[Task] = deque()  # tasks to retry once
 
     def __enter__(self) -> "WorkerPool":
         return self
@@ -247,7 +253,7 @@ class WorkerPool:
     def __exit__(self, *_exception: object) -> None:
         self._watch.close()
         workers = [*self._idle, *(worker for worker, _ in self._busy.values())]
-        # all are killed before the first is waited for, so that they end together
+        # kill all workers before waiting for the first, so that they end in parallel
         for worker in workers:
             worker.process.kill()
         for worker in workers:
@@ -271,7 +277,7 @@ class WorkerPool:
         self._dispatch()
 
     def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
-        """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks go on."""
+        """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks continue."""
         forgotten = [task.id for task in (*self._queue, *self._exceeded) if doomed(task.id)]
         self._queue = deque(task for task in self._queue if not doomed(task.id))
         self._exceeded = deque(task for task in self._exceeded if not doomed(task.id))
@@ -284,10 +290,10 @@ class WorkerPool:
         context.set_forkserver_preload([_SERVER])
         ours, theirs = context.Pipe()
         modules = sorted({_module_of(task.function) for task in self._queue})
-        # the worker's end is closed here once the worker has it: else its death would not close the channel
+        # close the worker's end in this process, because the channel would otherwise stay open after the worker's death
         with _starting, theirs:
-            given = (theirs, {**os.environ, **self._environment}, current_umask(), self._private)
-            process = context.Process(target=serve, args=given, daemon=True)  # type: ignore[attr-defined]
+            arguments = (theirs, {**os.environ, **self._environment}, current_umask(), self._private)
+            process = context.Process(target=serve, args=arguments, daemon=True)  # type: ignore[attr-defined]
             with _without_main(), _preloading(modules, self._prepare):
                 process.start()
         return _Worker(process, ours)
@@ -304,10 +310,11 @@ class WorkerPool:
             self._busy[worker.channel] = (worker, task)
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
-        """Counts and ends of tasks as they happen, None at every tick without one; ends when nothing is outstanding.
+        """Yield counts and ends of tasks as they happen, and None at every tick without any, until no task is
+        outstanding.
 
-        Tasks may be submitted while iterating. A task whose worker ends without an answer is tried again by another;
-        raises WorkerDiedError when that happened `DEATHS` + 1 times.
+        Tasks may be submitted while iterating. A task whose worker ends without an answer is retried by another worker.
+        Raises WorkerDiedError if that happened `DEATHS` + 1 times.
         """
         while self.outstanding:
             ready = wait(list(self._busy), tick_seconds)
@@ -332,13 +339,13 @@ class WorkerPool:
         del self._busy[channel]
         self._idle.append(worker)
         self._dispatch()
-        # last: the caller may take long with a result, and the worker is at its next task already
+        # yield after dispatching, because the caller may take long with a result while the worker runs its next task
         yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
 
     def _bury(self, channel: Channel) -> Iterator[FinishedTask]:
-        """Try the task of a dead worker again, before the others, or raise WorkerDiedError.
+        """Resubmit the task of a dead worker before the others, or raise WorkerDiedError.
 
-        The task of one that was ended is tried after the others, or fails.
+        If the worker was ended because of its bound, its task is retried after the others, or fails.
         """
         worker, task = self._busy.pop(channel)
         if (why := self._watch.end(worker.pid)) is not None:
@@ -350,7 +357,7 @@ class WorkerPool:
                 self._exceeded.append(replace(task, closely=True))
             self._dispatch()
             return
-        # its channel closes long before a large process has ended
+        # the channel of a large process closes long before the process has ended
         worker.process.join(_DYING_SECONDS)
         what = f"{task.id}: its worker process died ({_describe_end(worker.end())})"
         self._deaths[task.id] += 1

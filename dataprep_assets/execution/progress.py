@@ -1,7 +1,7 @@
-"""Progress of a step: counts what its tasks have done, and shows it on all sinks.
+"""Progress of a step: counts of the work of its tasks, shown on all sinks.
 
-One object connects the workers' counts with the terminal and the run's log: the loop over tasks (`jobs.run_jobs`) adds
-counts to it and calls `show`; each sink decides how often it displays them.
+`Progress` connects the workers' counts with the terminal and the run's log. The loop over tasks (`jobs.run_jobs`) adds
+counts to it and calls `show`. Each sink decides how often it displays them.
 """
 
 import time
@@ -17,14 +17,16 @@ class Sink(Protocol):
     """A place where progress is shown."""
 
     def show(self, progress: "Progress") -> None:
-        """Show the progress if it is time to: this is called at every count, thousands of times a second."""
+        """Show the progress if it is due; this method is called for every count, thousands of times per second."""
 
     def close(self, progress: "Progress") -> None:
         """Show the progress for the last time."""
 
 
 class Progress:
-    """Counts of a known total of source bytes, with the rate and the time left over the whole step so far."""
+    """Work done out of a known total of source bytes, with the rate and the remaining time, averaged over the whole
+    step.
+    """
 
     def __init__(
         self,
@@ -35,9 +37,14 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         amounts: bool = True,
     ) -> None:
-        """`workers` share the work, which reads `source_bytes` in all; `sinks` show it.
+        """Start counting.
 
-        Without `amounts` they show how much of it is done, and nothing of how much it is.
+        Args:
+            workers: Number of workers that share the work.
+            source_bytes: Total number of source bytes to read.
+            sinks: The places that show the progress.
+            clock: Returns the current time in seconds.
+            amounts: Whether to show amounts; if not, only the percentage is shown.
         """
         self._clock, self._sinks, self._amounts = clock, sinks, amounts
         self.started = clock()
@@ -50,7 +57,7 @@ class Progress:
 
     def add(self, done: Mapping[str, int]) -> None:
         """Add counts by name: tokens, documents, source_bytes, cpu_ms."""
-        # this process waits for its workers: what they get on with is its own getting on (`bounds`)
+        # this process waits for its workers, so their progress counts as its own (`bounds`)
         alive()
         for name, value in done.items():
             self.done[name] = self.done.get(name, 0) + value
@@ -67,7 +74,7 @@ class Progress:
 
     @property
     def has_counts(self) -> bool:
-        """Whether anything was counted."""
+        """Whether any source bytes were counted."""
         return self.done["source_bytes"] > 0
 
     @property
@@ -77,17 +84,19 @@ class Progress:
 
     @property
     def fraction(self) -> float:
-        """Share of the total that is done, by source bytes, 0 to 1."""
+        """Share of the source bytes that is processed, 0 to 1."""
         return min(1.0, self.done["source_bytes"] / self.source_bytes) if self.source_bytes else 1.0
 
     @property
     def eta_seconds(self) -> float | None:
-        """Seconds until the end, at the rate so far; None before there is a rate."""
+        """Remaining seconds at the rate so far; None before there is a rate."""
         return self.seconds * (1 - self.fraction) / self.fraction if self.fraction > 0 else None
 
     @property
     def expected_tokens(self) -> int | None:
-        """Expected total of tokens, at the tokens per source byte so far; None before there are any."""
+        """Expected total number of tokens at the tokens per source byte so far; None before any source bytes are
+        counted.
+        """
         return int(self.done["tokens"] / self.fraction) if self.fraction > 0 else None
 
     @property
@@ -116,7 +125,7 @@ class Progress:
         return shown_time(self.eta_seconds).strip() if self.eta_seconds is not None else "?"
 
     def line(self) -> str:
-        """One line for a log; saturation is the workers' CPU time over wall time × workers."""
+        """Return one line for a log; its CPU percentage is the workers' CPU time divided by elapsed time × workers."""
         if not self._amounts:
             return f"{self.fraction:4.0%}"
         line = f"{self.fraction:6.1%}  {self.amount}  {self.rate}  "

@@ -1,4 +1,4 @@
-"""Tasks for workers; does one in this process, and answers as a worker does."""
+"""Tasks and the interface of worker pools; `run_task` runs a task in this process and returns its answer."""
 
 import os
 import resource
@@ -15,13 +15,13 @@ from dataprep_assets.errors import DataprepError, out_of_memory
 from dataprep_assets.integrity.commit import refusal_error
 from dataprep_assets.stores.files import private_files
 
-# What workers do and answer: tasks with typed ids, counts while they run, results at their end.
+# A task has a typed id, reports counts while it runs, and returns a result.
 #
-# `Pool` is the interface of all kinds of workers: `processes.WorkerPool`, `pool.RayPool`,
-# `jobs.SerialExecutor`. A task's function calls `report` to say what it has done so far.
+# `Pool` is the interface of all kinds of workers: `processes.WorkerPool`, `pool.RayPool` and `jobs.SerialExecutor`. A
+# task's function calls `report` with the counts of its work so far.
 
 DEATHS = 2
-"""How often a task whose worker died is tried again: a third death is its own fault (mostly its memory)."""
+"""Number of retries of a task whose worker died; a third death is attributed to the task (mostly to its memory use)."""
 
 
 @dataclass(frozen=True, order=True)
@@ -41,7 +41,7 @@ class TaskId:
 class Task:
     """A picklable module-level function and its arguments; errors and progress show the id.
 
-    `closely`: it exceeded its bound, and is tried once more.
+    `closely`: the task exceeded its bound, and is retried once under closer observation.
     """
 
     id: TaskId
@@ -52,7 +52,7 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskCounts:
-    """What a running task has done since its last message: counts by name (tokens, documents, source_bytes, cpu_ms)."""
+    """Work of a running task since its last message: counts by name (tokens, documents, source_bytes, cpu_ms)."""
 
     id: TaskId
     done: dict[str, int]
@@ -80,13 +80,13 @@ class Pool(Protocol):
         """Queue a task; `first` puts it before the others."""
 
     def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
-        """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks go on."""
+        """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks continue."""
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
-        """Counts and ends of tasks, None at a tick without one; ends when nothing is outstanding.
+        """Yield counts and ends of tasks, and None at a tick without any, until no task is outstanding.
 
-        A task whose worker ends without an answer is tried again, `DEATHS` times; its next death raises
-        WorkerDiedError, which names it.
+        A task whose worker ends without an answer is retried up to `DEATHS` times. The next death raises
+        WorkerDiedError, which names the task.
         """
 
     def __enter__(self) -> Self: ...
@@ -94,28 +94,28 @@ class Pool(Protocol):
     def __exit__(self, *_exception: object) -> None: ...
 
 
-# Where this process's counts go while it does a task; None at all other times.
+# The receiver of this process's counts while it runs a task; None at all other times.
 _send: Callable[[dict[str, int]], None] | None = None
 
 
 def connect(send: Callable[[dict[str, int]], None] | None) -> None:
-    """Set the receiver of this process's `report`: a worker does so before it runs a task; None disconnects."""
+    """Set the receiver of this process's `report`, as workers do before they run a task; None disconnects it."""
     global _send
     _send = send
 
 
 def report(**done: int) -> None:
-    """Report, from inside a task, what was done since the last call. Does nothing outside of a worker."""
+    """Report, from inside a task, the work since the last call; does nothing outside of a worker."""
     if _send is not None:
         _send(done)
 
 
 Answer = tuple[str, Any]
-"""`("result", what the function returned)` or `("error", a DataprepError)`."""
+"""`("result", the function's return value)` or `("error", a DataprepError)`."""
 
 
 def without_core() -> None:
-    """Let this process leave no core dump: it would contain documents and secret keys."""
+    """Disable core dumps of this process, because they would contain documents and secret keys."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -129,11 +129,11 @@ def run_task(
     """Run a task in this process and return its answer.
 
     Args:
-        task: What to do.
-        send: Gets the counts that the task reports.
-        tell: Gets what the task says of where it is (`bounds.at`), if this is a process of its own.
-        private: Whether its data are sensitive: only the owner can read the files that it writes (`stores.files`),
-            and the message of an error that is not the project's own is withheld, because it may quote the data.
+        task: The task to run.
+        send: Receives the counts that the task reports.
+        tell: Receives the task's current position (`bounds.at`), if this process is a worker.
+        private: Whether the data are sensitive. If so, only the owner can read the files that the task writes
+            (`stores.files`), and the message of a foreign error is withheld, because it may quote the data.
     """
     without_core()
     connect(send)
@@ -141,46 +141,46 @@ def run_task(
         with private_files(private), nullcontext() if tell is None else told_to(tell, closely=task.closely):
             return "result", task.function(*task.arguments)
     except DataprepError as error:
-        # its words are the project's own, and quote no data
+        # the project wrote this message, and its messages quote no data
         return "error", error
     except MemoryError:
         return "error", out_of_memory(str(task.id))
     except OSError as error:
-        if private:  # its words and its file may name a patient
+        if private:  # the system's message and the file name may contain a patient's name
             error = OSError(error.errno, os.strerror(error.errno)) if error.errno else OSError(type(error).__name__)
         return "error", DataprepError(f"{task.id}: {refusal_error(error, Path.cwd())}")
-    except Exception as error:  # a bug, or an error of the operating system: report it instead of dying
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        code = f"{type(error).__name__} in {Path(last.filename).name}:{last.lineno}"
-        told = f"{type(error).__name__}: {error}"
+    except Exception as error:  # a bug or an unexpected library error: report it instead of ending the worker
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        code = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
+        message = f"{type(error).__name__}: {error}"
         if private:
-            told = f"{code}. Its message is withheld: it may quote the data"
-        return "error", DataprepError(f"{task.id}: {told}", code=code)
+            message = f"{code}. Its message is withheld: it may quote the data"
+        return "error", DataprepError(f"{task.id}: {message}", code=code)
     finally:
         connect(None)
 
 
 @contextmanager
 def without_output(private: bool) -> Iterator[None]:
-    """Give this process no standard output and error while it does a `private` task.
+    """Discard the standard output and error of this process while it runs a `private` task.
 
-    Ray keeps what its workers print in files that others read. A tagger of the user's may print what it is
-    given, and a native library that panics prints a message that may quote it.
+    Ray stores the output of its workers in files that other users can read. A user's tagger may print its input, and a
+    native library that panics may quote it.
     """
     if not private:
         yield
         return
-    # by descriptor, because native libraries do not know Python's streams
-    kept, nowhere = {stream: os.dup(stream) for stream in (1, 2)}, os.open(os.devnull, os.O_WRONLY)
+    # redirect the descriptors, because native libraries bypass Python's streams
+    copies, nowhere = {stream: os.dup(stream) for stream in (1, 2)}, os.open(os.devnull, os.O_WRONLY)
     try:
-        for stream in kept:
+        for stream in copies:
             os.dup2(nowhere, stream)
         yield
     finally:
-        # what Python still buffers goes nowhere as well: flushed after the streams are back, it would be shown
+        # flush Python's buffers before the streams are restored, because the text would be shown otherwise
         for buffered in (sys.stdout, sys.stderr):
             buffered.flush()
-        for stream, copy in kept.items():
+        for stream, copy in copies.items():
             os.dup2(copy, stream)
             os.close(copy)
         os.close(nowhere)
