@@ -1,1 +1,1 @@
-"""Everything that turns artifacts into Dagster's assets, checks and runs."""
+"""Dagster integration: assets, checks, jobs, runs and automation of datasets."""

@@ -1,10 +1,11 @@
-"""The job of a dataset, `build_<dataset>`: one run makes and checks all of it, however many partitions there are.
+"""Job of a dataset, `build_<dataset>`: one run builds and checks all partitions of all artifacts.
 
-The job has a step for each artifact, in the order of the graph. A step does what `staleness.decide` says of each
-partition, builds and checks, and logs both as public events; what is up to date costs reading its receipts.
-Nothing has to exist beforehand, not even the partitions, which only a manifest or a plan knows. A step that fails holds
-up those that need it, and no others; whatever it finished is kept, so launching the job again, or re-executing the run
-from its failure, goes on from there.
+The job has a step per artifact, in the order of the graph. A step builds and checks each partition according to
+`staleness.decide`, and logs both as public events. For an up-to-date partition it only reads the receipts. The job
+needs no existing partitions, because their keys are known only from a manifest or a plan.
+
+A failed step blocks only the steps that depend on it. Finished work is kept, so launching the job again, or
+re-executing the run from its failure, resumes there.
 
 `dataprep run` executes the same job in its own process (`runs`).
 """
@@ -35,8 +36,10 @@ _Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """How an artifact came to be there: how many of its partitions were built and reused (one without any counts as
-    one), and its checks that did not pass and do not block."""
+    """The result of a step: the numbers of built and reused partitions, and the checks that warned.
+
+    An artifact without partitions counts as one partition.
+    """
 
     built: int
     reused: int
@@ -44,24 +47,24 @@ class StepResult:
 
 
 class BuildListener(Protocol):
-    """What goes on beside a build: it is told of each artifact and its partitions (none if it has none)."""
+    """Receiver of a build's events; each call has the artifact and its partitions (empty if it has none)."""
 
     def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
-        """Called before an artifact is made, or left as it is because it is `current`; may raise DataprepError."""
+        """Called before an artifact is built, or is kept because it is `current`; may raise DataprepError."""
 
     def checking(self, spec: ArtifactSpec) -> None:
-        """Called before the checks of an artifact that was made."""
+        """Called before the checks of a built artifact."""
         return  # not abstract
 
     def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
-        """Called when the artifact is there and its checks let it pass; may raise DataprepError."""
+        """Called when the artifact is present and no check blocks it; may raise DataprepError."""
 
     def failed(self, spec: ArtifactSpec, why: str) -> None:
-        """Called when an artifact cannot be made, or a check blocks it; `why` may be empty."""
+        """Called when an artifact cannot be built or a check blocks it; `why` may be empty."""
         return  # not abstract
 
     def report_line(self, sentence: str) -> None:
-        """Called with what a step warns of, and with what the last one did."""
+        """Called with a step's warnings, and with the removals of the last step."""
         return  # not abstract
 
 
@@ -71,16 +74,16 @@ def job_of(
     only: Mapping[ArtifactSpec, Sequence[str]] | None = None,
     attendants: Sequence[BuildListener] = (),
 ) -> dg.JobDefinition:
-    """The job of a dataset.
+    """Return the job of a dataset.
 
     Args:
-        specs: All artifacts of the dataset, inputs before what is made of them.
-        only: The artifacts to make, each with the partitions to make of it; None for everything.
-        attendants: Who attends to the build, in this process.
+        specs: All artifacts of the dataset, inputs before the artifacts that are built from them.
+        only: The artifacts to build, each with its selected partitions; None builds everything.
+        attendants: Listeners in this process that receive the events of the build.
     """
     declaration = specs[0].declaration
     dataset = declaration.dataset
-    chosen = [spec for spec in specs if only is None or spec in only]
+    selected = [spec for spec in specs if only is None or spec in only]
 
     @dg.job(
         name=job_name(dataset),
@@ -89,16 +92,18 @@ def job_of(
         executor_def=dg.in_process_executor,
     )
     def job() -> None:
-        made: dict[ArtifactSpec, Any] = {}
-        for members in together(chosen):
+        outputs: dict[ArtifactSpec, Any] = {}
+        for members in together(selected):
             step = _step(members, specs, only or {}, attendants).alias(step_name(*members))
-            # by identity: artifacts that are made together have one output, and it is waited for once
-            needs = {id(made[s]): made[s] for spec in members for s in spec.inputs if s in made}
+            # by identity, because artifacts that are built together share one output, which is needed once
+            needs = {id(outputs[s]): outputs[s] for spec in members for s in spec.inputs if s in outputs}
             output = step(after=list(needs.values())) if needs else step()
-            made.update(dict.fromkeys(members, output))
+            outputs.update(dict.fromkeys(members, output))
         if only is None:
-            last = [made[spec] for spec in chosen if not any(spec in other.inputs for other in chosen)]
-            _end(specs, attendants).alias("end")(after=list({id(output): output for output in last}.values()))
+            final_outputs = [
+                outputs[spec] for spec in selected if not any(spec in reader.inputs for reader in selected)
+            ]
+            _end(specs, attendants).alias("end")(after=list({id(output): output for output in final_outputs}.values()))
 
     return job
 
@@ -109,7 +114,7 @@ def _step(
     only: Mapping[ArtifactSpec, Sequence[str]],
     attendants: Sequence[BuildListener],
 ) -> dg.OpDefinition:
-    """The step that makes one artifact of the dataset's `specs`, or those that are made together."""
+    """Return the step that builds one artifact, or several artifacts together; `specs` are the dataset's artifacts."""
     declaration, pool = members[0].declaration, members[0].pool
 
     @dg.op(
@@ -124,12 +129,13 @@ def _step(
         store = declaration.store(storage)
         with private_files(declaration.sensitive), refusals(members[0], store):
             for spec, partitions in in_order(members, store):
-                chosen = partitions if spec not in only else [key for key in partitions if key in only[spec]]
-                if chosen or spec.partitions is None:
+                selected = partitions if spec not in only else [key for key in partitions if key in only[spec]]
+                if selected or spec.partitions is None:
                     try:
-                        yield from _JobBuild(context, spec, store, chosen, attendants).done(specs)
+                        yield from _JobBuild(context, spec, store, selected, attendants).done(specs)
                     except (DataprepError, dg.Failure) as error:
-                        # what an error of ours says may not leave; `refusals` makes a failure of it
+                        # pass on no message of a DataprepError, which may be private; `refusals` converts it to a
+                        # dg.Failure
                         why = error.description or "" if isinstance(error, dg.Failure) else ""
                         for attendant in attendants:
                             attendant.failed(spec, why)
@@ -140,7 +146,7 @@ def _step(
 
 
 class _JobBuild:
-    """The making of an artifact, or of some of its partitions, in a run of the job."""
+    """The build of an artifact, or of some of its partitions, in a run of the job."""
 
     def __init__(
         self,
@@ -157,24 +163,24 @@ class _JobBuild:
         self._evaluations: list[dg.AssetCheckEvaluation] = []  # not reported yet
 
     def done(self, specs: Sequence[ArtifactSpec]) -> Iterator[_Event]:
-        """Build what is not current, prove what is not proven, and yield both.
+        """Build what is out of date, run the checks that are due, and yield the events of both.
 
-        Where less than all bytes of an artifact is verified (`verify: size`), what it is made of may be damaged unseen:
-        if it fails, that is verified to the last byte, and what is damaged is made again first, once.
+        With `verify: size`, damage to an input can remain unnoticed. Therefore, if the build or a check fails, all
+        inputs are fully verified and damaged ones are rebuilt. Then the build is retried once.
         """
         try:
             yield from self._run_once()
         except (DataprepError, dg.Failure):
-            # asked for first: a verdict is about the inputs that there were
-            judged = check_decisions(self._spec, self._store, self._slots)
-            healed, failed = False, {slot for slot in self._slots if judged[slot].kind == CHECK_FAILED}
+            # before the inputs are rebuilt, because the verdicts are about the old inputs
+            decisions = check_decisions(self._spec, self._store, self._slots)
+            healed, failed = False, {slot for slot in self._slots if decisions[slot].kind == CHECK_FAILED}
             for source in specs:
                 if source in ancestors([self._spec]) and source.kept:
                     damaged = _damaged(source, self._store)
                     healed |= bool(damaged)
                     yield from self._made_again(source, damaged)
             if not healed:
-                # a failed check is reported only here: had an input been mended, the artifact would be judged anew
+                # not reported earlier, because a repaired input would make the failed check obsolete
                 yield from self._evaluations
                 raise
             try:
@@ -187,9 +193,9 @@ class _JobBuild:
         spec, store, slots, attendants = self._spec, self._store, self._slots, self._attendants
         making = StepBuild(self._context, spec, store, partial(_tell, attendants))
         decided = decisions_of(spec, store, slots, events=self._recorded)
-        # what is left to be checked is reused by its build, which fetches the files of a mirror that its checks read
+        # slots to check are also passed to the build, which fetches the mirrored files that their checks read
         slots_to_build = [slot for slot in slots if slot in failed or decided[slot].action is not Action.KEEP]
-        is_current = not failed and all(one.action is Action.KEEP for one in decided.values())
+        is_current = not failed and all(item.action is Action.KEEP for item in decided.values())
         for attendant in attendants:
             attendant.before(spec, self._partitions, current=is_current)
         if slots_to_build:
@@ -199,7 +205,7 @@ class _JobBuild:
             reused = {slot for slot in slots_to_build if slot not in failed and decided[slot].action is Action.CHECK}
             yield from making.build(slots_to_build, rebuild=rebuilt | failed, told=reused)
         else:
-            # another machine may have made the plan, whose partitions the instance of this one does not know
+            # another machine may have built the plan, so this machine's instance may not have its partitions
             making.register_plans()
         if not is_current:
             for attendant in attendants:
@@ -208,7 +214,7 @@ class _JobBuild:
         result = StepResult(
             built=making.built,
             reused=len(slots) - making.built,
-            warned=[one.check_name for one in self._evaluations if not one.passed],
+            warned=[item.check_name for item in self._evaluations if not item.passed],
         )
         refuse_failed(self._evaluations)
         yield from self._evaluations
@@ -221,7 +227,9 @@ class _JobBuild:
     def _made_again(self, source: ArtifactSpec, damaged: Sequence[str | None]) -> Iterator[_Event]:
         if damaged:
             name = "/".join(source.path)
-            self._context.log.warning(f"{name}: damaged, so it is rebuilt: {', '.join(one or name for one in damaged)}")
+            self._context.log.warning(
+                f"{name}: damaged, so it is rebuilt: {', '.join(slot or name for slot in damaged)}"
+            )
             making = StepBuild(self._context, source, self._store)
             yield from making.build(damaged, rebuild=set(damaged))
             evaluations = making.prove(damaged)
@@ -235,15 +243,15 @@ def _tell(attendants: Sequence[BuildListener], sentence: str) -> None:
 
 
 def _damaged(spec: ArtifactSpec, store: ArtifactStore) -> list[str | None]:
-    """The slots of an artifact whose damage only a full verification sees."""
+    """Return the slots of an artifact whose damage only a full verification finds."""
     if (spec.verification or spec.declaration.verify) == "full":
         return []
     decisions = decisions_of(spec, store, spec.slots(store), verification="full")
-    return [slot for slot, one in decisions.items() if one.kind == DAMAGED]
+    return [slot for slot, decision in decisions.items() if decision.kind == DAMAGED]
 
 
 def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[BuildListener]) -> dg.OpDefinition:
-    """The last step: what killed runs left goes, and what is in no plan and holds retracted documents."""
+    """Return the last step, which removes files of killed runs and obsolete artifacts with retracted documents."""
     declaration = specs[0].declaration
 
     @dg.op(
@@ -257,10 +265,11 @@ def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[BuildListener]) -> 
         store = declaration.store(storage)
         with private_files(declaration.sensitive), refusals(specs[-1], store):
             sweep(specs, store)
-            removed = {str(artifact): gone for artifact, gone in prune_retracted(specs, store)}
-            for artifact, gone in removed.items():
+            removed = {str(artifact): is_removed for artifact, is_removed in prune_retracted(specs, store)}
+            for artifact, is_removed in removed.items():
                 sentence = (
-                    f"{'removed' if gone else 'kept, because a run is building it'} (no longer needed): {artifact}"
+                    f"{'removed' if is_removed else 'kept, because a run is building it'} "
+                    f"(no longer needed): {artifact}"
                 )
                 context.log.info(sentence)
                 _tell(attendants, sentence)
@@ -277,11 +286,11 @@ def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[BuildListener]) -> 
 
 
 def _judge_again(context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
-    """Evaluate the checks that warned of what was removed, by remembered verdicts."""
+    """Reevaluate the checks that warned about the removed artifacts, from stored verdicts."""
     for spec in specs:
         before = Recorded(context.instance).evaluations(spec).get(_CHECK)
         if before is None or before.passed or before.blocks or not spec.checks:
             continue
-        for found, finding in spec.examine(store, []):
-            if found == _CHECK:
-                log_evaluation(context, check_evaluation(spec, store, found, finding))
+        for name, finding in spec.examine(store, []):
+            if name == _CHECK:
+                log_evaluation(context, check_evaluation(spec, store, name, finding))

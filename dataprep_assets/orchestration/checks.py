@@ -1,4 +1,4 @@
-"""Turns an artifact's proofs into its asset checks, and findings into the texts and tables of the UI."""
+"""Asset checks of an artifact's checks; converts findings to the texts and tables of the UI."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,14 +24,14 @@ from dataprep_assets.stores.files import private_files, privately
 OLDEST = "oldest_proof"
 """Metadata of a result: time of the oldest verdict on the artifact's partitions (ISO 8601, UTC)."""
 LONGEST_DESCRIPTION = 1_000
-"""Maximum length of a result in characters, because a check's history shows it on one line. The table has the rest."""
+"""Maximum length of a result in characters, because a check's history shows it on one line. The table has all rows."""
 _MAX_ROWS = 50
 
 
 def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
-    """The checks of an artifact that has proofs.
+    """Return the asset checks of an artifact that has checks.
 
-    They run in one step, because they read the same files; each can still be executed alone.
+    They run in one step, because they read the same files. Each can also be executed separately.
     """
     key = asset_key(spec)
     specs = [
@@ -41,24 +41,25 @@ def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(name="__".join([*key.path, "checks"]), specs=specs, can_subset=True)
     def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
-        wanted = {check.name for check in context.selected_asset_check_keys}
+        selected_names = {check.name for check in context.selected_asset_check_keys}
         store = spec.declaration.store(storage)
         for name, finding in findings_of_run(spec, storage, context.run).items():
-            if name in wanted:
+            if name in selected_names:
                 yield check_result(spec, store, name, finding)
 
     return checks
 
 
 def findings_of_run(spec: ArtifactSpec, storage: StorageResource, run: dg.DagsterRun) -> dict[str, Finding]:
-    """The findings of an artifact's proofs in a run of assets, by the name of the check.
+    """Return the findings of an artifact's checks in a run of assets, by check name.
 
-    A run that makes the artifact proves what no remembered verdict holds for; a run of checks alone proves all again.
+    A run that builds the artifact checks only partitions without a valid stored verdict. A run of checks only checks
+    all partitions.
 
     Args:
-        spec: The artifact, which has proofs.
-        storage: Where artifacts are, unless the declaration names a storage of its own.
-        run: The run, which says the partitions.
+        spec: The artifact, which has checks.
+        storage: The storage of artifacts whose declaration names none.
+        run: The run, which selects the partitions.
     """
     store = spec.declaration.store(storage)
     slots: Sequence[str | None] = [None]
@@ -67,7 +68,7 @@ def findings_of_run(spec: ArtifactSpec, storage: StorageResource, run: dg.Dagste
             slots = partitions_of_run(run, spec.partitions.keys(store))
     except DataprepError as error:
         return _unreadable(spec, error)
-    # a run that selects nothing is of everything, this artifact included
+    # a run without a selection covers everything, including this artifact
     everything = run.asset_selection is None and run.asset_check_selection is None
     return findings(spec, store, slots, again=not everything and asset_key(spec) not in (run.asset_selection or ()))
 
@@ -75,45 +76,49 @@ def findings_of_run(spec: ArtifactSpec, storage: StorageResource, run: dg.Dagste
 def findings(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], *, again: bool = False
 ) -> dict[str, Finding]:
-    """The findings of an artifact's proofs, by the name of the check; what was examined is remembered.
+    """Return the findings of an artifact's checks by check name; store the new verdicts.
 
     Args:
-        spec: The artifact, which has proofs.
-        store: Where it is.
-        slots: The partitions that were made or are examined; one None if it is unpartitioned.
-        again: Whether what a remembered verdict holds for is proven, too.
+        spec: The artifact, which has checks.
+        store: The store that contains the artifact.
+        slots: The partitions to check; `[None]` for an unpartitioned artifact.
+        again: Whether to recheck partitions that have a valid stored verdict.
     """
-    found: dict[str, Finding] = {}
+    result: dict[str, Finding] = {}
     try:
         decided = check_decisions(spec, store, slots)
-        left = slots if again else [slot for slot, one in decided.items() if one.action is not Action.KEEP]
-        before = version_of(spec.artifacts(store), store) if left else None
-        found |= privately(_examine(spec, store, left), spec.declaration.sensitive)
-        if left:
+        due_slots = (
+            slots if again else [slot for slot, decision in decided.items() if decision.action is not Action.KEEP]
+        )
+        before = version_of(spec.artifacts(store), store) if due_slots else None
+        result |= privately(_examine(spec, store, due_slots), spec.declaration.sensitive)
+        if due_slots:
             with private_files(spec.declaration.sensitive):
-                keep(spec, store, before, found, left)
-        found |= _built_in_vain(spec, store, slots, found)
-        if (at := oldest(spec, store)) is not None:
-            age = {OLDEST: datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")}
-            found = {name: replace(finding, facts={**finding.facts, **age}) for name, finding in found.items()}
+                keep(spec, store, before, result, due_slots)
+        result |= _built_in_vain(spec, store, slots, result)
+        if (oldest_time := oldest(spec, store)) is not None:
+            age = {OLDEST: datetime.fromtimestamp(oldest_time, UTC).isoformat(timespec="seconds")}
+            result = {name: replace(finding, facts={**finding.facts, **age}) for name, finding in result.items()}
     except DataprepError as error:
-        # what was found before the error stands
-        found = _unreadable(spec, error) | found
+        # findings from before the error are kept
+        result = _unreadable(spec, error) | result
     except Exception as error:
         if not spec.declaration.sensitive:
             raise
-        told = privacy_of(spec.declaration, store).error(error, "/".join(spec.path))
-        raise_alone(dg.Failure(told, allow_retries=False))
-    return found
+        message = privacy_of(spec.declaration, store).error(error, "/".join(spec.path))
+        raise_alone(dg.Failure(message, allow_retries=False))
+    return result
 
 
 def _unreadable(spec: ArtifactSpec, error: DataprepError) -> dict[str, Finding]:
-    """The findings if what the proofs need cannot be read (a damaged receipt, a missing shard): a verdict, too."""
+    """Return failed findings for unreadable input, such as a damaged receipt or a missing shard, because that is
+    also a verdict.
+    """
     return {check.name: Finding(passed=False, summary=str(error)) for check in spec.checks}
 
 
 def _examine(spec: ArtifactSpec, store: ArtifactStore, left: Sequence[str | None]) -> Iterator[tuple[str, Finding]]:
-    """The finding of every proof; what is not `left` to be proven is as remembered."""
+    """Yield the finding of every check; slots that are not in `left` use their stored verdicts."""
     if left or spec.partitions is not None:
         yield from spec.examine(store, [slot for slot in left if slot is not None])
         return
@@ -124,29 +129,29 @@ def _examine(spec: ArtifactSpec, store: ArtifactStore, left: Sequence[str | None
 def _built_in_vain(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], found: Mapping[str, Finding]
 ) -> Iterator[tuple[str, Finding]]:
-    """The findings that failed before and after the artifact was built again, with what a person can do then."""
+    """Yield the findings that failed before and after a rebuild, with advice on what to do."""
     folders: dict[str, list[str]] = {}
     for slot, failed in check_decisions(spec, store, slots).items():
         if failed.kind == CHECK_FAILED and failed.action is Action.CHECK:
             for name in failed.checks:
                 folders.setdefault(name, []).append(store.location(spec.located(store, slot)))
-    for name, places in folders.items():
-        others = f" and {count_of(len(places) - 1, 'more folder')}" if len(places) > 1 else ""
+    for name, locations in folders.items():
+        more_folders = f" and {count_of(len(locations) - 1, 'more folder')}" if len(locations) > 1 else ""
         todo = (
             "A rebuild from the same inputs fails again. Correct the source or the declaration, or delete "
-            f"{places[0]}{others} to force a rebuild"
+            f"{locations[0]}{more_folders} to force a rebuild"
         )
         yield name, replace(found[name], summary=f"{found[name].summary.rstrip('. ')}. {todo}")
 
 
 def check_result(spec: ArtifactSpec, store: ArtifactStore | None, name: str, finding: Finding) -> dg.AssetCheckResult:
-    """The result of an artifact's check.
+    """Return the result of an artifact's check.
 
     Args:
         spec: The artifact.
-        store: Where it is; None for a check of times, of which nothing is kept.
+        store: The store that contains the artifact; None for a check of times, which stores no verdict.
         name: The check's name.
-        finding: What its proof found; a failure that the declaration accepts is shown as a warning with the reason.
+        finding: The check's finding; a failure that the declaration accepts is shown as a warning with the reason.
     """
     if spec.blocks(name) is False and (why := spec.declaration.accept.get(name)) is not None:
         finding = accepted(finding, why)
@@ -169,7 +174,7 @@ def check_result(spec: ArtifactSpec, store: ArtifactStore | None, name: str, fin
 def check_evaluation(
     spec: ArtifactSpec, store: ArtifactStore | None, name: str, finding: Finding
 ) -> dg.AssetCheckEvaluation:
-    """As `check_result`, but as an event, for checks that are evaluated outside of a check step."""
+    """Return `check_result` as an event, for checks that are evaluated outside of a check step."""
     result = check_result(spec, store, name, finding)
     return dg.AssetCheckEvaluation(
         asset_key=asset_key(spec),
@@ -183,12 +188,12 @@ def check_evaluation(
 
 
 def log_evaluation(context: Context, evaluation: dg.AssetCheckEvaluation) -> None:
-    """Log an evaluation in a step; Dagster's types do not say that it takes one."""
+    """Log an evaluation in a step; the cast is needed because Dagster's types do not list this event."""
     context.log_event(cast("Any", evaluation))
 
 
 def _line(sentence: str) -> str:
-    """A sentence as one line of the check's history."""
+    """Shorten a sentence to the length of a line in the check's history."""
     if len(sentence) <= LONGEST_DESCRIPTION:
         return sentence
     return sentence[: LONGEST_DESCRIPTION - 1].rstrip(" ,") + "…"

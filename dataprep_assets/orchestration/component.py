@@ -1,4 +1,4 @@
-"""A declared dataset as a Dagster component: assets, checks, job and automation follow from its list of artifacts."""
+"""Dagster component of a declared dataset: its assets, checks, job and automation follow from its artifacts."""
 
 import os
 import re
@@ -38,7 +38,7 @@ _PAGE = 1000
 
 
 def asked_of_the_environment() -> None:
-    """Answer from the instance of this process, unless somebody else answers already."""
+    """Read the materializations of other assets from this process's instance, unless another provider is set."""
     answered_by(_of_the_environment, lambda: os.environ.get("DAGSTER_HOME"), by_default=True)
 
 
@@ -47,29 +47,31 @@ def _of_the_environment(key: Sequence[str]) -> list[Materialization]:
         with dg.DagsterInstance.get() as instance:
             return latest(instance, key)
     except dg.DagsterError as error:
-        said = " ".join(str(error).split())
-        raise ConfigError(f"source.key: the Dagster instance of this process cannot be opened: {said:.300}") from error
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"source.key: the Dagster instance of this process cannot be opened: {reason:.300}"
+        ) from error
 
 
 def latest(instance: dg.DagsterInstance, key: Sequence[str]) -> list[Materialization]:
-    """The latest materialization of an asset, or of each of its partitions that has one, sorted by partition."""
+    """Return the latest materialization of an asset, or of each of its materialized partitions, sorted by partition."""
     asset = dg.AssetKey(list(key))
     event = instance.get_latest_materialization_event(asset)
     if event is None or event.asset_materialization is None:
         return []
     if event.asset_materialization.partition is None:
         return [_read_materialization(event.asset_materialization)]
-    left = set(instance.get_materialized_partitions(asset))
+    remaining = set(instance.get_materialized_partitions(asset))
     materializations: dict[str, Materialization] = {}
     cursor: str | None = None
-    # newest first: the first event that is met of a partition is its latest
-    while left:
+    # pages are sorted newest first, so the first event of a partition is its latest
+    while remaining:
         page = instance.fetch_materializations(asset, limit=_PAGE, cursor=cursor)
         for record in page.records:
-            made = record.asset_materialization
-            if made is not None and made.partition in left:
-                left.discard(made.partition)
-                materializations[made.partition] = _read_materialization(made)
+            materialization = record.asset_materialization
+            if materialization is not None and materialization.partition in remaining:
+                remaining.discard(materialization.partition)
+                materializations[materialization.partition] = _read_materialization(materialization)
         if not page.has_more:
             break
         cursor = page.cursor
@@ -88,7 +90,9 @@ def asset_of(
     tags: Mapping[str, str] = MappingProxyType({}),
     freshness: dg.FreshnessPolicy | None = None,
 ) -> dg.AssetsDefinition:
-    """The asset of an artifact, with `tags` in addition to those of its declaration, and a freshness policy if any."""
+    """Return the asset of an artifact, with `tags` in addition to its declaration's tags, and with a freshness
+    policy.
+    """
 
     @dg.asset(**_arguments(spec, tags), freshness_policy=freshness)
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
@@ -98,7 +102,7 @@ def asset_of(
         with private_files(spec.declaration.sensitive), refusals(spec, store):
             slots = context.partition_keys if spec.partitions is not None else [None]
             decisions = check_decisions(spec, store, slots)
-            failed = {slot for slot, one in decisions.items() if one.action is Action.BUILD}
+            failed = {slot for slot, decision in decisions.items() if decision.action is Action.BUILD}
             yield from StepBuild(context, spec, store).build(slots, rebuild=failed)
         yield reported()
 
@@ -106,25 +110,27 @@ def asset_of(
 
 
 def _tag_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Say which dataset a run is of: one that a person or a backfill launched has no tag of ours by itself."""
-    made = {key.path[0] for key in run.asset_selection or ()}
-    if DATASET not in run.tags and len(made) == 1:
-        instance.add_run_tags(run.run_id, {DATASET: made.pop()})
+    """Tag a run with its dataset, because runs that a user or a backfill launches do not have this tag."""
+    datasets = {key.path[0] for key in run.asset_selection or ()}
+    if DATASET not in run.tags and len(datasets) == 1:
+        instance.add_run_tags(run.run_id, {DATASET: datasets.pop()})
 
 
 def _description(spec: ArtifactSpec) -> str:
-    """Return the text of the asset's page; the catalog shows its first line as plain text, so that has no Markdown."""
+    """Return the text of the asset's page; its first line has no Markdown, because the catalog shows it as plain
+    text.
+    """
     dataset = spec.declaration.dataset
-    first = re.sub(r"<([\w-]+)>", lambda found: found[1].upper(), spec.description.replace("`", ""))
+    first_line = re.sub(r"<([\w-]+)>", lambda found: found[1].upper(), spec.description.replace("`", ""))
     job = (
         f"The job [{job_name(dataset)}](/guess/{job_name(dataset)}) builds and checks all of {dataset} in one run. "
         '"Materialize all" launches a run per step of the graph, about half a minute apart.'
     )
-    return "\n\n".join(filter(None, (first, spec.declaration.description, job)))
+    return "\n\n".join(filter(None, (first_line, spec.declaration.description, job)))
 
 
 def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments of `dg.asset`."""
+    """Return the arguments of `dg.asset`."""
     declaration = spec.declaration
     arguments: dict[str, Any] = {
         "key": asset_key(spec),
@@ -151,9 +157,9 @@ def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
     return arguments
 
 
-# What `dg scaffold defs dataprep_assets.components.<Component> <name>` writes: a commented declaration.
+# Scaffold of `dg scaffold defs dataprep_assets.components.<Component> <name>`: a commented declaration.
 #
-# Each wing keeps its text beside its component, in `<component>.scaffold.yaml`, with `__name__` for the dataset.
+# Each package stores its text next to its component in `<component>.scaffold.yaml`, with `__name__` for the dataset.
 
 
 class DeclarationScaffolder(dg.Scaffolder[Any]):
@@ -170,30 +176,30 @@ class DeclarationScaffolder(dg.Scaffolder[Any]):
 
 
 def scaffolder(template: Path) -> type[DeclarationScaffolder]:
-    """The scaffolder that writes this text."""
+    """Return a scaffolder class that writes the text of `template`."""
     return type(
         "DeclarationScaffolder", (DeclarationScaffolder,), {"template": template, "__doc__": "Writes a defs.yaml."}
     )
 
 
 D = TypeVar("D", bound=DatasetDeclaration)
-# a process that Dagster starts opens no project: there the instance of its environment answers about other assets
+# a process that Dagster starts opens no project, so it reads other assets from the instance of its environment
 asked_of_the_environment()
 
 
 class _AsWritten(BaseModel):
-    """The attributes of a component as they are written in its YAML."""
+    """The attributes of a component as they are written in the YAML."""
 
     attributes: Any
 
 
 @cache
 def _unjudged(model: type[D]) -> type[D]:
-    """A variant of the model, with its schema, that passes on every attribute as it is written.
+    """Return a variant of the model with the same schema that accepts every attribute without validating it.
 
-    Dagster validates attributes with a component's model before it loads the component: it would report mistakes in
-    its own words, and a validated value is no longer what is written (`./x` is `x`). So `DatasetComponent.load`
-    validates them, which knows the file.
+    Dagster validates attributes with a component's model before it loads the component. Its error messages would differ
+    from the project's, and a validated value may differ from the written one (`./x` becomes `x`). Therefore
+    `DatasetComponent.load`, which knows the file, validates the attributes.
     """
 
     def handed_on(value: Any, handler: Callable[[Any], Any]) -> Any:
@@ -206,16 +212,16 @@ def _unjudged(model: type[D]) -> type[D]:
 
 
 def definitions_of(specs: Sequence[ArtifactSpec], tags: Mapping[str, str] = MappingProxyType({})) -> dg.Definitions:
-    """The assets, checks and job of a dataset, and what its declaration automates.
+    """Return the assets, checks and job of a dataset, with its declared automation.
 
     Args:
-        specs: All its artifacts, inputs before what is made of them.
-        tags: Tags of its assets, in addition to those of its declaration.
+        specs: All artifacts of the dataset, inputs before the artifacts that are built from them.
+        tags: Tags of the assets, in addition to the declaration's tags.
     """
     job = job_of(specs)
-    made, policy = products(specs), policy_of(specs[0].declaration.automation)
+    product_specs, policy = products(specs), policy_of(specs[0].declaration.automation)
     definitions = dg.Definitions(
-        assets=[asset_of(spec, tags, policy if spec in made else None) for spec in specs],
+        assets=[asset_of(spec, tags, policy if spec in product_specs else None) for spec in specs],
         asset_checks=[checks_of(spec) for spec in specs if spec.checks],
         jobs=[job],
     )
@@ -223,7 +229,7 @@ def definitions_of(specs: Sequence[ArtifactSpec], tags: Mapping[str, str] = Mapp
 
 
 def definitions_of_dataset(dataset: Dataset) -> dg.Definitions:
-    """The assets, checks, job and automation of a declared dataset, shown or not."""
+    """Return the assets, checks, job and automation of a declared dataset, even if the dataset is hidden."""
     kind = _kind(dataset)
     return definitions_of(
         dataset.specs, {"dataprep/pipeline": dataset.pipeline, **({} if kind is None else {SHOWN_AS: kind})}
@@ -235,7 +241,7 @@ def _kind(dataset: Dataset) -> str | None:
 
 
 class DatasetComponent(Dataset, dg.Component):
-    """A dataset as Dagster's component: those of `dataprep_assets.components` are this, and the dataset of a wing."""
+    """A dataset as a Dagster component: the base class of the components in `dataprep_assets.components`."""
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
@@ -247,16 +253,18 @@ class DatasetComponent(Dataset, dg.Component):
             raise ConfigError(
                 f"{context.path / 'defs.yaml'}: `attributes` is missing; `dg scaffold defs` writes a commented example"
             )
-        written = cast("_AsWritten", attributes).attributes
+        raw_attributes = cast("_AsWritten", attributes).attributes
         yaml_path = Path(context.path) / "defs.yaml"
         scope = context.resolution_context.scope
-        component = cls.from_attributes(rendered(written, scope, yaml_path, cls.own_templates(written)), yaml_path)
+        component = cls.from_attributes(
+            rendered(raw_attributes, scope, yaml_path, cls.own_templates(raw_attributes)), yaml_path
+        )
         if component.declaration.automation is not None:
             check_crons(component.declaration.automation, yaml_path)
         return component
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """What the code location shows of the dataset: nothing if it is a shipped dataset that is hidden."""
+        """Return the definitions that the code location shows; none for a shipped dataset that is hidden."""
         if self.declaration.sensitive:
-            without_core()  # a run that Dagster starts loads this first, and holds texts and keys later
+            without_core()  # a run that Dagster starts loads the component before it reads texts and keys
         return definitions_of_dataset(self) if is_shown(_kind(self)) else dg.Definitions()

@@ -1,4 +1,4 @@
-"""The metadata and data version of a materialization: counts that plot over time, the artifact's place, tables."""
+"""Metadata and data version of a materialization: counts to plot over time, the artifact's location, and tables."""
 
 import inspect
 import warnings
@@ -17,24 +17,28 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.partitions import asset_key
 
-# Data versions, by which Dagster decides what is out of date: that of a partition is the digest of its own content.
+# Data versions, by which Dagster decides what is out of date. The data version of a partition is the digest of its
+# content.
 #
-# Dagster gives all partitions of a step's result one data version and one set of tags, and marks everything
-# downstream of a changed version as stale, so a run of many partitions would make each of them look changed. Here
-# every artifact and partition is reported by an event of its own, with the tags that Dagster would give it: its
-# code version, its data version, and for each input the event and version that it was made of.
+# Dagster gives all partitions of a step's result one data version and one set of tags, and marks everything downstream
+# of a changed version as stale. A run of many partitions would therefore make each of them look changed. Here every
+# artifact and partition is reported by a separate event, with the tags that Dagster would set: its code version, its
+# data version, and the event and version of each input.
 #
 # Entry points: `version_tags`, `reported`.
 
 _REPORTED_BY_BODY = "__source_asset_observation__"
-"""Metadata that marks an asset as already reported by the body of its step. Dagster has no public name for it; without
-it every partition of a run would be reported a second time, without its metadata."""
+"""Metadata that marks an asset as already reported by the body of its step.
+
+Dagster has no public name for it. Without it, every partition of a run would be reported a second time, without its
+metadata.
+"""
 
 
 def version_tags(spec: ArtifactSpec, instance: dg.DagsterInstance) -> dict[str, str]:
-    """The version tags of the materializations of an artifact in one step, but for its data version.
+    """Return the version tags of an artifact's materializations in one step, except the data version.
 
-    Its inputs are those that are recorded now.
+    The versions of its inputs are the currently recorded ones.
     """
     tags = {"dagster/code_version": str(spec.version), "dagster/data_version_is_user_provided": "true"}
     for source in spec.inputs:
@@ -43,19 +47,19 @@ def version_tags(spec: ArtifactSpec, instance: dg.DagsterInstance) -> dict[str, 
         event = None if latest is None else latest.asset_materialization
         version = None if event is None else (event.tags or {}).get("dagster/data_version")
         name = key.to_user_string()
-        # in Dagster's words where it was never materialized
+        # Dagster's values for an input that was never materialized
         tags[f"dagster/input_data_version/{name}"] = version or "INITIAL"
         tags[f"dagster/input_event_pointer/{name}"] = "NULL" if latest is None else str(latest.storage_id)
     return tags
 
 
 def reported() -> dg.MaterializeResult[Any]:
-    """The result of a step of an asset that has already reported each of its partitions."""
+    """Return the result of an asset's step that has already reported each of its partitions."""
     return dg.MaterializeResult(metadata={_REPORTED_BY_BODY: True})
 
 
 def rendered(value: Shown) -> dg.MetadataValue:
-    """A value as Dagster's UI shows it."""
+    """Convert a value to the form in which Dagster's UI shows it."""
     if isinstance(value, Table):
         return table(value.rows)
     if isinstance(value, Markdown):
@@ -71,7 +75,9 @@ def rendered(value: Shown) -> dg.MetadataValue:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
-    """Rows as a table in the UI; columns in the order in which they first appear, gaps empty."""
+    """Convert rows to a table in the UI, with columns in order of first appearance and empty cells for missing
+    values.
+    """
     columns = list({column: None for row in rows for column in row})
     records = [dg.TableRecord({c: row.get(c, "") for c in columns}) for row in rows]
     schema = dg.TableSchema([dg.TableColumn(c, _column_type(records, c)) for c in columns])
@@ -86,13 +92,13 @@ def _column_type(records: Sequence[dg.TableRecord], column: str) -> str:
 
 
 def definition_metadata(spec: ArtifactSpec) -> dict[str, Any]:
-    """What an asset shows before it is made: the columns of its rows, and where its build function is defined."""
-    shown: dict[str, Any] = {}
+    """Return the metadata of an asset before it is built: its columns, and the location of its build function."""
+    entries: dict[str, Any] = {}
     if spec.columns:
         columns = [dg.TableColumn(name, kind) for name, kind in spec.columns.items()]
-        shown["dagster/column_schema"] = dg.TableSchema(columns)
+        entries["dagster/column_schema"] = dg.TableSchema(columns)
     build = spec.build
-    # a `partial` has no code of its own to refer to
+    # unwrap a `partial`, because it has no code of its own
     while isinstance(build, partial):
         build = build.func
     code = inspect.unwrap(build).__code__
@@ -101,35 +107,35 @@ def definition_metadata(spec: ArtifactSpec) -> dict[str, Any]:
         reference = dg.LocalFileCodeReference(
             file_path=code.co_filename, line_number=code.co_firstlineno, label="what makes it"
         )
-        shown["dagster/code_references"] = dg.CodeReferencesMetadataValue(code_references=[reference])
-    return shown
+        entries["dagster/code_references"] = dg.CodeReferencesMetadataValue(code_references=[reference])
+    return entries
 
 
 def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reused: bool) -> Mapping[str, Any]:
-    """The metadata of a materialization: the common entries, and those of its artifact.
+    """Return the metadata of a materialization: the common entries and the artifact's own entries.
 
     Args:
         spec: The artifact.
-        store: Where the artifact is.
+        store: The store that contains the artifact.
         receipt: The receipt of the finished artifact.
         reused: Whether an existing artifact was reused.
     """
     location = store.location(spec.located(store, receipt.partition))
-    shown = receipt_metadata(receipt, location, reused)
+    entries = receipt_metadata(receipt, location, reused)
     if (rows := spec.rows(receipt)) is not None:
-        shown["dagster/row_count" if spec.partitions is None else "dagster/partition_row_count"] = rows
+        entries["dagster/row_count" if spec.partitions is None else "dagster/partition_row_count"] = rows
     if spec.documents is not None:
-        shown["proof"] = str(counted_again([receipt], spec.documents, spec.declaration.prove.level))
-    return rendered_entries(spec, shown | dict(spec.metadata(store, receipt)))
+        entries["proof"] = str(counted_again([receipt], spec.documents, spec.declaration.prove.level))
+    return rendered_entries(spec, entries | dict(spec.metadata(store, receipt)))
 
 
 def rendered_entries(spec: ArtifactSpec, shown: Mapping[str, Shown]) -> dict[str, dg.MetadataValue]:
-    """Metadata of an artifact as the UI shows it."""
+    """Convert an artifact's metadata to the form in which the UI shows it, with private entries withheld."""
     return {name: rendered(value) for name, value in privacy_of(spec.declaration).entries(shown).items()}
 
 
 def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str, Shown]:
-    """The metadata that every materialization has.
+    """Return the metadata that every materialization has.
 
     Args:
         receipt: The receipt of the finished artifact.
@@ -137,7 +143,7 @@ def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str,
         reused: Whether an existing artifact was reused.
     """
     remote = "://" in location
-    shown: dict[str, Shown] = {
+    entries: dict[str, Shown] = {
         "dagster/uri": location if remote else Path(location).absolute().as_uri(),
         **({} if remote else {"path": Location(location)}),
         "bytes": receipt.total_bytes,
@@ -146,7 +152,7 @@ def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str,
         "content_digest": receipt.content,
     }
     if (ledger := receipt.ledger) is not None:
-        shown |= {
+        entries |= {
             "rows_in": ledger.rows_in,
             "documents": ledger.documents,
             "tokens": ledger.tokens,
@@ -159,15 +165,15 @@ def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str,
             "dropped": sum(ledger.dropped.values()),
             **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},
         }
-        # of artifacts that read the source themselves
+        # only artifacts that read the source themselves have these counts
         if ledger.source_bytes:
-            shown |= {
+            entries |= {
                 "source_bytes": ledger.source_bytes,
                 "reference_documents": ledger.reference_documents,
                 "sampled_documents": ledger.sampled_documents,
             }
         if receipt.sources:
-            shown["source_files"] = len(receipt.sources)
+            entries["source_files"] = len(receipt.sources)
         if cpu := receipt.measured.get("cpu_seconds"):
-            shown["tokens_per_cpu_second"] = round(ledger.tokens / cpu, 1)
-    return shown
+            entries["tokens_per_cpu_second"] = round(ledger.tokens / cpu, 1)
+    return entries

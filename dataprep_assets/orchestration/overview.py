@@ -1,9 +1,11 @@
-"""The asset `datasets`: all datasets of the code location on one page of the UI, and the sensor that keeps it current.
+"""The asset `datasets`: a page of the UI with all datasets of the code location, and the sensor that updates it.
 
-What is to build and which checks did not pass is what `dataprep status` decides, from the receipts and verdicts in the
-stores; the last build and the freshness are what Dagster recorded. Nothing is worked out from events, so the page
-cannot contradict either. Dagster shows the metadata of a materialization on the asset's own page, so no other server is
-needed for it. The page is made by a run, because examining large datasets takes longer than a sensor may.
+The out-of-date artifacts and failed checks are decided as in `dataprep status`, from the receipts and verdicts in the
+stores. The last build and the freshness are read from Dagster's records. Nothing is derived from events, so the page
+cannot contradict either source.
+
+Dagster shows the metadata of a materialization on the asset's page, so no other server is needed. A run builds the
+page, because examining large datasets takes longer than a sensor may run.
 
 Entry point: `overview_definitions`.
 """
@@ -40,24 +42,24 @@ _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRu
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~])")
 
 Opened = Mapping[str, tuple[Sequence[ArtifactSpec], ArtifactStore]]
-"""Dataset → its artifacts, and where they are."""
+"""Dataset → its artifacts and their store."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetState:
-    """A dataset at a glance.
+    """Summary of a dataset's state.
 
     Attributes:
-        dataset: Its name.
+        dataset: The dataset's name.
         state: `up to date`, `never run`, `N to build`; `unknown` if its store or source cannot be read.
-        to_build: How many artifacts a run would build.
-        why: The reason of the first of them, or why nothing is known.
-        passed: How many checks passed as the artifacts are now, accepted ones included.
-        not_passed: The other checks: key of the asset and name → what was found.
-        proven: When the oldest verdict that holds was given, in seconds since 1970.
-        card: What its data card counts.
-        last_build: The newest run that built or checked something of it and was more than planning.
-        freshness: What Dagster says of its freshness policy; None without one.
+        to_build: Number of artifacts that a run would build.
+        why: The reason to build the first of them, or why the state is unknown.
+        passed: Number of checks that pass for the current artifacts, including accepted failures.
+        not_passed: The other checks: asset key and check name → the finding.
+        proven: Time of the oldest valid verdict, in seconds since 1970.
+        card: Counts of the data card.
+        last_build: The newest run that built or checked any of its artifacts, except planning runs.
+        freshness: Dagster's state of its freshness policy; None without a policy.
     """
 
     dataset: str
@@ -73,17 +75,17 @@ class DatasetState:
 
     @property
     def failed_checks(self) -> list[tuple[dg.AssetKey, str]]:
-        """The blocking checks that failed."""
+        """Blocking checks that failed."""
         return [key for key, found in self.not_passed.items() if found.blocks]
 
     @property
     def warned(self) -> list[tuple[dg.AssetKey, str]]:
-        """The checks that warned."""
+        """Checks that warned."""
         return [key for key, found in self.not_passed.items() if found.sentence and not found.blocks]
 
     @property
     def is_broken(self) -> bool:
-        """Whether somebody has to look at it."""
+        """Whether the dataset needs attention."""
         return bool(self.failed_checks or self.warned or self.state == "unknown") or _has_failed(self.last_build)
 
 
@@ -92,11 +94,11 @@ def _has_failed(run: dg.RunRecord | None) -> bool:
 
 
 def overview(opened: Opened, instance: dg.DagsterInstance, specs: Sequence[dg.AssetSpec] = ()) -> list[DatasetState]:
-    """The state of every dataset, sorted by name.
+    """Return the state of every dataset, sorted by name.
 
     Args:
         opened: The datasets.
-        instance: Where their runs were recorded.
+        instance: The instance that recorded their runs.
         specs: The assets of the code location, which have the freshness policies.
     """
     runs = instance.get_run_records(limit=_RUNS_LOOKED_AT)
@@ -125,7 +127,7 @@ def _state(
     try:
         is_new = never_built(specs, store)
         late = [] if is_new else list(stale(specs, store, verification="size"))
-        found = {
+        check_results = {
             (dg.AssetKey(list(spec.path)), check): result
             for spec in specs
             if not is_new
@@ -141,10 +143,10 @@ def _state(
         state="never run" if is_new else f"{len(late):,} to build" if late else "up to date",
         to_build=len(late),
         why=privacy.text(str(late[0]), late[0].name) if late else "",
-        passed=sum(result is None for result in found.values()),
+        passed=sum(result is None for result in check_results.values()),
         not_passed={
             key: NotPassed(result.sentence and privacy.text(result.sentence, "failed"), result.blocks)
-            for key, result in found.items()
+            for key, result in check_results.items()
             if result is not None
         },
         proven=min(proven, default=None),
@@ -157,7 +159,7 @@ def _state(
 def _oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
     try:
         return oldest(spec, store)
-    except DataprepError:  # its shards are not planned
+    except DataprepError:  # its shards are not planned yet
         return None
 
 
@@ -171,20 +173,20 @@ def _card(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> dict[str, str]
 
 
 def _freshness(specs: Sequence[dg.AssetSpec], instance: dg.DagsterInstance) -> dict[dg.AssetKey, str]:
-    judged = [spec.key for spec in specs if spec.freshness_policy is not None]
-    records = instance.get_freshness_state_records(judged) if judged else {}
-    return {key: records[key].freshness_state.value if key in records else "UNKNOWN" for key in judged}
+    keys = [spec.key for spec in specs if spec.freshness_policy is not None]
+    records = instance.get_freshness_state_records(keys) if keys else {}
+    return {key: records[key].freshness_state.value if key in records else "UNKNOWN" for key in keys}
 
 
 # --- the asset and its sensor
 
 
 def overview_definitions(located: Callable[[], dg.Definitions], opened: Callable[[], Opened]) -> dg.Definitions:
-    """The asset `datasets` and its sensor.
+    """Return the asset `datasets` and its sensor.
 
     Args:
         located: Returns the definitions of the code location; called when the page is built, like `opened`.
-        opened: Returns its datasets.
+        opened: Returns the datasets of the code location.
     """
 
     @dg.asset(
@@ -223,15 +225,17 @@ def _broken(definitions: dg.Definitions) -> dict[dg.AssetKey, str]:
 
 
 def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> str:
-    """A text that changes when a run ends, when what is declared changes, when a product is not fresh, and daily."""
-    ended = instance.get_run_records(dg.RunsFilter(statuses=_ENDED), limit=10, order_by="update_timestamp")
-    # the run that built the page changes nothing on it
-    others = [run for run in ended if run.dagster_run.asset_selection != {DATASETS}]
+    """Return a digest that changes daily, when a run ends, or when a declaration, a load error or a freshness state
+    changes.
+    """
+    ended_runs = instance.get_run_records(dg.RunsFilter(statuses=_ENDED), limit=10, order_by="update_timestamp")
+    # the run that built the page changes nothing on the page
+    other_runs = [run for run in ended_runs if run.dagster_run.asset_selection != {DATASETS}]
     specs = sorted(definitions.resolve_all_asset_specs(), key=lambda spec: spec.key)
     return digest_value(
         [
             [spec.key.to_user_string() for spec in specs],
-            [[run.dagster_run.run_id, run.update_timestamp.isoformat()] for run in others[:1]],
+            [[run.dagster_run.run_id, run.update_timestamp.isoformat()] for run in other_runs[:1]],
             [[key.to_user_string(), state] for key, state in sorted(_freshness(specs, instance).items())],
             [[key.to_user_string(), why] for key, why in sorted(_broken(definitions).items())],
             # the page shows the age of verdicts in days
@@ -245,36 +249,36 @@ def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> s
 
 def page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> dict[str, dg.MetadataValue]:
     """Build the metadata of `datasets`: declarations that cannot be loaded, problems, a table, a line per dataset."""
-    every = sorted(states, key=lambda one: (not one.is_broken, one.dataset))
+    sorted_states = sorted(states, key=lambda one: (not one.is_broken, one.dataset))
     unloadable = (f"- {_link(key.path[0], key)}: {_sentence(why)}" for key, why in sorted(broken.items()))
-    shown: dict[str, Shown] = {}
+    entries: dict[str, Shown] = {}
     if broken:
-        shown["cannot be loaded"] = Markdown(_shorten_lines(list(unloadable)))
-    shown |= {
-        "to build": sum(one.to_build for one in every),
-        "checks failed": sum(len(one.failed_checks) for one in every),
-        "checks warned": sum(len(one.warned) for one in every),
+        entries["cannot be loaded"] = Markdown(_shorten_lines(list(unloadable)))
+    entries |= {
+        "to build": sum(one.to_build for one in sorted_states),
+        "checks failed": sum(len(one.failed_checks) for one in sorted_states),
+        "checks warned": sum(len(one.warned) for one in sorted_states),
     }
-    for number, state in enumerate((one for one in every if one.is_broken), 1):
-        shown[f"look at {number}"] = Markdown(_shorten_lines([_line(state), *_reasons(state)]))
-    shown["all datasets"] = Table(
+    for number, state in enumerate((one for one in sorted_states if one.is_broken), 1):
+        entries[f"look at {number}"] = Markdown(_shorten_lines([_line(state), *_reasons(state)]))
+    entries["all datasets"] = Table(
         [
             {
-                # a long name breaks at its underscores
+                # let a long name break at its underscores
                 "dataset": one.dataset.replace("_", "_\u200b"),
                 "state": one.state,
                 "failed": len(one.failed_checks),
                 "warned": len(one.warned),
             }
-            for one in every
+            for one in sorted_states
         ]
     )
-    shown["details"] = Markdown("\n".join(f"- {_line(one)}" for one in every))
-    return {name: rendered(value) for name, value in shown.items()}
+    entries["details"] = Markdown("\n".join(f"- {_line(one)}" for one in sorted_states))
+    return {name: rendered(value) for name, value in entries.items()}
 
 
 def _line(state: DatasetState) -> str:
-    """A dataset in one line."""
+    """Format a dataset's state as one line."""
     checks = state.passed + len(state.not_passed)
     parts = [state.state, f"{state.passed} of {count_of(checks, 'check')} passed" if checks else ""]
     if state.last_build is not None:
@@ -300,31 +304,31 @@ def _reasons(one: DatasetState) -> Iterator[str]:
 
 
 def _shorten_lines(lines: Sequence[str]) -> str:
-    """As many of the lines as the UI shows in place, and how many more there are."""
-    kept = 1
-    while kept < len(lines) and len("\n".join(lines[: kept + 1])) <= _INLINE:
-        kept += 1
-    more = [f"- and {len(lines) - kept} more: `dataprep status` lists them"] if kept < len(lines) else []
-    return "\n".join([*lines[:kept], *more])
+    """Return the first lines, as many as the UI shows inline, and the number of omitted lines."""
+    count = 1
+    while count < len(lines) and len("\n".join(lines[: count + 1])) <= _INLINE:
+        count += 1
+    last_line = [f"- and {len(lines) - count} more: `dataprep status` lists them"] if count < len(lines) else []
+    return "\n".join([*lines[:count], *last_line])
 
 
 def _link(text: str, key: dg.AssetKey, detail: str = "") -> str:
-    """A link to an asset's page, relative to the host, so that it works behind any proxy."""
+    """Return a link to an asset's page, relative to the host, so that it works behind any proxy."""
     return f"[{_escaped(text)}](/assets/{'/'.join(quote(part, safe='') for part in key.path)}{detail})"
 
 
 def _sentence(text: str) -> str:
-    """The text on one line, cut to a length that suits a list; a word that would widen the page breaks at slashes."""
+    """Format the text as one line of limited length, in which long words may break at slashes."""
     line = " ".join(text.split())
     line = line if len(line) <= _SENTENCE else f"{line[: _SENTENCE - 1]}…"
     return _escaped(" ".join(w if len(w) < _LONG_WORD else w.replace("/", "/\u200b") for w in line.split()))
 
 
 def _escaped(text: str) -> str:
-    """The text, escaped so that Markdown renders it literally."""
+    """Escape the text, so that Markdown renders it literally."""
     return _SPECIAL.sub(r"\\\1", text)
 
 
 def _time(at: float) -> str:
-    """A time in UTC, to the minute: unlike an age it stays true when the page is read later."""
+    """Format a time in UTC to the minute; unlike an age, it stays correct when the page is read later."""
     return f"{datetime.fromtimestamp(at, tz=UTC):%Y-%m-%d %H:%M}"

@@ -1,4 +1,4 @@
-"""Asset keys, names and partitions in Dagster's terms: registers the partitions of a plan, and finds those of a run."""
+"""Dagster's keys, names and partitions of artifacts; registers planned partitions and finds the partitions of a run."""
 
 import random
 import time
@@ -11,13 +11,13 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, Datas
 from dataprep_assets.errors import DataprepError
 
 Context = dg.OpExecutionContext | dg.AssetExecutionContext
-"""Context of a step of a dataset's job or of an asset."""
+"""Context of a step, either of a dataset's job or of an asset."""
 DATASET = "dataprep/dataset"
 """Tag of runs, backfills and jobs: the dataset that they build."""
 PART = "dataprep/part"
 """Tag of runs that build part of a dataset: the selected partitions."""
 TOGETHER = "__and__"
-"""Joins the names of artifacts in the name of a step that builds them together."""
+"""Separator between artifact names in the name of a step that builds several artifacts together."""
 FAILED_CHECKS = "failed_checks"
 """Metadata entry of a step that failed only because of its blocking checks: their number."""
 MISCONFIGURED = "misconfigured"
@@ -25,17 +25,17 @@ MISCONFIGURED = "misconfigured"
 
 
 def asset_key(spec: ArtifactSpec | DatasetInput | AssetInput) -> dg.AssetKey:
-    """The key of an artifact's asset."""
+    """Return the key of an artifact's asset."""
     return dg.AssetKey(list(spec.path))
 
 
 def step_name(*specs: ArtifactSpec) -> str:
-    """The name of the step of the job that makes these artifacts."""
+    """Return the name of the job step that builds these artifacts."""
     return TOGETHER.join("__".join(spec.path[1:]) for spec in specs)
 
 
 def job_name(dataset: str) -> str:
-    """The name of the job that makes all of a dataset."""
+    """Return the name of the job that builds the whole dataset."""
     return f"build_{dataset}"
 
 
@@ -44,11 +44,11 @@ _LONGEST_PAUSE_SECONDS = 4.0
 
 
 def register_in_order(instance: dg.DagsterInstance, name: str, wanted: Sequence[str]) -> None:
-    """Make the dynamic partitions of this name exactly those wanted, in that order.
+    """Set the dynamic partitions of this name to exactly the `wanted` keys, in that order.
 
-    Dagster appends new keys to the end, but a range of partitions follows the plan's order: so from the first
-    difference on, keys are deleted and registered again. Materializations of a key are kept. Several runs may register
-    the same keys at once.
+    Dagster appends new keys to the end, but a range of partitions follows the plan's order. Therefore all keys from the
+    first difference on are deleted and registered again. Their materializations are kept. Several runs may register the
+    same keys concurrently.
 
     Raises:
         DataprepError: Other runs kept changing the keys for two minutes.
@@ -61,31 +61,32 @@ def register_in_order(instance: dg.DagsterInstance, name: str, wanted: Sequence[
                 f"dynamic partitions {name!r}: other runs kept changing them for {_GIVE_UP_SECONDS:.0f} s. "
                 "Materialize this asset again when they have ended"
             )
-        # runs that retry at once would collide again, so each waits for a random time
+        # runs that retry immediately would collide again, so each waits for a random time
         time.sleep(random.uniform(0, longest_pause))
         longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_SECONDS)
 
 
 def _registered(instance: dg.DagsterInstance, name: str, wanted: list[str]) -> bool:
-    """Register the keys unless they are there, and return whether they are there now."""
-    there = list(instance.get_dynamic_partitions(name))
-    if there == wanted:
+    """Register the keys unless they are registered; return whether they are registered now."""
+    current_keys = list(instance.get_dynamic_partitions(name))
+    if current_keys == wanted:
         return True
     from sqlalchemy.exc import IntegrityError  # a tenth of a second, which a code location does not need
 
-    pairs = enumerate(zip(there, wanted, strict=False))
-    same = next((i for i, (old, new) in pairs if old != new), min(len(there), len(wanted)))
-    with suppress(IntegrityError):  # Dagster checks, then adds, without a transaction: another run may add in between
-        for key in there[same:]:
+    pairs = enumerate(zip(current_keys, wanted, strict=False))
+    first_difference = next((i for i, (old, new) in pairs if old != new), min(len(current_keys), len(wanted)))
+    # Dagster checks, then adds, without a transaction, so another run may add the key in between
+    with suppress(IntegrityError):
+        for key in current_keys[first_difference:]:
             instance.delete_dynamic_partition(name, key)
-        if missing := wanted[same:]:
+        if missing := wanted[first_difference:]:
             instance.add_dynamic_partitions(name, missing)
     # read again, because another run may have changed them between these calls
     return list(instance.get_dynamic_partitions(name)) == wanted
 
 
 def definition_of(partitions: Partitions) -> dg.PartitionsDefinition[str]:
-    """Dagster's definition of an artifact's partitions."""
+    """Return Dagster's definition of an artifact's partitions."""
     if partitions.dynamic is not None:
         return dg.DynamicPartitionsDefinition(name=partitions.dynamic)
     # fixed partitions come from the declaration and need no store
@@ -93,13 +94,13 @@ def definition_of(partitions: Partitions) -> dg.PartitionsDefinition[str]:
 
 
 def partitions_of_run(run: dg.DagsterRun, every: Sequence[str]) -> list[str]:
-    """The partitions of a run out of `every`: its one partition, its range, or all."""
+    """Return the partitions of a run out of `every`: its only partition, its range, or all of them."""
     if key := run.tags.get("dagster/partition"):
         return [key] if key in every else []
-    first, last = (
+    first_key, last_key = (
         run.tags.get("dagster/asset_partition_range_start"),
         run.tags.get("dagster/asset_partition_range_end"),
     )
-    if first in every and last in every:
-        return list(every[every.index(first) : every.index(last) + 1])
+    if first_key in every and last_key in every:
+        return list(every[every.index(first_key) : every.index(last_key) + 1])
     return list(every)

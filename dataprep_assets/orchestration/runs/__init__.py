@@ -1,1 +1,1 @@
-"""Dagster's runs of a dataset: planned, started, recorded."""
+"""Dagster runs of a dataset: planning, execution, records and progress."""

@@ -1,4 +1,4 @@
-"""Which runs and backfills belong to a dataset, whoever launched them: somebody in the UI, a command, automation."""
+"""Runs and backfills of a dataset, whether a user, a command or automation launched them."""
 
 import dagster as dg
 
@@ -11,22 +11,22 @@ _UNFINISHED = [
     dg.DagsterRunStatus.CANCELING,
 ]
 _RUNS_LOOKED_AT = 100
-"""A limit, because a large backfill has thousands of queued runs, and a hundred sensors query them.
+"""A limit, because a large backfill has thousands of queued runs, and many sensors query them.
 
-Runs of a job, and of the backfill that it launched, are found by their tag; others, launched by hand, among the newest
-runs."""
-# as values: Dagster has no public name for the states of a backfill
+Runs of a job and of its backfill are found by their tag. Other runs, launched by hand, are found among the newest runs.
+"""
+# as strings, because Dagster has no public names for the states of a backfill
 _UNFINISHED_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
 
 
 def belongs(run: dg.DagsterRun, dataset: str) -> bool:
-    """Whether a run makes or checks artifacts of the dataset."""
+    """Return whether a run builds or checks artifacts of the dataset."""
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
     return run.tags.get(DATASET) == dataset or any(key.path[0] == dataset for key in keys)
 
 
 def in_progress(instance: dg.DagsterInstance, dataset: str) -> str | None:
-    """A description of the dataset's run or backfill that is queued or in progress; None if there is none.
+    """Describe a run or backfill of the dataset that is queued or in progress; return None if there is none.
 
     Runs of a killed process count as in progress until `end_lost_runs` ends them.
     """

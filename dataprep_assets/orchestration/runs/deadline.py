@@ -1,4 +1,4 @@
-"""A time limit for work that waits on another service: sensors share the daemon, and none may block the others."""
+"""Time limit for calls to other services: all sensors share the daemon, so none may block the others."""
 
 import threading
 from collections.abc import Callable
@@ -8,25 +8,25 @@ T = TypeVar("T")
 
 
 def run_with_deadline(seconds: float, work: Callable[[], T]) -> T:
-    """Return or raise what `work` does; raises TimeoutError after so many seconds.
+    """Return the result of `work` or raise its error; raise TimeoutError after `seconds`.
 
-    Clients' own timeouts count from one packet to the next, and name resolution has none. Work that is late goes on in
-    its daemon thread, which ends with the process at the latest; its result is dropped.
+    Timeouts of clients count from one packet to the next, and name resolution has no timeout. Late work continues in
+    its daemon thread, which ends with the process at the latest. Its result is dropped.
     """
     result: list[T] = []
-    raised: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             result.append(work())
-        except BaseException as error:  # handed over to the waiting thread
-            raised.append(error)
+        except BaseException as error:  # reraised in the waiting thread
+            errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)
-    if raised:
-        raise raised[0]
+    if errors:
+        raise errors[0]
     if not result:
         raise TimeoutError(f"no answer within {seconds:g} s")
     return result[0]

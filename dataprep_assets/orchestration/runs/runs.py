@@ -1,4 +1,4 @@
-"""Executes the job of a dataset in this process; the instance's records, pools, plans and lost runs."""
+"""Execution of a dataset's job in this process; the instance's records, plans and pools; detection of lost runs."""
 
 import fcntl
 import logging
@@ -28,7 +28,7 @@ from dataprep_assets.stores.locks import own_file, try_lock
 
 
 class Recorded:
-    """The records of an instance (`staleness.status.Events`)."""
+    """Dagster's records of an instance (implements `staleness.status.Events`)."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
@@ -36,20 +36,22 @@ class Recorded:
     def facts(
         self, spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
     ) -> Mapping[str | None, EventFacts]:
-        """What it has of these partitions, and under None of the artifact as a whole."""
-        whole = EventFacts(
+        """Return the instance's facts on each partition and, under None, on the whole artifact."""
+        artifact_facts = EventFacts(
             materialized=spec.partitions is not None or self._is_made(spec),
-            registered=all(self._has_registered(planned, store) for planned in spec.plans),
+            registered=all(self._has_registered(partitions, store) for partitions in spec.plans),
             evaluations=self.evaluations(spec),
             accept={name: why for name, why in spec.declaration.accept.items() if not spec.blocks(name)},
         )
         if spec.partitions is None:
-            return {None: whole}
+            return {None: artifact_facts}
         materialized = self._instance.get_materialized_partitions(asset_key(spec))
-        return {**{slot: EventFacts(materialized=slot in materialized) for slot in slots}, None: whole}
+        return {**{slot: EventFacts(materialized=slot in materialized) for slot in slots}, None: artifact_facts}
 
     def evaluations(self, spec: ArtifactSpec) -> Mapping[str, Evaluation | None]:
-        """The latest evaluation of each check of an artifact; None for one whose latest execution has no result."""
+        """Return the latest evaluation of each check of an artifact; None for a check whose latest execution has no
+        result.
+        """
         checks = {dg.AssetCheckKey(asset_key(spec), proof.name): proof.name for proof in spec.checks}
         evaluations: dict[str, Evaluation | None] = dict.fromkeys(checks.values())
         if not checks:
@@ -59,49 +61,54 @@ class Recorded:
             event = record.event.dagster_event if record.event is not None else None
             if event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
                 evaluation = event.asset_check_evaluation_data
-                accepted = evaluation.metadata.get(ACCEPTED)
+                reason = evaluation.metadata.get(ACCEPTED)
                 evaluations[checks[key]] = Evaluation(
                     passed=evaluation.passed,
                     blocks=evaluation.severity == dg.AssetCheckSeverity.ERROR and spec.blocks(checks[key]) is True,
-                    accepted=None if accepted is None else str(accepted.value),
+                    accepted=None if reason is None else str(reason.value),
                 )
         return evaluations
 
     def _is_made(self, spec: ArtifactSpec) -> bool:
-        """Whether it was materialized, and not wiped since; without files also after its inputs were."""
-        made = self._made_at(spec)
+        """Return whether an artifact was materialized and not wiped; one without files must also be newer than its
+        inputs.
+        """
+        own_time = self._made_at(spec)
         inputs = [] if spec.kept else [self._made_at(source) for source in spec.inputs]
-        return made is not None and not any(at is not None and at > made for at in inputs)
+        return own_time is not None and not any(
+            input_time is not None and input_time > own_time for input_time in inputs
+        )
 
     def _made_at(self, spec: ArtifactSpec | DatasetInput | AssetInput) -> float | None:
         event = self._instance.get_latest_materialization_event(asset_key(spec))
         return None if event is None else event.timestamp
 
     def _has_registered(self, partitions: Partitions, store: ArtifactStore) -> bool:
-        """Whether the instance has the planned keys of dynamic partitions in order, or `partitions` are fixed.
+        """Return whether the instance has the planned keys of dynamic partitions in order; True for fixed partitions.
 
-        Somebody may delete a key in the UI.
+        The keys may be missing because a user can delete them in the UI.
         """
         if partitions.dynamic is None:
             return True
         try:
-            planned = list(partitions.keys(store))
-        except DataprepError:  # not planned yet: building it registers them
+            keys = list(partitions.keys(store))
+        except DataprepError:  # not planned yet; the build registers them
             return True
-        return list(self._instance.get_dynamic_partitions(partitions.dynamic)) == planned
+        return list(self._instance.get_dynamic_partitions(partitions.dynamic)) == keys
 
 
-# Ends runs whose process was killed without Dagster noticing.
+# Detection of runs whose process was killed without Dagster noticing.
 #
-# Dagster's default launcher starts a run as a child of the code location's process, which reports it if it dies;
-# and nobody does if that process dies as well, as all of a container do. A run that executes in the process that
-# asked for it (a command: `runs.execute`) has no parent at all. Such a run would stay "Started" forever and hold
-# its pool, and with a limit of one no other run would ever leave the queue. So a run holds a file lock while it
-# works. The kernel releases the lock when the process ends, however it ends: a run that is in progress while its
-# lock is free is lost, and the next process that checks ends it.
+# Dagster's default launcher starts a run as a child of the code location's process, which reports the run's death. No
+# process reports it if the code location dies as well, as when a container stops. A run that executes in the requesting
+# process (a command: `runs.execute`) has no parent. Such a run would stay "Started" forever and occupy its pool. With a
+# limit of one, no other run would ever leave the queue.
 #
-# The lock files are beside the instance's own files, so machines that do not share those do not judge each other's
-# runs.
+# Therefore a run holds a file lock while it is running. The kernel releases the lock when the process ends, in any way.
+# A run that is in progress while its lock is free is lost, and the next process that checks ends it.
+#
+# The lock files are stored next to the instance's own files, so machines with separate instances do not judge each
+# other's runs.
 #
 # Entry points: `at_work`, `stay_at_work`, `end_lost_runs`.
 
@@ -112,9 +119,9 @@ _TOLD = (
 _MOMENT = 0.1
 """Seconds until a lost interruption is repeated."""
 _LAUNCHED = ".dagster/grpc_info"
-"""Tag that Dagster's default launcher gives its runs: the address of the code location that starts them."""
+"""Tag that Dagster's default launcher sets on its runs: the address of the code location that starts them."""
 _held: dict[str, ExitStack] = {}
-"""Run → lock that this process holds until it ends."""
+"""Run id → the lock that this process holds until it ends."""
 
 
 def _folder(instance: dg.DagsterInstance) -> Path:
@@ -126,7 +133,7 @@ def _lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     path = _folder(instance) / run_id
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", opener=own_file) as lock:
-        # waits only while `end_lost_runs` of another process looks at the file that was made just now
+        # blocks only briefly, while `end_lost_runs` of another process checks the new file
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -135,23 +142,23 @@ def _lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
 def at_work(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     """Hold the lock of a run, from before it is recorded until it has ended.
 
-    After an exception the file stays: if the end could not be recorded, the next process that looks ends the run.
+    After an exception the file is kept: if the end could not be recorded, the next process that checks ends the run.
     """
-    with ExitStack() as held:
-        # if no file can be written or locked, lost runs cannot be told from working ones
+    with ExitStack() as locks:
+        # without a writable, lockable file, lost runs cannot be detected
         with suppress(OSError):
-            held.enter_context(_lock(instance, run_id))
+            locks.enter_context(_lock(instance, run_id))
         yield
         with suppress(OSError):
             (_folder(instance) / run_id).unlink(missing_ok=True)
 
 
 def stay_at_work(context: Context) -> None:
-    """Hold the lock of the run of a step until this process ends: it is that of the run, and executes no other.
+    """Hold the lock of a step's run until this process ends, if this process executes only that run.
 
-    So it is where Dagster's default launcher started it, and the in-process executor, which is the project's, executes
-    it. Other launchers watch their runs; the processes of other executors end with their steps, and a run between two
-    steps would look lost.
+    This is the case if Dagster's default launcher started the process and the in-process executor, which this project
+    uses, executes the run. Other launchers monitor their runs. Processes of other executors end with their steps, so a
+    run between two steps would look lost.
     """
     run_id, executor = context.run.run_id, context.job_def.executor_def
     if run_id not in _held and executor.name == dg.in_process_executor.name and _LAUNCHED in context.run.tags:
@@ -161,65 +168,67 @@ def stay_at_work(context: Context) -> None:
 
 
 def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Report lost runs as failed and return their ids. Costs one directory listing if no run is at work."""
-    ended = []
+    """Report lost runs as failed and return their ids. This costs one directory listing if no run is in progress."""
+    run_ids = []
     with suppress(FileNotFoundError):
         for path in sorted(_folder(instance).iterdir()):
             with suppress(OSError), open(path, "a", opener=own_file) as lock:
                 if not try_lock(lock):
                     continue
                 run = instance.get_run_by_id(path.name)
-                if run is None:  # it is about to be recorded
+                if run is None:  # the run is not recorded yet
                     continue
                 if not run.is_finished:
                     instance.report_run_failed(run, _TOLD)
-                    ended.append(run.run_id)
-                # of an ended run, too: a process that stayed at work to its own end has left the file
+                    run_ids.append(run.run_id)
+                # also for an ended run, because a process that holds the lock until it ends leaves the file behind
                 path.unlink(missing_ok=True)
-    return ended
+    return run_ids
 
 
 PLANS = "dataprep/plans"
 """Metadata of an asset that plans partitions and has no partitioned input: the digest of its declaration."""
 DECLARATION = "declaration"
 """Metadata of its materialization: the digest of the declaration that it was built from."""
-# keys that decide no plan: who changes one need not have the dataset planned again
+# keys that do not affect a plan, so changing them needs no new plan
 _SHOWN_ALONE = {"description", "owners", "card", "accept", "automation", "small_cell", "prove"}
 
 
 def plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
-    """The definition metadata by which the sensor knows what to plan; empty for other artifacts."""
+    """Return the metadata by which the sensor decides what to plan; empty for other artifacts."""
     return {PLANS: _digest(spec)} if spec.plans and not _of_partitions(spec) else {}
 
 
 def made_of(spec: ArtifactSpec) -> Mapping[str, str]:
-    """Metadata of a materialization of an artifact that plans: its declaration's digest; empty for other artifacts."""
+    """Return the metadata of a planning artifact's materialization (its declaration's digest); empty for other
+    artifacts.
+    """
     return {DECLARATION: _digest(spec)} if spec.plans else {}
 
 
 def _digest(spec: ArtifactSpec) -> str:
-    """Digest of the parts of a declaration that may affect a plan."""
+    """Return a digest of the parts of a declaration that may affect a plan."""
     return digest_value(spec.declaration.model_dump(mode="json", exclude=_SHOWN_ALONE))[:16]
 
 
 def _of_partitions(spec: ArtifactSpec) -> bool:
-    # what is made of partitions cannot be planned before these are built, and planning builds nothing
+    # an artifact built from partitions cannot be planned before they are built, and planning builds nothing
     sources = [source for source in spec.inputs if isinstance(source, ArtifactSpec)]
     return any(source.partitions is not None or _of_partitions(source) for source in sources)
 
 
-# Dagster's pools: how many runs at a time may use the network, and how many the cores.
+# Dagster's pools: the maximum number of concurrent runs that use the network or the CPU.
 #
-# An instance's `concurrency.pools.default_limit` does not hold for its first runs: Dagster gives a pool this limit
-# when it first sees a run of the pool in the queue, but only after it has looked up which pools are limited, so
-# every run that is queued at that moment starts. `limit_pools` sets the limit before there is a run.
+# An instance's `concurrency.pools.default_limit` does not apply to its first runs. Dagster gives a pool this limit when
+# it first sees a run of the pool in the queue, but only after it has looked up which pools are limited. Therefore every
+# run that is queued at that moment starts. `limit_pools` sets the limit before the first run.
 
 POOLS = {"network": "dataprep_network", "cpu": "dataprep_cpu"}
 """The pool's name in an artifact's spec → its name in Dagster."""
 
 
 def limit_pools(instance: dg.DagsterInstance) -> None:
-    """Give each pool without a limit the instance's default, if it has one; existing limits stay."""
+    """Set the instance's default limit, if it has one, on each pool without a limit; keep existing limits."""
     if instance.global_op_concurrency_default_limit is None:
         return
     limited = {pool.name for pool in instance.event_log_storage.get_pool_limits()}
@@ -228,17 +237,19 @@ def limit_pools(instance: dg.DagsterInstance) -> None:
             instance.event_log_storage.initialize_concurrency_limit_to_default(pool)
 
 
-# the result has each error once, without the stack. The event log has all of it.
+# console log levels: the result contains each error once without its traceback, and the event log has everything
 _QUIET, _VERBOSE = ({"loggers": {"console": {"config": {"log_level": level}}}} for level in ("CRITICAL", "ERROR"))
 
 
 class RunEnd(IntEnum):
-    """How a run ended, as an exit code."""
+    """The end of a run, as an exit code."""
 
     WELL = 0
     FAILED = 1
     MISCONFIGURED = 2
-    """Every failed step failed because of the declaration, so the same run fails again until that is corrected."""
+    """Every failed step failed because of the declaration, so the same run would fail until the declaration is
+    corrected.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,8 +263,9 @@ class FailedStep:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """How a run ended: what failed, and a sentence for each check that did not pass (`warning: ` before one that only
-    warns)."""
+    """The result of a run: its failed steps, and a sentence per check that did not pass (`warning: ` before a
+    warning).
+    """
 
     ended: RunEnd
     failures: tuple[FailedStep, ...] = ()
@@ -261,7 +273,7 @@ class RunResult:
 
     @property
     def failed_checks(self) -> tuple[str, ...]:
-        """Those of `checks` that do not only warn."""
+        """The sentences of `checks` that are not warnings."""
         return tuple(check for check in self.checks if check.startswith("check "))
 
 
@@ -272,17 +284,17 @@ def execute(
     tags: Mapping[str, str] = MappingProxyType({}),
     verbose: bool = False,
 ) -> RunResult:
-    """Execute a job; return how it ended. Steps that need no failed one are executed all the same.
+    """Execute a job and return its result. Steps that do not depend on a failed step are executed nevertheless.
 
     Raises KeyboardInterrupt if the run was interrupted.
 
     Args:
         job: The job of a dataset (`build.job_of`), bound to its resources.
-        instance: Where the run is recorded.
-        tags: Tags of the run, in addition to those of the job.
-        verbose: Whether Dagster's own error messages go to standard error, with their stacks.
+        instance: The instance that records the run.
+        tags: Tags of the run, in addition to the job's tags.
+        verbose: Whether Dagster writes its own error messages with their tracebacks to standard error.
     """
-    # first of all: a lost run may hold the pool for which the steps of this one would wait
+    # before all else, because a lost run may occupy the pool that this run's steps need
     end_lost_runs(instance)
     run_id = str(uuid.uuid4())
     with at_work(instance, run_id), interruptions():
@@ -290,21 +302,21 @@ def execute(
             instance=instance,
             run_id=run_id,
             run_config=_VERBOSE if verbose else _QUIET,
-            # not retried by Dagster: whoever started the run sees that it failed, and starts it again
+            # without Dagster's retries, because the user sees that the run failed and can restart it
             tags={"dagster/max_retries": "0", **tags},
             raise_on_error=False,
         )
     failures = [event for event in outcome.all_events if event.is_failure]
-    # the event that the run failed adds nothing
+    # omit the event of the failed run, because it only repeats the failed steps
     failures = [event for event in failures if event.is_step_failure] or failures
-    ended = RunEnd.FAILED
+    end = RunEnd.FAILED
     if outcome.success:
-        ended = RunEnd.WELL
+        end = RunEnd.WELL
     elif failures and all(map(_is_misconfigured, failures)):
-        ended = RunEnd.MISCONFIGURED
+        end = RunEnd.MISCONFIGURED
     dataset = job.tags.get(DATASET, "")
     return RunResult(
-        ended=ended,
+        ended=end,
         failures=tuple(
             FailedStep(where=_where(event, dataset), why=why, misconfigured=_is_misconfigured(event))
             for event in ([] if outcome.success else failures)
@@ -320,22 +332,22 @@ def execute(
 
 
 def _where(event: dg.DagsterEvent, dataset: str) -> str:
-    """The artifact that a step makes, as it is named everywhere else, or `run`."""
+    """Return the artifact that a step builds, by its usual name, or `run`."""
     step = (event.step_key or "").removeprefix(f"make__{dataset}__")
     return f"{dataset}/{step.replace(TOGETHER, ' and ').replace('__', '/')}" if step else "run"
 
 
 def _is_misconfigured(event: dg.DagsterEvent) -> bool:
-    told = event.step_failure_data.user_failure_data if event.is_step_failure else None
-    return told is not None and MISCONFIGURED in told.metadata
+    failure_data = event.step_failure_data.user_failure_data if event.is_step_failure else None
+    return failure_data is not None and MISCONFIGURED in failure_data.metadata
 
 
 @contextmanager
 def interruptions() -> Iterator[None]:
-    """Raise KeyboardInterrupt at the end if a signal asked for one inside.
+    """Raise KeyboardInterrupt when this context ends, if a signal requested an interruption inside it.
 
-    During a run Dagster has signal handlers of its own: it turns a signal into a failed step, or, between two steps,
-    drops it. Where what its handler raises reaches nobody, as in a finalizer, the signal is sent once more.
+    During a run Dagster sets its own signal handlers, which turn a signal into a failed step, or drop it between two
+    steps. If an exception of such a handler is lost, as in a finalizer, the signal is sent again.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -344,7 +356,7 @@ def interruptions() -> Iterator[None]:
     with heard, wakeup:
         heard.setblocking(False)
         wakeup.setblocking(False)
-        # the interpreter writes the number of each signal that Python handles to it, whatever its handler does then
+        # the interpreter writes the number of each signal to this socket, regardless of what the signal's handler does
         before = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         hook, sys.unraisablehook = sys.unraisablehook, _raise_later
         for pool in _POOLS:
@@ -362,17 +374,17 @@ def interruptions() -> Iterator[None]:
 
 
 _POOLS = [logging.getLogger(f"sqlalchemy.pool.impl.{kind}") for kind in ("NullPool", "QueuePool")]
-"""They log, with a stack, whatever ends the closing of a connection, and raise it as well."""
+"""SQLAlchemy's pools log any error in closing a connection, with a traceback, and also raise it."""
 
 
 def _is_a_failure(record: logging.LogRecord) -> bool:
-    """Whether a record is about something other than an interruption."""
+    """Return whether a log record is about an error other than an interruption."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, KeyboardInterrupt | dg.DagsterExecutionInterruptedError)
 
 
 def _raise_later(lost: "sys.UnraisableHookArgs") -> None:
-    """Interrupt this process again in a moment, if an interruption was lost; else report what was."""
+    """Interrupt this process again shortly if an interruption was lost; otherwise report the lost exception."""
     if isinstance(lost.exc_value, dg.DagsterExecutionInterruptedError):
         threading.Timer(_MOMENT, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
@@ -380,9 +392,9 @@ def _raise_later(lost: "sys.UnraisableHookArgs") -> None:
 
 
 def _why(event: dg.DagsterEvent) -> str | None:
-    """Why a step or run failed: the message of a DataprepError, else that of the first cause.
+    """Return why a step or run failed: the message of a DataprepError, else the message of the first cause.
 
-    None for a step that failed only by its checks, which are reported by themselves.
+    Return None for a step that failed only because of its checks, which are reported separately.
     """
     if (
         event.is_step_failure

@@ -1,17 +1,17 @@
-"""Makes an artifact inside a step of Dagster and reports it: what the steps of assets and of a dataset's job share.
+"""Build of an artifact inside a Dagster step, with its reports; shared by the steps of assets and of a dataset's job.
 
-Each partition is reported when it is finished, with its own metadata and data version, so that the finished ones are
-known even if a worker dies or somebody stops the run. If some failed, they are named with their errors, and the step
-fails without a retry: "re-execute from failure" then makes exactly those.
+Each partition is reported when it is finished, with its own metadata and data version. Therefore finished partitions
+are known even if a worker dies or a user stops the run. If some partitions failed, the step's failure lists them with
+their errors, and Dagster does not retry the step. "Re-execute from failure" then builds exactly the failed partitions.
 
-A re-execution repairs: "Re-execute from failure" runs only the failed steps. If a source file was repaired in the
-meantime, the snapshot of the previous run, which was green, still has the digest of the damaged file, and everything
-made of it would be refused. So a step whose records (`ArtifactSpec.records_source`) were made by another run makes them
-again when it fails on its source. Within one run it does not: a file that changes between its snapshot and its reading
-is refused as damaged.
+"Re-execute from failure" runs only the failed steps. If a source file was repaired in the meantime, the snapshot of the
+previous run still has the digest of the damaged file, so everything built from it would be rejected. Therefore, if a
+step fails on its source and another run built its records (`ArtifactSpec.records_source`), the step rebuilds the
+records. If the same run built them, it does not: a file that changes between its snapshot and its reading is rejected
+as damaged.
 
-Dagster gets few events, however often the step reports: a line in the run's log every `LOG_SECONDS`, and observations
-of the asset that become rarer as the step goes on. Terminals and pipes are served by the module `terminal`.
+Dagster gets few events, even if the step reports often: a line in the run's log every `LOG_SECONDS`, and observations
+of the asset at increasing intervals. The module `terminal` serves terminals and pipes.
 """
 
 import time
@@ -48,9 +48,9 @@ from dataprep_assets.orchestration.runs.terminal import watching
 
 LOG_SECONDS = 15.0
 OBSERVE_SECONDS = 60.0
-"""Time before the first observation: shorter steps end before you could open the asset's page."""
+"""Seconds before the first observation; shorter steps end before a user could open the asset's page."""
 OBSERVE_SHARE = 0.1
-"""Time until the next observation, as a share of the time so far: about 60 observations in a day."""
+"""Time until the next observation as a share of the time so far, which gives about 60 observations in a day."""
 
 
 class LogSink:
@@ -71,9 +71,9 @@ class LogSink:
 
 
 class ObservationSink:
-    """Reports observations of the asset while its step is at work.
+    """Reports observations of the asset while its step is running.
 
-    Their metadata are texts: the numbers of an unfinished step would become points of the asset's plots.
+    Their metadata are texts, because numbers of an unfinished step would become points in the asset's plots.
     """
 
     def __init__(self, context: Context, spec: ArtifactSpec) -> None:
@@ -100,11 +100,11 @@ class ObservationSink:
         )
 
     def close(self, progress: Progress) -> None:
-        """Report nothing: the materialization, or the failure, says how the step ended."""
+        """Do nothing, because the materialization or the failure shows how the step ended."""
 
 
 def sinks_of(context: Context, spec: ArtifactSpec) -> list[Sink]:
-    """The sinks that show the progress of a step that makes an artifact."""
+    """Return the sinks that show the progress of a step that builds an artifact."""
     what = "/".join(spec.path)
     return [LogSink(context, what), ObservationSink(context, spec), *watching(what)]
 
@@ -112,8 +112,11 @@ def sinks_of(context: Context, spec: ArtifactSpec) -> list[Sink]:
 def build_partitions(
     context: Context, spec: ArtifactSpec, request: BuildRequest, report: Callable[[ArtifactSpec, Outcome], None]
 ) -> Iterator[Outcome]:
-    """Yield the outcomes of building partitions; those that fail on their source get a second try if their records are
-    of another run and may be out of date. `report` is called with each record that was made again."""
+    """Yield the outcomes of building partitions.
+
+    A partition that fails on its source is retried if another run built its records, which may be out of date. `report`
+    is called with each rebuilt record.
+    """
     records = [source for source in _records(spec) if not _made_by_this_run(context, source)]
     failed: dict[str, Outcome] = {}
     for outcome in spec.build(request):
@@ -130,16 +133,16 @@ def build_partitions(
 
 
 def _records(spec: ArtifactSpec) -> list[ArtifactSpec]:
-    """The artifacts from which a step knows its source, inputs first: the manifest and the snapshot of its files."""
+    """Return the artifacts that describe a step's source, inputs first: the manifest and the snapshot of its files."""
     direct = [source for source in spec.inputs if isinstance(source, ArtifactSpec) and source.records_source]
     return [record for source in direct for record in (*_records(source), source)]
 
 
 def _made_by_this_run(context: Context, record: ArtifactSpec) -> bool:
     selection, steps = context.run.asset_selection, context.run.step_keys_to_execute
-    if steps is not None:  # executed again from a failure: a run of the job, or of assets
-        made = {name for step in steps for name in step.split(TOGETHER)}
-        return not made.isdisjoint({step_name(record), "__".join(record.path)})
+    if steps is not None:  # a re-execution from failure, of the job or of assets
+        step_names = {name for step in steps for name in step.split(TOGETHER)}
+        return not step_names.isdisjoint({step_name(record), "__".join(record.path)})
     return selection is None or asset_key(record) in selection
 
 
@@ -150,7 +153,7 @@ def _renewed(
     partition: str,
     report: Callable[[ArtifactSpec, Outcome], None],
 ) -> bool:
-    """Make the records of a partition again; False if that fails too."""
+    """Rebuild the records of a partition; return False if that also fails."""
     for record in records:
         partitions = () if record.partitions is None else (partition,)
         try:
@@ -171,13 +174,13 @@ _FAILURES_SHOWN = 20
 
 
 class StepBuild:
-    """The making of one artifact in a step."""
+    """The build of one artifact in a step."""
 
     def __init__(
         self, context: Context, spec: ArtifactSpec, store: ArtifactStore, tell: Callable[[str], None] | None = None
     ) -> None:
-        """`tell` is called with each warning, too."""
-        self.built = 0  # partitions that `build` did not reuse
+        """Prepare the build; `tell` is also called with each warning."""
+        self.built = 0  # number of partitions that `build` did not reuse
         self._context, self._spec, self._store, self._tell = context, spec, store, tell
 
     def build(
@@ -187,15 +190,15 @@ class StepBuild:
         rebuild: Set[str | None] = frozenset(),
         told: Set[str | None] = frozenset(),
     ) -> Iterator[dg.AssetMaterialization]:
-        """Make these partitions (one None if it has none), or reuse what is current; yields the report of each.
+        """Build these partitions, or reuse the current ones; yield the materialization of each.
 
-        Raises dg.Failure if a blocking check of an input failed, and at the end if a partition did; the error itself of
-        an artifact without partitions.
+        Raises dg.Failure if a blocking check of an input failed, or at the end if a partition failed. An error of an
+        unpartitioned artifact is raised unchanged.
 
         Args:
-            slots: The partitions.
-            rebuild: Partitions that are built again, whatever their keys.
-            told: Those of them that were reported as they are, which are not reported again if they are reused.
+            slots: The partitions; `[None]` for an unpartitioned artifact.
+            rebuild: Partitions to build even if their keys are current.
+            told: Already reported partitions, which are not reported again if they are reused.
         """
         spec, context = self._spec, self._context
         _refuse_failed_inputs(spec, self._store, slots)
@@ -220,7 +223,8 @@ class StepBuild:
         )
         try:
             for outcome in build_partitions(context, spec, request, self._report_record):
-                # there is nothing else to finish, and `refusals` makes the failure of the step of it
+                # an unpartitioned artifact has nothing else to finish, and `refusals` converts the error to the step's
+                # failure
                 if outcome.error is not None and spec.partitions is None:
                     raise outcome.error
                 if outcome.error is not None:
@@ -239,18 +243,18 @@ class StepBuild:
             raise _failure(spec, self._store, failed, len(reused))
         self.register_plans()
         if spec.partitions is not None:
-            new = sum(not there for there in reused)
-            made = count_of(len(reused), spec.noun)
-            line = f"{made}: {new:,} built, {len(reused) - new:,} reused"
+            new = sum(not is_reused for is_reused in reused)
+            total = count_of(len(reused), spec.noun)
+            line = f"{total}: {new:,} built, {len(reused) - new:,} reused"
             context.log.info(privacy.text(line, f"{'/'.join(spec.path)}: built"))
 
     def prove(self, slots: Sequence[str | None]) -> list[dg.AssetCheckEvaluation]:
-        """The evaluations of its checks."""
+        """Return the evaluations of the artifact's checks."""
         spec = self._spec
         if not spec.checks:
             return []
-        found = findings(spec, self._store, slots)
-        return [check_evaluation(spec, self._store, name, finding) for name, finding in found.items()]
+        results = findings(spec, self._store, slots)
+        return [check_evaluation(spec, self._store, name, finding) for name, finding in results.items()]
 
     def register_plans(self) -> None:
         """Register the dynamic partitions that the artifact plans."""
@@ -272,7 +276,7 @@ class StepBuild:
         )
 
     def _report_record(self, record: ArtifactSpec, outcome: Outcome) -> None:
-        """Report a record of the source that was made again, with its checks."""
+        """Report a rebuilt record of the source, with its checks."""
         tags = version_tags(record, self._context.instance)
         making = StepBuild(self._context, record, self._store)
         self._context.log_event(making._report(outcome, tags))
@@ -283,10 +287,12 @@ class StepBuild:
 def refuse_failed(evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
     """Raise dg.Failure if a blocking check of an artifact failed."""
     failed = [
-        one for one in evaluations if one.blocking and not one.passed and one.severity == dg.AssetCheckSeverity.ERROR
+        evaluation
+        for evaluation in evaluations
+        if evaluation.blocking and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR
     ]
     if failed:
-        names = ", ".join(one.check_name for one in failed)
+        names = ", ".join(evaluation.check_name for evaluation in failed)
         raise dg.Failure(
             f"{failed[0].asset_key.to_user_string()}: {'checks' if len(failed) > 1 else 'check'} {names} failed",
             metadata={FAILED_CHECKS: len(failed)},
@@ -295,19 +301,19 @@ def refuse_failed(evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
 
 
 def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> None:
-    """Raise dg.Failure if a blocking check of what these slots are made of failed as it is now.
+    """Raise dg.Failure if a blocking check of an input of these slots currently fails.
 
-    The job of a dataset gets here only after the checks of its inputs; in the UI a single artifact can be launched.
+    In a dataset's job the checks of the inputs run earlier, but in the UI a single artifact can be launched.
     """
     for source in spec.inputs:
         failed = set[str]()
         if isinstance(source, ArtifactSpec):
-            with suppress(DataprepError):  # not planned yet, which building reports
-                # if both have the same partitions, a slot depends only on the same partition, so other failures do not
-                # block it
+            with suppress(DataprepError):  # not planned yet, which the build reports
+                # if both have the same partitions, a slot depends only on the same partition of the input, so failures
+                # of other partitions do not block it
                 alike = source.partitions is not None and source.partitions is spec.partitions
                 decisions = check_decisions(source, store, slots if alike else source.slots(store))
-                failed = {check for one in decisions.values() for check in one.checks}
+                failed = {check for decision in decisions.values() for check in decision.checks}
         elif isinstance(source, DatasetInput):
             failed = failed_checks(source, store)
         if failed:
@@ -322,9 +328,11 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
 
 @contextmanager
 def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
-    """Convert errors of a step into dg.Failure: without a traceback, because the message gives the remedy, and without
-    retries, because they would fail the same way. For a sensitive dataset this includes bugs, whose messages may quote
-    the data."""
+    """Convert errors of a step into dg.Failure without a traceback and without retries.
+
+    The message gives the remedy, and a retry would fail the same way. For a sensitive dataset bugs are converted as
+    well, because their messages may quote the data.
+    """
     try:
         yield
     except DataprepError as error:
@@ -344,13 +352,13 @@ def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
 
 def _error_text(spec: ArtifactSpec, store: ArtifactStore, error: Exception, where: str) -> str:
     """Return the text of an error for the UI; for a missing artifact it also names the job that builds it."""
-    more = ""
+    advice = ""
     if isinstance(error, MissingArtifactError):
-        others = [source.dataset for source in spec.inputs if isinstance(source, DatasetInput)]
-        jobs = " and ".join(map(job_name, dict.fromkeys(others))) or job_name(spec.declaration.dataset)
-        made = "build" if " and " in jobs else "builds"
-        more = f". The job{'s' if made == 'build' else ''} {jobs} {made} all missing artifacts in order"
-    return privacy_of(spec.declaration, store).error(error, where, more)
+        datasets = [source.dataset for source in spec.inputs if isinstance(source, DatasetInput)]
+        jobs = " and ".join(map(job_name, dict.fromkeys(datasets))) or job_name(spec.declaration.dataset)
+        verb = "build" if " and " in jobs else "builds"
+        advice = f". The job{'s' if verb == 'build' else ''} {jobs} {verb} all missing artifacts in order"
+    return privacy_of(spec.declaration, store).error(error, where, advice)
 
 
 def _misconfigured(errors: Iterable[Exception]) -> dict[str, bool]:
@@ -359,23 +367,23 @@ def _misconfigured(errors: Iterable[Exception]) -> dict[str, bool]:
 
 
 def _failure(spec: ArtifactSpec, store: ArtifactStore, failed: Mapping[str, Exception], done: int) -> dg.Failure:
-    noun, first = spec.noun, sorted(failed.items())[:_FAILURES_SHOWN]
-    shown = {partition: _error_text(spec, store, error, partition) for partition, error in first}
-    counted = f"{len(failed):,} of {count_of(len(failed) + done, noun)} failed; "
+    noun, first_failures = spec.noun, sorted(failed.items())[:_FAILURES_SHOWN]
+    errors = {partition: _error_text(spec, store, error, partition) for partition, error in first_failures}
+    summary = f"{len(failed):,} of {count_of(len(failed) + done, noun)} failed; "
     if spec.declaration.sensitive:
-        counted = "failed; "
+        summary = "failed; "
     elif len(failed) > _FAILURES_SHOWN:
-        shown[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
+        errors[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
     by_error: dict[str, list[str]] = {}
-    for partition, error in shown.items():
+    for partition, error in errors.items():
         by_error.setdefault(error, []).append(partition)
     return dg.Failure(
-        description=counted
+        description=summary
         + ("the others are finished and kept. " if done else "")
         + " | ".join(f"{', '.join(partitions)}: {error}" for error, partitions in by_error.items()),
         metadata={
             f"failed_{noun}s": dg.MetadataValue.table(
-                [dg.TableRecord({noun: partition, "error": error}) for partition, error in shown.items()]
+                [dg.TableRecord({noun: partition, "error": error}) for partition, error in errors.items()]
             ),
             **_misconfigured(failed.values()),
         },

@@ -1,11 +1,12 @@
-"""What whoever started the command hears of a step: what it is at (a live line on a terminal, occasional plain lines
-in a pipe), and lines of its own.
+"""Output of a step to the user who started the command: its progress and its messages.
 
-During a step Dagster redirects descriptors 1 and 2 to its compute log, and another process shows what is written there:
-later, and on a busy machine not its end. So both are written on descriptors of their own.
+A terminal shows the progress on a live line, and a pipe gets occasional plain lines. During a step Dagster redirects
+descriptors 1 and 2 to its compute log. Another process shows that log with a delay, and on a busy machine without its
+end. Therefore progress and messages use separate descriptors.
 
-Entry points: `watched` around the runs of a command, `watched_in_notebook` around those of a notebook, and inside it
-`at_work` and `at_rest`, and `watching`, which gives the sinks of a step; `heard`, and `say` inside it.
+Entry points: `watched` encloses the runs of a command, and `watched_in_notebook` the runs in a notebook. Inside them,
+`at_work` and `at_rest` show and erase the current step, and `watching` returns the sinks of a step. `say` prints a line
+inside `heard`.
 """
 
 import contextlib
@@ -31,24 +32,25 @@ _DRAW_SECONDS = 0.2
 _BAR_COLUMNS = 24
 _NOTEBOOK_COLUMNS = 130
 _WORD_COLUMNS = 80
-"""Room for the text next to the bar: `99.0% ETA 12.3 min 1,234,567,890 of ~2,345,678,901 tokens 0.50 M tokens/s`."""
+"""Width of the text next to the bar: `99.0% ETA 12.3 min 1,234,567,890 of ~2,345,678,901 tokens 0.50 M tokens/s`."""
 _STYLES = {"red": "31", "yellow": "33", "green": "32", "dim": "2"}
 
 
 class StepLine:
-    """The last line of a terminal, which shows what the step at work is at; erased when the step has ended."""
+    """The last line of a terminal, which shows the progress of the current step until the step ends."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.label = console, ""
         self._live: Live | None = None
 
     def draw(self, row: RenderableType) -> None:
-        """Show this in the place of what was shown before."""
-        with contextlib.suppress(OSError):  # the terminal was closed: the step goes on
-            # as wide as this terminal is now: rich asks the standard descriptors, which lead elsewhere inside of a step
+        """Show `row` in place of the previous one."""
+        with contextlib.suppress(OSError):  # the terminal was closed, but the step continues
+            # set the width explicitly, because rich queries the standard descriptors, which are redirected inside a
+            # step
             self.console.width = os.get_terminal_size(self.console.file.fileno()).columns or 80
             if self._live is None:
-                # drawn here, in the step's own thread, so that a line is never older than the counts
+                # refreshed only here, in the step's own thread, so that the line always shows the latest counts
                 self._live = Live(
                     console=self.console,
                     auto_refresh=False,
@@ -60,7 +62,7 @@ class StepLine:
             self._live.update(row, refresh=True)
 
     def erase(self) -> None:
-        """Leave the line as it was before the first drawing."""
+        """Erase the line; the next `draw` shows it again."""
         if self._live is not None:
             with contextlib.suppress(OSError):
                 self._live.stop()
@@ -68,10 +70,12 @@ class StepLine:
 
 
 class NotebookLine(StepLine):
-    """The same below a cell of a notebook: IPython's kernel sends it, whatever descriptors lead to."""
+    """A progress line below the cell of a notebook; IPython's kernel sends it, so redirected descriptors do not
+    matter.
+    """
 
     def __init__(self) -> None:
-        # plain text: rich would itself send what it prints to the notebook, a new output for each drawing
+        # write to memory, because rich would itself send each drawing to the notebook as a new output
         super().__init__(
             Console(
                 file=io.StringIO(),
@@ -85,9 +89,9 @@ class NotebookLine(StepLine):
         self._display: Any = None
 
     def draw(self, row: RenderableType) -> None:
-        with self.console.capture() as drawn:
+        with self.console.capture() as capture:
             self.console.print(row)
-        self._show(drawn.get().rstrip())
+        self._show(capture.get().rstrip())
 
     def erase(self) -> None:
         if self._display is not None:
@@ -104,14 +108,14 @@ class NotebookLine(StepLine):
 
 
 def _in_notebook() -> bool:
-    """Whether this process is a kernel; IPython is there then, and is not imported to find out."""
+    """Return whether this process is a notebook kernel, without importing IPython."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
 
 
 @dataclass(frozen=True)
 class _Watcher:
-    """Who watches the steps of a command: a stream, and its last line if it is a terminal that can move its cursor."""
+    """The progress output of a command: a stream, and its last line if it is a terminal that can move its cursor."""
 
     stream: TextIO
     line: StepLine | None
@@ -123,12 +127,14 @@ _heard: ContextVar[TextIO | None] = ContextVar("heard", default=None)
 
 @contextlib.contextmanager
 def watched(stream: TextIO) -> Iterator[None]:
-    """Inside, steps that run in this process also show their progress on `stream`, a terminal, pipe or file."""
+    """Show the progress of steps that run in this process on `stream` (a terminal, pipe or file) inside this
+    context.
+    """
     with _own(stream) as own:
         if own is None:
             yield
             return
-        # decided by the stream only: FORCE_COLOR would put escape codes into a pipe
+        # decide by the stream only, because FORCE_COLOR would put escape codes into a pipe
         console = Console(file=own, force_terminal=own.isatty(), highlight=False, markup=False, emoji=False)
         has_line = console.is_terminal and not console.is_dumb_terminal
         with _watched_by(_Watcher(own, StepLine(console) if has_line else None)):
@@ -137,7 +143,9 @@ def watched(stream: TextIO) -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched_in_notebook() -> Iterator[None]:
-    """Inside, steps that run in a notebook's kernel show their progress below the cell; elsewhere nothing changes."""
+    """Show the progress of steps below the notebook cell inside this context; do nothing outside of a notebook's
+    kernel.
+    """
     if not _in_notebook():
         yield
         return
@@ -156,7 +164,9 @@ def _watched_by(watcher: _Watcher) -> Iterator[None]:
 
 @contextlib.contextmanager
 def heard(stream: TextIO) -> Iterator[None]:
-    """Inside, what is said goes to `stream` at once, also what a step says that runs in this process."""
+    """Write the lines of `say` to `stream` immediately inside this context, including the lines of steps in this
+    process.
+    """
     with _own(stream) as own:
         if own is None:
             yield
@@ -167,7 +177,7 @@ def heard(stream: TextIO) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own(stream: TextIO) -> Iterator[TextIO | None]:
-    """The stream on a descriptor of its own; None if it has none: closed, or in memory, which nobody redirects."""
+    """Yield the stream on a separate descriptor; None if it is closed or in memory, where no redirection affects it."""
     try:
         stream.flush()
         descriptor = os.dup(stream.fileno())
@@ -178,7 +188,7 @@ def _own(stream: TextIO) -> Iterator[TextIO | None]:
     try:
         yield own
     finally:
-        with contextlib.suppress(OSError):  # a closed pipe did not take the rest
+        with contextlib.suppress(OSError):  # the pipe was closed before the rest was written
             own.close()
 
 
@@ -192,40 +202,40 @@ def _set(variable: ContextVar[Any], value: Any) -> Iterator[None]:
 
 
 def at_work(label: str, words: str = "") -> None:
-    """Show on a terminal which step is at work, and at what; its progress then stands behind `label`."""
+    """Show the current step and `words` on a terminal; later, its progress appears after `label`."""
     if (watcher := _watched.get()) is not None and watcher.line is not None:
         watcher.line.label = label
         watcher.line.draw(Text(f"  {label}  {words}".rstrip(), no_wrap=True, overflow="ellipsis"))
 
 
 def at_rest() -> None:
-    """Erase what `at_work` and the progress of the step have shown."""
+    """Erase the output of `at_work` and the step's progress."""
     if (watcher := _watched.get()) is not None and watcher.line is not None:
         watcher.line.label = ""
         watcher.line.erase()
 
 
 def say(line: str, style: str = "") -> None:
-    """Print a line; inside of `heard` to its stream. On a terminal it has the `style`, unless NO_COLOR is set."""
+    """Print a line, inside `heard` to its stream. On a terminal the line has the `style`, unless NO_COLOR is set."""
     stream = _heard.get()
     if stream is None:
         print(line, flush=True)
         return
-    with contextlib.suppress(OSError):  # the reader closed the pipe: the step goes on
+    with contextlib.suppress(OSError):  # the reader closed the pipe, but the step continues
         if style and stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
             line = f"\x1b[{_STYLES[style]}m{line}\x1b[0m"
         print(line, file=stream, flush=True)
 
 
 def watching(what: str) -> list[Sink]:
-    """The sinks that show the step `what` to whoever started the command; none outside of `watched`."""
+    """Return the sinks that show the progress of the step `what` to the user; none outside of `watched`."""
     if (watcher := _watched.get()) is None:
         return []
     return [LineSink(watcher.stream, what) if watcher.line is None else TerminalSink(watcher.line, what)]
 
 
 class TerminalSink:
-    """Shows the progress of a step on a terminal, in its line."""
+    """Shows the progress of a step on the last line of a terminal."""
 
     def __init__(self, line: StepLine, what: str) -> None:
         self._line, self._what, self._drawn = line, what, 0.0
@@ -246,7 +256,7 @@ class TerminalSink:
         row = Table.grid(padding=(0, 1, 0, 0))
         row.add_column(width=len(name), no_wrap=True)
         cells: list[RenderableType] = [name]
-        if bar >= _BAR_COLUMNS // 4:  # a narrow terminal has room for the words alone
+        if bar >= _BAR_COLUMNS // 4:  # a narrow terminal has room only for the text
             row.add_column(width=bar)
             cells.append(ProgressBar(total=1.0, completed=progress.fraction, width=bar))
             room -= bar + 1
@@ -256,11 +266,11 @@ class TerminalSink:
 
 
 class LineSink:
-    """Writes a plain line every `LINE_SECONDS`, and a last one if there was any."""
+    """Writes a plain line every `LINE_SECONDS`, and a last line if any was written."""
 
     def __init__(self, stream: TextIO, what: str) -> None:
         self._stream, self._what = stream, what
-        # counted from the beginning of the step: a short one writes no line
+        # start the interval with the step, so that a short step writes no line
         self._written, self._any = time.monotonic(), False
 
     def show(self, progress: Progress) -> None:
@@ -273,6 +283,6 @@ class LineSink:
             self._write(progress)
 
     def _write(self, progress: Progress) -> None:
-        with contextlib.suppress(OSError):  # the reader closed the pipe: the step goes on
+        with contextlib.suppress(OSError):  # the reader closed the pipe, but the step continues
             self._stream.write(f"    {self._what}: {progress.line().strip()}\n")
             self._stream.flush()

@@ -1,1 +1,1 @@
-"""What Dagster does by itself: sensors, schedules, freshness."""
+"""Declared automation: sensors, schedules and freshness checks."""

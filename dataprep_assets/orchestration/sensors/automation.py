@@ -1,6 +1,6 @@
-"""Turns `automation` in a dataset's YAML into Dagster's sensors, schedules, policies and checks.
+"""Automation of datasets: turns `automation` in the YAML into Dagster sensors, schedules, policies and checks.
 
-Each of them is switched on by being declared; what is not declared does not exist.
+Declaring one of them enables it.
 """
 
 import json
@@ -34,10 +34,10 @@ from dataprep_assets.stores.files import private_files
 
 # `automation.on_failure`: Dagster's run failure sensor of one dataset, which reports by webhook and mail.
 #
-# Dagster remembers which failures it has read, and shows an error of a report in the sensor's tick; it reports each
-# failure once. No message of a report holds the address of a webhook, a user or a password: they may be secrets.
+# Dagster tracks which failures were processed, and reports each failure once. It shows delivery errors in the sensor's
+# tick. Reports never contain the address of a webhook, a user or a password, because these may be secrets.
 #
-# For a sensitive dataset the report leaves out the words of errors and checks.
+# For a sensitive dataset the report omits the messages of errors and checks.
 
 UI = "DATAPREP_UI_URL"
 """Environment variable with the public address of the UI, e.g. https://dagster.example.org."""
@@ -62,11 +62,10 @@ class FailedCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A failed run of a dataset. `link` is its page: below the address of Dagster's UI that DATAPREP_UI_URL names, else
-    the path alone.
+    """A failed run of a dataset.
 
-    `partitions` is one partition key or `FIRST...LAST`; None for an unpartitioned run. `will_retry` says whether
-    Dagster launches the run again by itself.
+    `link` is the run's page: an address below DATAPREP_UI_URL, or only the path if that is not set. `partitions` is one
+    partition key or `FIRST...LAST`; None for an unpartitioned run. `will_retry` is true if Dagster will retry the run.
     """
 
     dataset: str
@@ -81,7 +80,7 @@ class Failure:
 
     @property
     def sentence(self) -> str:
-        """The whole failure as one sentence."""
+        """The failure as one sentence."""
         checks = ", ".join(f"{check.check} of {check.asset}" for check in self.failed_checks)
         parts = [
             f"{self.dataset}: run {self.run_id[:8]} of {self.job} failed",
@@ -93,7 +92,7 @@ class Failure:
         return text + (". It is retried" if self.will_retry else "")
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON body for a webhook; `text` is the line that chat services show."""
+        """Return the JSON body for a webhook; chat services show the line `text`."""
         return {"text": self.sentence, **asdict(self)}
 
     @property
@@ -105,22 +104,24 @@ class Failure:
 
 
 def concerns(instance: dg.DagsterInstance, run: dg.DagsterRun, dataset: str) -> bool:
-    """Whether a failed run is to be reported of a dataset: of a run of several, whether a step of this one failed."""
+    """Return whether to report a failed run for a dataset; a run of several datasets concerns it if one of its
+    steps failed.
+    """
     if not belongs(run, dataset) or run.tags.get(DATASET) == dataset:
         return belongs(run, dataset)
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
-    # steps of assets, and those of their checks, have names that begin with the asset's key
+    # steps of assets and of asset checks have names that begin with the asset's key
     own = tuple("__".join(key.path) for key in keys if key.path[0] == dataset)
     failed = [
         event.step_key for event in _events(instance, run) if event.event_type == dg.DagsterEventType.STEP_FAILURE
     ]
     steps = [step for step in failed if step is not None]
-    # without a failed step the run itself failed, and with it each of its datasets
+    # without a failed step the run itself failed, which affects all of its datasets
     return not steps or any(step.startswith(own) for step in steps)
 
 
 def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: DatasetDeclaration) -> Failure:
-    """Collect what is reported about a failed run.
+    """Collect the reported facts of a failed run.
 
     Args:
         instance: The instance that recorded the run.
@@ -144,7 +145,7 @@ def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: Da
 
 
 def _ui() -> str:
-    """The address of the UI without a slash at its end; empty if none is set. Raises ConfigError for what is none."""
+    """Return the UI's address without a trailing slash, "" if none is set; raise ConfigError for an invalid address."""
     url = os.environ.get(UI, "").rstrip("/")
     if url and not url.startswith(("http://", "https://")):
         raise ConfigError(f"{UI}={url!r}: must begin with https:// or http://")
@@ -159,10 +160,10 @@ def _events(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[dg.Dagster
 def _partitions(run: dg.DagsterRun) -> str | None:
     if key := run.tags.get("dagster/partition"):
         return key
-    first, last = run.tags.get(_FIRST), run.tags.get(_LAST)
-    if first is None or last is None:
+    first_key, last_key = run.tags.get(_FIRST), run.tags.get(_LAST)
+    if first_key is None or last_key is None:
         return None
-    return first if first == last else f"{first}...{last}"
+    return first_key if first_key == last_key else f"{first_key}...{last_key}"
 
 
 def _failed_checks(events: Iterable[dg.DagsterEvent], declaration: DatasetDeclaration) -> Iterable[FailedCheck]:
@@ -179,7 +180,9 @@ def _failed_checks(events: Iterable[dg.DagsterEvent], declaration: DatasetDeclar
 
 
 def _error(failures: Sequence[dg.DagsterEvent], events: Sequence[dg.DagsterEvent]) -> str | None:
-    """The first step's own words, else what Dagster says of the run: that its process died, say."""
+    """Return the message of the first failed step, else Dagster's message about the run, such as that its process
+    died.
+    """
     for event in failures:
         data = event.step_failure_data
         if data.user_failure_data is not None and data.user_failure_data.description:
@@ -192,7 +195,7 @@ def _error(failures: Sequence[dg.DagsterEvent], events: Sequence[dg.DagsterEvent
 
 def _one_line(text: str) -> str:
     line = " ".join(text.split())
-    # the class in `package.module.SourceError: words` means nothing to the reader
+    # the class in `package.module.SourceError: message` does not help the reader
     kind, colon, words = line.partition(": ")
     if colon and kind.rpartition(".")[2].endswith("Error") and " " not in kind:
         line = words
@@ -206,7 +209,7 @@ _PACKET_SECONDS = 4.0
 
 
 def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg.SensorDefinition:
-    """The sensor of a dataset.
+    """Return the sensor that reports failed runs of a dataset.
 
     Args:
         declaration: The dataset's declaration.
@@ -225,17 +228,20 @@ def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg
         if not concerns(context.instance, run, declaration.dataset):
             return dg.SkipReason(f"run {run.run_id[:8]} failed, but not in {declaration.dataset}")
         failure = failure_of(context.instance, run, declaration)
-        refused = []
+        undelivered = []
         for channel, send in channels.items():
             try:
                 run_with_deadline(LONGEST_TRY_SECONDS, lambda send=send: send(failure))  # type: ignore[misc]
-            except Exception as error:  # the other channel has its try, and no message has a secret
-                known = isinstance(error, ConfigError | TransferError)
+            # continue with the other channel, and show no foreign message, because it may contain a secret
+            except Exception as error:
+                is_safe_to_show = isinstance(error, ConfigError | TransferError)
                 late = f"no answer within {LONGEST_TRY_SECONDS:.0f} s"
-                why = str(error) if known else late if isinstance(error, TimeoutError) else type(error).__name__
-                refused.append(f"not reported by {channel}: {why}")
-        if refused:
-            raise TransferError(f"run {run.run_id[:8]}: {'; '.join(refused)}") from None
+                why = (
+                    str(error) if is_safe_to_show else late if isinstance(error, TimeoutError) else type(error).__name__
+                )
+                undelivered.append(f"not reported by {channel}: {why}")
+        if undelivered:
+            raise TransferError(f"run {run.run_id[:8]}: {'; '.join(undelivered)}") from None
         return None
 
     return reports
@@ -250,29 +256,31 @@ def _channels(on_failure: OnFailure) -> Iterator[tuple[str, Callable[[Failure], 
 
 
 def _post(webhook: str | EnvironmentVariable, failure: Failure) -> None:
-    """POST a failure as JSON; raises TransferError if it was not accepted, ConfigError if the variable is not set."""
+    """POST a failure as JSON. Raise TransferError if the webhook rejects it, ConfigError if the variable is not set."""
     import httpx
 
     url = webhook if isinstance(webhook, str) else webhook.read("automation.on_failure.webhook")
-    named = f"the webhook of {webhook.env}" if isinstance(webhook, EnvironmentVariable) else f"{urlsplit(url).hostname}"
-    # in ASCII: a file name in it may be no Unicode
+    webhook_name = (
+        f"the webhook of {webhook.env}" if isinstance(webhook, EnvironmentVariable) else f"{urlsplit(url).hostname}"
+    )
+    # ASCII, because a file name in the failure may not be valid Unicode
     body, kind = json.dumps(failure.to_json()), {"Content-Type": "application/json"}
     try:
         answer = httpx.post(url, content=body, headers=kind, timeout=_PACKET_SECONDS)
     except httpx.ConnectError:
-        raise TransferError(f"{named} cannot be reached") from None
+        raise TransferError(f"{webhook_name} cannot be reached") from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        raise TransferError(f"{named}: {type(error).__name__}. Check the URL") from None
+        raise TransferError(f"{webhook_name}: {type(error).__name__}. Check the URL") from None
     if not answer.is_success:
-        raise TransferError(f"{named} answered {answer.status_code}")
+        raise TransferError(f"{webhook_name} answered {answer.status_code}")
 
 
 def _mail(email: Email, failure: Failure) -> None:
-    """Send a mail; raises TransferError if the server did not accept it, ConfigError if a variable is not set."""
+    """Send a mail. Raise TransferError if the server rejects it, ConfigError if a variable is not set."""
     message = EmailMessage()
     message["From"], message["To"] = email.sender, ", ".join(email.to)
     message["Subject"], text = failure.mail
-    # the name of a file may have half of a surrogate pair, of which there is no UTF-8
+    # a file name may contain a lone surrogate, which UTF-8 cannot encode
     message.set_content(text.encode(errors="backslashreplace").decode())
     login = None
     if email.user is not None and email.password is not None:
@@ -283,12 +291,12 @@ def _mail(email: Email, failure: Failure) -> None:
             if login is not None:
                 server.login(*login)
             server.send_message(message)
-    # all of them are kinds of OSError or ValueError, and their texts may quote what was sent
+    # all of SMTP's and TLS's errors are subclasses of these, and their messages may quote the mail
     except (OSError, ValueError) as error:
-        named, code = f"the mail server {email.host}:{email.port}", getattr(error, "smtp_code", "")
+        server_name, code = f"the mail server {email.host}:{email.port}", getattr(error, "smtp_code", "")
         why = f"{type(error).__name__} {code}".strip()
         raise TransferError(
-            f"{named} did not accept the mail ({why}). Check `host`, `port`, `tls` and `user`"
+            f"{server_name} did not accept the mail ({why}). Check `host`, `port`, `tls` and `user`"
         ) from None
 
 
@@ -305,41 +313,41 @@ def _server(email: Email) -> Iterator[smtplib.SMTP]:
         yield server
 
 
-# `automation.on_new_files`: a sensor, or with a cron expression a schedule, that asks a dataset's source for
-# changes.
+# `automation.on_new_files`: a sensor, or with a cron expression a schedule, that polls a dataset's source for changes.
 #
-# A change launches the dataset's job once. If the source is out of reach, the tick says so in one sentence and the
-# next one asks again. A tick fetches and writes no data: `artifact.spec.look` says how a source is asked.
+# Each change launches the dataset's job once. If the source cannot be reached, the tick shows one sentence, and the
+# next tick polls again. A tick fetches and writes no data. `look` defines how a source is polled.
 
 SOURCE = "dataprep/source"
 """Run tag: identity of the source for which the run was launched."""
 CHANGE = "dataprep/change"
 """Run tag: a description of what changed in the source."""
 LONGEST_LOOK_SECONDS = 40.0
-"""A limit below the 60 s after which Dagster ends an evaluation with a stack trace."""
+"""Time limit of a poll: Dagster ends an evaluation after 60 s with a traceback."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Tick:
-    """What a tick found: a `sentence` to show, and the `look`, which is None if the source was not or could not be
-    asked."""
+    """The result of a tick: a `sentence` to show and the poll (`look`), which is None if the source was not polled
+    or could not be.
+    """
 
     sentence: str
     look: PollResult | None = None
 
 
 def watch_of(specs: Sequence[ArtifactSpec]) -> SourceWatch:
-    """How the source of a dataset is asked; in each kind of dataset exactly one artifact reads it."""
+    """Return how to poll the dataset's source; exactly one artifact of each dataset reads it."""
     return next(spec.watch for spec in specs if spec.watch is not None)
 
 
 def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg.JobDefinition) -> dg.SensorDefinition:
-    """The sensor of a dataset that declares an interval.
+    """Return the sensor of a dataset that declares a polling interval.
 
     Args:
         specs: All artifacts of the dataset.
-        automation: What is declared.
-        job: What a change launches.
+        automation: The declared automation.
+        job: The job that a change launches.
     """
     declaration, watch = specs[0].declaration, watch_of(specs)
     dataset = declaration.dataset
@@ -352,23 +360,24 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
         description=f"Polls the source of {dataset} for changes, and builds the affected artifacts.",
     )
     def on_new_files(context: dg.SensorEvaluationContext, storage: StorageResource) -> dg.SensorResult:
-        # the cursor: identity at the last successful look, and the number of launches so far. That number makes the
-        # run key differ when a source returns to an earlier state, and stay the same after an interrupted tick
-        seen, _, count = (context.cursor or "").partition(" ")
+        # The cursor is the identity at the last successful poll, and the number of launches so far. Because of that
+        # number, the run key differs if a source returns to an earlier state, and stays the same after an interrupted
+        # tick.
+        last_identity, _, count = (context.cursor or "").partition(" ")
         launches = int(count or 0)
-        asked = _ask(declaration, watch, storage, seen or None)
-        if asked.look is None:
-            # the cursor is kept, so that changes during the outage are seen afterwards
-            return dg.SensorResult(skip_reason=asked.sentence, cursor=context.cursor)
-        identity = asked.look.identity
-        if not asked.look.change:
-            return dg.SensorResult(skip_reason=asked.sentence, cursor=f"{identity} {launches}")
+        tick = _ask(declaration, watch, storage, last_identity or None)
+        if tick.look is None:
+            # keep the cursor, so that changes during the outage are noticed later
+            return dg.SensorResult(skip_reason=tick.sentence, cursor=context.cursor)
+        identity = tick.look.identity
+        if not tick.look.change:
+            return dg.SensorResult(skip_reason=tick.sentence, cursor=f"{identity} {launches}")
         # queried only now, because most polls find no change and need no query of the run database
         if busy := in_progress(context.instance, dataset):
-            # the cursor is kept here as well, because the change must be built after that run
-            return dg.SensorResult(skip_reason=_later(asked, busy), cursor=context.cursor)
-        context.log.info(asked.sentence)
-        request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_tags(dataset, asked.look))
+            # keep the cursor, because the change must be built after that run
+            return dg.SensorResult(skip_reason=_later(tick, busy), cursor=context.cursor)
+        context.log.info(tick.sentence)
+        request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_tags(dataset, tick.look))
         return dg.SensorResult(run_requests=[request], cursor=f"{identity} {launches + 1}")
 
     return on_new_files
@@ -377,14 +386,14 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
 def source_schedule(
     specs: Sequence[ArtifactSpec], automation: Automation, job: dg.JobDefinition
 ) -> dg.ScheduleDefinition:
-    """The schedule of a dataset that declares a cron expression.
+    """Return the schedule of a dataset that declares a cron expression.
 
-    A schedule has no cursor: the tags of the last run that it launched have the identity of the source.
+    A schedule has no cursor, so the identity of the source is stored in the tags of the last run that it launched.
 
     Args:
         specs: All artifacts of the dataset.
-        automation: What is declared.
-        job: What a change launches.
+        automation: The declared automation.
+        job: The job that a change launches.
     """
     declaration, watch = specs[0].declaration, watch_of(specs)
     dataset = declaration.dataset
@@ -400,14 +409,14 @@ def source_schedule(
     )
     def on_new_files(context: dg.ScheduleEvaluationContext, storage: StorageResource) -> dg.RunRequest | dg.SkipReason:
         launched = dg.RunsFilter(tags={DATASET: dataset, "dagster/schedule_name": name})
-        last = next(iter(context.instance.get_runs(launched, limit=1)), None)
-        asked = _ask(declaration, watch, storage, last.tags.get(SOURCE) if last is not None else None)
-        if asked.look is None or not asked.look.change:
-            return dg.SkipReason(asked.sentence)
+        last_run = next(iter(context.instance.get_runs(launched, limit=1)), None)
+        tick = _ask(declaration, watch, storage, last_run.tags.get(SOURCE) if last_run is not None else None)
+        if tick.look is None or not tick.look.change:
+            return dg.SkipReason(tick.sentence)
         if busy := in_progress(context.instance, dataset):
-            return dg.SkipReason(_later(asked, busy))
-        context.log.info(asked.sentence)
-        return dg.RunRequest(tags=_tags(dataset, asked.look))
+            return dg.SkipReason(_later(tick, busy))
+        context.log.info(tick.sentence)
+        return dg.RunRequest(tags=_tags(dataset, tick.look))
 
     return on_new_files
 
@@ -421,13 +430,13 @@ def _later(asked: _Tick, busy: str) -> str:
 
 
 def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageResource, seen: str | None) -> _Tick:
-    """Ask the source.
+    """Poll the source.
 
     Args:
         declaration: The dataset's declaration.
-        watch: How its source is asked.
-        storage: Where its plan is.
-        seen: Identity of the source at the last successful look.
+        watch: How to poll the source.
+        storage: The storage of the dataset's plan.
+        seen: Identity of the source at the last successful poll.
     """
     privacy = privacy_of(declaration, declaration.store(storage))
     try:
@@ -447,21 +456,21 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
     if poll.change:
         poll = replace(poll, change=privacy.text(poll.change, "the source changed"))
         return _Tick(sentence=poll.change, look=poll)
-    same = "nothing changed since the last poll" if poll.identity == seen else "the source matches the plan"
-    return _Tick(sentence=same, look=poll)
+    sentence = "nothing changed since the last poll" if poll.identity == seen else "the source matches the plan"
+    return _Tick(sentence=sentence, look=poll)
 
 
 def check_crons(automation: Automation, yaml_path: Path) -> None:
-    """Raise ConfigError, naming line and key, for a cron expression that Dagster does not take, or never comes due."""
+    """Raise ConfigError, with line and key, for a cron expression that Dagster rejects or that never matches."""
     for key, cron in automation.crons.items():
         try:
-            # made only for Dagster's own parser to judge it
+            # built only to validate the expression with Dagster's own parser
             dg.ScheduleDefinition(name="tried", job_name="tried", cron_schedule=cron)
-            # a schedule that never comes due is only noticed by the daemon, which logs a stack each minute
+            # only this detects a schedule that never comes due; otherwise the daemon would log a traceback every minute
             dg.TimeWindowPartitionsDefinition(
                 start=datetime(2000, 1, 1), fmt="%Y-%m-%d", cron_schedule=cron, timezone=automation.timezone
             ).get_first_partition_key()
-        except Exception as error:  # what Dagster raises for a date that does not exist is not public
+        except Exception as error:  # Dagster raises a private error class for a date that does not exist
             (document, *_) = read_documents(yaml_path)
             line = document.line_of(["automation", key])
             raise ConfigError(
@@ -471,10 +480,10 @@ def check_crons(automation: Automation, yaml_path: Path) -> None:
 
 
 def automation_of(specs: Sequence[ArtifactSpec], job: dg.JobDefinition) -> dg.Definitions:
-    """The sensors, schedules and checks that a dataset's declaration automates.
+    """Return the sensors, schedules and checks that a dataset declares in `automation`.
 
     Args:
-        specs: All its artifacts.
+        specs: All artifacts of the dataset.
         job: The dataset's job, which every sensor and schedule launches.
     """
     declaration = specs[0].declaration
@@ -493,14 +502,14 @@ def automation_of(specs: Sequence[ArtifactSpec], job: dg.JobDefinition) -> dg.De
     if automation.on_failure is not None:
         sensors.append(failure_sensor(declaration, automation.on_failure))
     if (window := automation.window) is not None:
-        made = products(specs)
-        checks += [fresh_check(spec, window) for spec in made]
-        sensors.append(freshness_sensor(declaration.dataset, made, window))
+        product_specs = products(specs)
+        checks += [fresh_check(spec, window) for spec in product_specs]
+        sensors.append(freshness_sensor(declaration.dataset, product_specs, window))
     return dg.Definitions(sensors=sensors, schedules=schedules, asset_checks=checks)
 
 
 def _build_schedule(dataset: str, cron: str, timezone: str, job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    """The schedule that builds a dataset, unless it is already being built."""
+    """Return the schedule that builds a dataset, unless it is already being built."""
 
     @dg.schedule(
         name=f"{dataset}_schedule",

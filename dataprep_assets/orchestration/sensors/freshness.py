@@ -1,9 +1,10 @@
-"""`automation.freshness`: how often, at least, the products of a dataset are to be made.
+"""`automation.freshness`: the maximum age of a dataset's products.
 
-Dagster's own policy is shown on the asset, and evaluated by the daemon. The check `fresh` says the same among the other
-checks, as a warning: a sensor evaluates it, without a run, when its result would change, and after the product was made
-(the UI hides a check result that is older than the materialization). A run that reuses everything also counts as a
-materialization: it proved that the product is what it should be.
+The asset shows Dagster's own freshness policy, which the daemon evaluates. The check `fresh` shows the same result
+among the other checks, as a warning. A sensor evaluates it without a run when its result would change, and after each
+materialization, because the UI hides a check result that is older than the materialization.
+
+A run that reuses everything also counts as a materialization, because it verified that the product is up to date.
 """
 
 import time
@@ -21,10 +22,10 @@ from dataprep_assets.orchestration.checks import check_evaluation, check_result
 from dataprep_assets.orchestration.partitions import asset_key
 
 FRESH = "fresh"
-"""The name of the check."""
+"""Name of the check."""
 _LONGEST_INTERVAL_SECONDS = 600
 _SHORTEST_INTERVAL_SECONDS = 30
-# so that a product is found stale within a twentieth of its window, where the bounds above allow it
+# the sensor notices a stale product within a twentieth of its window, if the limits above allow it
 _LOOKS_A_WINDOW = 20
 
 
@@ -43,24 +44,24 @@ class _Evaluation:
     run: str
 
     def is_of(self, made: dg.EventLogRecord) -> bool:
-        """Whether the UI shows this evaluation as a result of the materialization `made`."""
+        """Return whether the UI shows this evaluation as a result of the materialization `made`."""
         return (bool(self.run) and self.run == made.run_id) or self.at > made.timestamp
 
 
 def policy_of(automation: Automation | None) -> dg.FreshnessPolicy | None:
-    """Dagster's freshness policy for the declared one; None if none is declared."""
+    """Return Dagster's freshness policy for the declared one; None if none is declared."""
     if automation is None or automation.window is None:
         return None
     return dg.FreshnessPolicy.time_window(fail_window=automation.window)
 
 
 def kept_fresh(made: float | None, now: float, window: timedelta) -> Finding:
-    """Judge whether an asset is fresh: a passed finding, or a warning.
+    """Check whether an asset is fresh: return a passed finding, or a warning.
 
     Args:
-        made: When it was last materialized, in seconds since 1970; None for never.
-        now: The present time, in seconds since 1970.
-        window: How old the asset may be.
+        made: The time of the last materialization, in seconds since 1970; None if there is none.
+        now: The current time, in seconds since 1970.
+        window: The maximum age of the asset.
     """
     if made is None:
         return Finding(passed=False, warning=True, summary=f"Never built; it should be built every {_words(window)}.")
@@ -76,7 +77,7 @@ def kept_fresh(made: float | None, now: float, window: timedelta) -> Finding:
 
 
 def fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefinition:
-    """The check `fresh` of a product."""
+    """Return the check `fresh` of a product."""
     key = asset_key(spec)
 
     @dg.asset_check(
@@ -90,12 +91,13 @@ def fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefiniti
 
 
 def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timedelta) -> dg.SensorDefinition:
-    """The sensor that evaluates the checks of a dataset's products: when one is made, and when it becomes stale.
+    """Return the sensor that evaluates `fresh` for a dataset's products after each materialization and when one becomes
+    stale.
 
     Args:
         dataset: The dataset's name.
         specs: The dataset's products.
-        window: How old the products may be.
+        window: The maximum age of the products.
     """
     by_key = {asset_key(spec): spec for spec in specs}
     keys = list(by_key)
@@ -110,15 +112,15 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
         description=f"Warns when a product of {dataset} is older than {_words(window)}, in its check `{FRESH}`.",
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        made, evaluations = _last_made(context.instance, keys), _last_evaluations(context.instance, keys)
-        findings = {key: kept_fresh(_when(made.get(key)), time.time(), window) for key in keys}
-        anew = [
+        materializations, evaluations = _last_made(context.instance, keys), _last_evaluations(context.instance, keys)
+        findings = {key: kept_fresh(_when(materializations.get(key)), time.time(), window) for key in keys}
+        due_keys = [
             key
             for key in keys
-            if not _stands(evaluations.get(key), made.get(key), findings[key].passed)
-            and not just_made(_when(made.get(key)), time.time())
+            if not _stands(evaluations.get(key), materializations.get(key), findings[key].passed)
+            and not just_made(_when(materializations.get(key)), time.time())
         ]
-        events = [check_evaluation(by_key[key], None, FRESH, findings[key]) for key in anew]
+        events = [check_evaluation(by_key[key], None, FRESH, findings[key]) for key in due_keys]
         stale = [key.to_user_string() for key in keys if not findings[key].passed]
         sentence = f"{len(keys) - len(stale)} of {count_of(len(keys), 'product is', 'products are')} fresh" + "".join(
             f"; {s} is not" for s in stale
@@ -129,14 +131,14 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
 
 
 def _last_made(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, dg.EventLogRecord]:
-    """The last materialization of each asset that has one."""
+    """Return the last materialization of each asset; omit assets without one."""
     entries = [record.asset_entry for record in instance.get_asset_records(keys)]
-    found = {entry.asset_key: entry.last_materialization_record for entry in entries}
-    return {key: record for key, record in found.items() if record is not None}
+    records = {entry.asset_key: entry.last_materialization_record for entry in entries}
+    return {key: record for key, record in records.items() if record is not None}
 
 
 def _last_evaluations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, _Evaluation]:
-    """The last evaluation of each asset's check; checks that were never evaluated are left out."""
+    """Return the last evaluation of each asset's check; omit checks that were never evaluated."""
     checks = [dg.AssetCheckKey(key, FRESH) for key in keys]
     evaluations: dict[dg.AssetKey, _Evaluation] = {}
     for check, summary in instance.event_log_storage.get_asset_check_summary_records(checks).items():
@@ -152,30 +154,33 @@ def _last_evaluations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey])
 
 
 def _when(made: dg.EventLogRecord | None) -> float | None:
-    """The time of a materialization, in seconds since 1970; None for None."""
+    """Return the time of a materialization, in seconds since 1970; None for None."""
     return None if made is None else made.timestamp
 
 
 def just_made(made: float | None, now: float) -> bool:
-    """Whether an evaluation now would count as one from before: SQLite keeps its time in whole seconds.
+    """Return whether the asset was materialized within the current second.
+
+    SQLite stores the time of an evaluation in whole seconds, so an evaluation now would count as older than the
+    materialization.
 
     Args:
-        made: When the asset was last materialized, in seconds since 1970; None for never.
-        now: The present time, in seconds since 1970.
+        made: The time of the last materialization, in seconds since 1970; None if there is none.
+        now: The current time, in seconds since 1970.
     """
     return made is not None and int(now) <= made
 
 
 def _stands(said: _Evaluation | None, made: dg.EventLogRecord | None, passes: bool) -> bool:
-    """Whether the last evaluation still holds: of the latest materialization, and with the same result now."""
+    """Return whether the last evaluation is of the latest materialization and would have the same result now."""
     return said is not None and said.passed == passes and (made is None or said.is_of(made))
 
 
 def _words(window: timedelta) -> str:
-    """A window for reading: `36 h`, `2 days`."""
+    """Format a window for reading: `36 h`, `2 days`."""
     seconds = int(window.total_seconds())
     for unit, size in (("day", 86_400), ("h", 3600), ("min", 60)):
-        # one day is `24 h`, so days are always several
+        # one day is shown as `24 h`, so `days` is always plural
         if seconds % size == 0 and (unit != "day" or seconds >= 2 * size):
             return f"{seconds // size} {unit}" + ("s" if unit == "day" else "")
     return f"{seconds} s"
