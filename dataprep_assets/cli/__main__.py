@@ -1,4 +1,4 @@
-"""`python -m dataprep_assets.cli`: the command without its entry point."""
+"""Entry point of `python -m dataprep_assets.cli`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`dataprep check`: what is wrong with declarations, before anything is built."""
+"""`dataprep check`: find errors in declarations before anything is built."""
 
 import json
 from typing import Annotated
@@ -24,13 +24,13 @@ def command(
     json_: AsJson = False,
 ) -> int:
     """Validate declarations, tokenizers and local sources without building anything."""
-    here, wrong = project.current(), 0
-    files = here.files(datasets or None)
-    for mistake in here.check(datasets or None):
-        wrong += not mistake.hint
+    open_project, error_count = project.current(), 0
+    files = open_project.files(datasets or None)
+    for mistake in open_project.check(datasets or None):
+        error_count += not mistake.hint
         summary = f"note: {mistake}" if mistake.hint else str(mistake)
         tell_wrong(json.dumps(mistake.to_json(), ensure_ascii=False) if json_ else summary)
     if not json_:
-        summary = f"{count_of(wrong, 'error')}" if wrong else "no errors found"
+        summary = f"{count_of(error_count, 'error')}" if error_count else "no errors found"
         print(f"{count_of(len(files), 'declaration')}: {summary}")
-    return _WRONG if wrong else 0
+    return _WRONG if error_count else 0

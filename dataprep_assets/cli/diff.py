@@ -1,4 +1,4 @@
-"""`dataprep diff`: how two locks, storage roots, dataset folders or buckets differ, without reading their data."""
+"""`dataprep diff`: compare two locks, storage roots, dataset folders or buckets without reading their data."""
 
 import json
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def command(
 
     try:
         sides = [_side(side, dataset) for side in (a, b)]
-    except DataprepError as error:  # as in diff(1), 1 means that they differ, so an error needs another code
+    except DataprepError as error:  # as in diff(1), 1 means that the sides differ, so an error needs a different code
         raise ConfigError(str(error)) from error
     locks = [lock for lock, _ in sides]
     comparison = difference(locks[0], locks[1], (a, b))
@@ -47,40 +47,42 @@ def command(
 
 
 def _privacy(locks: "Sequence[Lock]", *, are_closed: bool) -> Privacy:
-    """What leaves. A dataset that cannot be loaded, or whose files are closed to others, may be sensitive."""
-    closed = Privacy(closed=True, dataset=locks[0].dataset)
-    privacies = [closed] if are_closed else []
-    with suppress(ConfigError):  # there is no project here
+    """Return which details may be shown; a dataset is treated as private if it cannot be loaded or its files are
+    private.
+    """
+    private = Privacy(closed=True, dataset=locks[0].dataset)
+    privacies = [private] if are_closed else []
+    with suppress(ConfigError):  # outside of a project
         for name in project.kinds().keys() & {lock.dataset for lock in locks}:
             try:
                 privacies.append(privacy_of(project.component(name).declaration))
             except ConfigError:
-                privacies.append(closed)
+                privacies.append(private)
     return reduce(Privacy.stricter, [*privacies, *(lock.privacy for lock in locks)])
 
 
 def _side(where: str, dataset: str | None) -> "tuple[Lock, bool]":
-    """The lock there, and whether it is of receipts in a folder that only their owner can read."""
+    """Return the lock of one side, and whether it consists of receipts in a private folder."""
     from dataprep_assets.engine.lock.lock import lock_of_receipts, read_lock
     from dataprep_assets.integrity.receipt import NAME
     from dataprep_assets.integrity.verify import place_of_dataset, receipts_below, receipts_in
     from dataprep_assets.stores.connect import LocalPlace
 
-    place = project.place(where)
-    if isinstance(place, LocalPlace) and place.root.is_file():
-        return read_lock(place.root), False
-    if isinstance(place, LocalPlace) and not place.root.is_dir():
+    location = project.place(where)
+    if isinstance(location, LocalPlace) and location.root.is_file():
+        return read_lock(location.root), False
+    if isinstance(location, LocalPlace) and not location.root.is_dir():
         raise MissingArtifactError(f"{where}: no lock file or folder at this path")
     if dataset is not None:
-        place = place_of_dataset(place, dataset)
-    receipts = receipts_below(place.root) if isinstance(place, LocalPlace) else receipts_in(place())
+        location = place_of_dataset(location, dataset)
+    receipts = receipts_below(location.root) if isinstance(location, LocalPlace) else receipts_in(location())
     lock = lock_of_receipts(receipts, where, dataset)
-    files = place.root.rglob(NAME) if isinstance(place, LocalPlace) else ()
+    files = location.root.rglob(NAME) if isinstance(location, LocalPlace) else ()
     return lock, any(map(_is_closed, files))
 
 
 def _is_closed(file: Path) -> bool:
-    """Whether only its owner can read a file; not of one that a run has taken away meanwhile."""
+    """Return whether only its owner can read a file; False if a run has removed the file."""
     try:
         return not file.stat().st_mode & OTHERS
     except FileNotFoundError:

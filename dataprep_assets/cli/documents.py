@@ -1,4 +1,4 @@
-"""`dataprep documents`: what the rules of a dataset drop, and the rows of its table of documents."""
+"""`dataprep documents`: the documents that filter rules drop, and the rows of the document table."""
 
 import csv
 import json
@@ -44,24 +44,27 @@ def command(
     """Show what each filter rule drops, or query the document table."""
     if as_csv and json_:
         raise ConfigError("--json cannot be combined with --csv. Remove one of them")
-    opened = project.open_dataset(dataset)
-    asked, privacy = opened.component.documents(opened.store), privacy_of(opened.component.declaration, opened.store)
+    open_dataset = project.open_dataset(dataset)
+    table, privacy = (
+        open_dataset.component.documents(open_dataset.store),
+        privacy_of(open_dataset.component.declaration, open_dataset.store),
+    )
     if where is None and reason is None and split is None and limit is None and not as_csv:
-        _print_drops(dataset, asked, privacy, as_json=json_)
+        _print_drops(dataset, table, privacy, as_json=json_)
         return 0
-    if opened.component.declaration.sensitive:
-        count = asked.rows(where=where, reason=reason, splits=split_names(split)).count()
+    if open_dataset.component.declaration.sensitive:
+        count = table.rows(where=where, reason=reason, splits=split_names(split)).count()
         print(f"rows (not shown: the dataset is sensitive)  {privacy.count(count)}")
         return 0
-    rows = opened.documents(where=where, reason=reason, split=split)
-    most = limit if limit is not None or as_csv or json_ else _SHOWN
-    write, printed = _csv_writer(asked.columns) if as_csv else _print_json if json_ else _print_row, 0
-    for printed, row in enumerate(islice(rows, most), 1):  # noqa: B007
+    rows = open_dataset.documents(where=where, reason=reason, split=split)
+    max_rows = limit if limit is not None or as_csv or json_ else _SHOWN
+    write, printed = _csv_writer(table.columns) if as_csv else _print_json if json_ else _print_row, 0
+    for printed, row in enumerate(islice(rows, max_rows), 1):  # noqa: B007
         write(row)
-    # the remaining rows are counted without being read
-    if most is not None and (more := rows.count() - printed):
-        ways = "remove --limit to print all" if as_csv or json_ else "use --json or --csv to print all"
-        print(f"and {count_of(more, 'row')} more: {ways}", file=sys.stderr if as_csv or json_ else sys.stdout)
+    # count the remaining rows without reading them
+    if max_rows is not None and (remaining := rows.count() - printed):
+        advice = "remove --limit to print all" if as_csv or json_ else "use --json or --csv to print all"
+        print(f"and {count_of(remaining, 'row')} more: {advice}", file=sys.stderr if as_csv or json_ else sys.stdout)
     return 0
 
 
@@ -74,8 +77,8 @@ def _print_drops(dataset: str, asked: "AskedDocuments", privacy: Privacy, *, as_
         return
     if drops is None:
         print(f"{dataset}: no filter rules. Columns: {', '.join(asked.columns)}")
-        for gone, count in asked.reasons().items():
-            print(f"  {gone:<20}{privacy.count(count):>12}  `--reason {gone}` lists them")
+        for reason, count in asked.reasons().items():
+            print(f"  {reason:<20}{privacy.count(count):>12}  `--reason {reason}` lists them")
     else:
         if not privacy.closed:
             print(f"{dataset}: {count_of(drops.documents, 'document')}, {count_of(drops.bytes, 'byte')} of text")
@@ -84,8 +87,8 @@ def _print_drops(dataset: str, asked: "AskedDocuments", privacy: Privacy, *, as_
 
 
 def _csv_writer(columns: Sequence[str]) -> Callable[[Mapping[str, Any]], object]:
-    """Print the line of columns; returns the function that prints a row."""
-    # a table that was built before an edit of the declaration can have other columns
+    """Print the CSV header; return the function that prints a row."""
+    # a table built before the last edit of the declaration may have other columns
     writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore")
     writer.writeheader()
     return writer.writerow
@@ -97,12 +100,12 @@ def _print_json(row: Mapping[str, Any]) -> None:
 
 def _print_row(row: Mapping[str, Any]) -> None:
     became = f"kept, {count_of(row['tokens'], 'token')}" if row["kept"] else f"dropped: {row['reason']}"
-    left = {k: v for k, v in row.items() if k not in _TOLD and v is not None}
+    details = {k: v for k, v in row.items() if k not in _TOLD and v is not None}
     print(f"{row['file']}:{row['row']}  {became}")
-    print("    " + ", ".join(f"{name} {_plain(value)}" for name, value in left.items()))
+    print("    " + ", ".join(f"{name} {_plain(value)}" for name, value in details.items()))
 
 
-# columns that the first line of a row tells
+# columns that the first line of a row shows
 _TOLD = {"file", "row", "kept", "reason", "tokens"}
 
 

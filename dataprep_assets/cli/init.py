@@ -1,4 +1,4 @@
-"""`dataprep init`: a new project with a sample that runs without a network, or what deploys one."""
+"""`dataprep init`: create a project with a sample that builds offline, or write its deployment files."""
 
 import shlex
 from pathlib import Path
@@ -26,17 +26,17 @@ def command(
 ) -> int:
     """Create a project with a sample dataset that builds offline."""
     if deploy is None or read_project(folder) is None:
-        chosen = sample or Sample.CORPUS
-        write_project(folder, chosen)
-        print(f"Created a project with the sample {chosen.datasets[-1]} in {folder}. Next:")
+        new_sample = sample or Sample.CORPUS
+        write_project(folder, new_sample)
+        print(f"Created a project with the sample {new_sample.datasets[-1]} in {folder}. Next:")
         print(f"  cd {shlex.quote(str(folder))}")
-        print(f"  dataprep run {' '.join(chosen.datasets)}")
+        print(f"  dataprep run {' '.join(new_sample.datasets)}")
         print("  dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus")
     elif sample is not None:
         raise ConfigError(f"--sample: {folder} is already a project. Choose a new folder")
     if deploy is not None:
-        written = write_deployment(folder, deploy)
-        print(f"Wrote {count_of(len(written), 'file')} for {deploy.value} to {folder / 'deploy'}. Next:")
+        files = write_deployment(folder, deploy)
+        print(f"Wrote {count_of(len(files), 'file')} for {deploy.value} to {folder / 'deploy'}. Next:")
         print(f"  {_FIRST[deploy]}")
         print(
             "  deploy/requirements.txt lists the packages of the image; put wheels that are not on an index into "

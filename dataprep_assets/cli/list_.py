@@ -1,4 +1,4 @@
-"""`dataprep list`: the datasets of the project, with the state of each."""
+"""`dataprep list`: list the datasets of the project with their states."""
 
 import json
 import sys
@@ -24,12 +24,12 @@ class ListedDataset:
     """A dataset and its state.
 
     Attributes:
-        dataset: Its name, as commands take it.
+        dataset: The dataset's name.
         component: The component that declares it, for example `TokenizedCorpus`.
-        state: `never run`, `up to date`, `N to build`, `cannot be loaded`; `unknown` where its store cannot be read or
-            its component is not one of this project's.
-        to_make: How many artifacts a run would make; None if that is not known.
-        why: The reason of the first of them, or what is wrong.
+        state: `never run`, `up to date`, `N to build`, `cannot be loaded`; `unknown` if its store cannot be read or its
+            component is not part of this package.
+        to_make: Number of artifacts that a run would build; None if unknown.
+        why: The reason to build the first of them, or the error.
     """
 
     dataset: str
@@ -54,7 +54,7 @@ def command(
     Local sources are read, so name the datasets to list if the sources are large.
     """
     components = project.components()
-    # a wrong name is refused before a line is printed
+    # reject an unknown name before printing any line
     for name in datasets or ():
         project.declaration_of(name)
     rows = (_list_dataset(name, components[name]) for name in datasets or components)
@@ -70,7 +70,7 @@ def command(
 
 
 def _list_dataset(name: str, component: str) -> ListedDataset:
-    """The state of one dataset; an error becomes a state, so that the other datasets are still listed."""
+    """Return the state of one dataset; an error becomes a state, so that the other datasets are still listed."""
     from dataprep_assets.engine.artifact.dataset import Dataset
 
     try:
@@ -91,7 +91,9 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
 
 
 def _to_make(component: "Dataset") -> tuple[int | None, str]:
-    """How many artifacts a run would make, and why the first of them; None for a dataset that was never run."""
+    """Return the number of artifacts that a run would build and the reason for the first; None if the dataset was
+    never run.
+    """
     from dataprep_assets.engine.staleness.status import never_built, stale
 
     store = component.store(project.storage())
@@ -106,8 +108,8 @@ def _to_make(component: "Dataset") -> tuple[int | None, str]:
 
 
 def _first_line(error: DataprepError) -> str:
-    first, *more = str(error).splitlines()
-    return f"{first} (and {len(more)} more: `dataprep check`)" if more else first
+    first_line, *other_lines = str(error).splitlines()
+    return f"{first_line} (and {len(other_lines)} more: `dataprep check`)" if other_lines else first_line
 
 
 def _cells(row: ListedDataset) -> tuple[str, ...]:
@@ -115,7 +117,7 @@ def _cells(row: ListedDataset) -> tuple[str, ...]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS) - 1)]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS) - 1)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)]
         yield "  ".join([*cells, row[-1]]).rstrip()
@@ -130,13 +132,13 @@ def _print_table(rows: "Iterable[ListedDataset]") -> None:
     console, table = Console(), Table(box=box.SIMPLE_HEAD)
     colours = {"up to date": "green", "cannot be loaded": "red", "unknown": "red", "never run": "dim"}
     with console.status("checking the datasets …"):
-        listed = list(rows)
-    # names have their room first and are never cut: somebody types or copies them
+        datasets = list(rows)
+    # names get their space first and are never truncated, because users type or copy them
     room = max(len(_COLUMNS[0]), console.width // 2)
-    names = max([len(_COLUMNS[0]), *(len(row.dataset) for row in listed)])
+    names = max([len(_COLUMNS[0]), *(len(row.dataset) for row in datasets)])
     for column in _COLUMNS:
         table.add_column(column, width=min(names, room) if column == _COLUMNS[0] else None, overflow="fold")
-    for row in listed:
+    for row in datasets:
         colour = colours.get(row.state, "yellow")
         table.add_row(escape(row.dataset), row.component, f"[{colour}]{row.state}[/]", escape(row.why))
     console.print(table)

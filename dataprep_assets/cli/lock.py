@@ -1,4 +1,4 @@
-"""`dataprep lock`: write the inputs and results of a dataset; and what `run --locked` compares with them."""
+"""`dataprep lock`: write a dataset's lock; comparison of a build with its lock for `run --locked`."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dataprep_assets.orchestration.build import StepResult
 
 _SHOWN = 20
-"""How many reasons are printed."""
+"""Maximum number of reasons to print."""
 
 
 def command(
@@ -33,22 +33,24 @@ def command(
 
     component = project.component(dataset)
     path = output or project.folder(dataset) / LOCK
-    # said before every artifact is verified, which may read all of their bytes
+    # checked before the artifacts are verified, because verification may read all of their bytes
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigError(f"--output {path}: must be a file in an existing folder")
-    written = lock_dataset(component.specs, component.store(project.storage()))
-    write_atomically(path, lock_bytes(written))
-    made = count_of(len(written.artifacts), "artifact")
-    print(f"Locked {dataset} ({made}, {count_of(written.files, 'source file')}): wrote {path}")
+    lock = lock_dataset(component.specs, component.store(project.storage()))
+    write_atomically(path, lock_bytes(lock))
+    artifact_count = count_of(len(lock.artifacts), "artifact")
+    print(f"Locked {dataset} ({artifact_count}, {count_of(lock.files, 'source file')}): wrote {path}")
     return 0
 
 
 def lock_of(name: str, file: Path | None) -> "Lock":
-    """Read the lock of a dataset; raises ConfigError if it is the lock of another dataset.
+    """Read the lock of a dataset.
 
     Args:
         name: The dataset.
-        file: The lock; None for `dataset.lock` beside the defs.yaml, where `dataprep lock` writes it.
+        file: The lock file; None for `dataset.lock` next to the defs.yaml, where `dataprep lock` writes it.
+
+    Raises ConfigError if there is no such file.
     """
     from dataprep_assets.engine.lock.lock import LOCK, read_lock
 
@@ -61,8 +63,9 @@ def lock_of(name: str, file: Path | None) -> "Lock":
 
 
 class LockedBuild:
-    """Attends to a build (`orchestration.build.Attendant`): refuses to make, or to have made, anything but what the
-    lock of the dataset says."""
+    """Build listener (`orchestration.build.BuildListener`) that stops a build whose recipes or contents differ from
+    the lock.
+    """
 
     def __init__(self, lock: "Lock", specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> None:
         dataset = specs[0].declaration.dataset
@@ -72,45 +75,45 @@ class LockedBuild:
         self.drift: DriftError | None = None
 
     def begin(self) -> None:
-        """Raise DriftError for every difference from the lock that is known before anything runs."""
+        """Raise DriftError for all differences from the lock that are known before the build starts."""
         from dataprep_assets.engine.lock.drift import adopt_plan, drift_of_recipes
 
         adopt_plan(self._specs, self._store, self._lock)
         refuse(self._lock, drift_of_recipes(self._specs, self._store, self._lock), "nothing was built")
 
     def before(self, spec: "ArtifactSpec", partitions: Sequence[str], *, current: bool) -> None:
-        """Compare the recipe of an artifact, which is known when its inputs are there, before it is built."""
+        """Compare the recipe of an artifact before it is built; its recipe is known when its inputs are present."""
         from dataprep_assets.engine.lock.drift import drift_of_recipes
 
-        found = drift_of_recipes(self._specs, self._store, self._lock, [spec])
-        self._refuse(found, f"{spec.path[-1]} and its downstream artifacts were not built")
+        drifts = drift_of_recipes(self._specs, self._store, self._lock, [spec])
+        self._refuse(drifts, f"{spec.path[-1]} and its downstream artifacts were not built")
 
     def after(self, spec: "ArtifactSpec", partitions: Sequence[str], result: "StepResult") -> None:
         """Compare the content of an artifact."""
         from dataprep_assets.engine.lock.drift import drift_of_contents
 
-        found = drift_of_contents([spec], self._store, self._lock, partitions)
-        self._refuse(found, f"{spec.path[-1]} was built, its downstream artifacts were not")
+        drifts = drift_of_contents([spec], self._store, self._lock, partitions)
+        self._refuse(drifts, f"{spec.path[-1]} was built, its downstream artifacts were not")
 
     def checking(self, spec: "ArtifactSpec") -> None:
-        """Nothing: a check decides no byte."""
+        """Do nothing, because checks do not change artifacts."""
 
     def failed(self, spec: "ArtifactSpec", why: str) -> None:
-        """Nothing: an artifact that is not there is told of as such."""
+        """Do nothing, because missing artifacts are reported separately."""
 
     def report_line(self, sentence: str) -> None:
-        """Nothing: what is warned of, or in no plan, is in no lock."""
+        """Do nothing, because warnings and removals do not concern the lock."""
 
     def _refuse(self, drifts: "Iterable[Drift]", told: str) -> None:
         try:
             refuse(self._lock, drifts, told)
         except DriftError as error:
-            # kept for `run` to raise: of the one that is raised here Dagster's step makes another error
+            # kept for `run` to raise, because Dagster's step replaces the error that is raised here
             self.drift = self.drift or error
             raise
 
     def end(self) -> None:
-        """Raise DriftError if the finished dataset differs from the lock; otherwise say that it equals the lock."""
+        """Raise DriftError if the finished dataset differs from the lock; otherwise print that it matches."""
         from dataprep_assets.engine.lock.drift import drift_of_contents, undeclared
 
         for drifts in (
@@ -122,12 +125,12 @@ class LockedBuild:
 
 
 def refuse(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:
-    """Print each reason once, with the artifacts that it applies to; raises DriftError if there is any.
+    """Print each reason once with the affected artifacts; raise DriftError if there is any.
 
     Args:
         lock: The lock, whose dataset the error names.
         drifts: The differences from the lock.
-        progress: What has been done so far, for the error.
+        progress: What the build did so far, for the error message.
     """
     from dataprep_assets.engine.lock.difference import grouped
     from dataprep_assets.orchestration.runs.terminal import say

@@ -1,4 +1,4 @@
-"""`dataprep plan`: what a dataset will cost to build from nothing."""
+"""`dataprep plan`: estimate the cost of building a dataset from scratch."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from dataprep_assets.errors import count_of
 if TYPE_CHECKING:
     from dataprep_assets.planning.cost import Cost, Machine
 
-# What the engines cost beside the work itself, so that `dataprep plan` can compare them for one dataset.
+# Overhead of the engines, so that `dataprep plan` can compare them for one dataset.
 #
 # Measured by `python -m dataprep_assets_tests.tools.bench.engines`; deploy/README.md#measured has the table.
 
@@ -24,10 +24,11 @@ _PROCESSES = "processes"
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOverhead:
-    """What an engine adds to the work of a dataset, in seconds.
+    """The time that an engine adds to the build of a dataset.
 
-    `run_seconds`: until the first worker of a run has done something. `shard_seconds`: of a core, for a shard beside
-    its data.
+    Attributes:
+        run_seconds: Seconds until a run's first worker starts its work.
+        shard_seconds: Core seconds per shard, in addition to the work on the data.
     """
 
     run_seconds: float
@@ -35,31 +36,31 @@ class EngineOverhead:
 
 
 OVERHEADS: Mapping[str, EngineOverhead] = {
-    # tiny shards of one file on 2 quiet cores; Ray's cluster begins with the run
+    # measured with tiny shards of one file on 2 idle cores; the start of Ray's cluster is included
     _PROCESSES: EngineOverhead(run_seconds=0.3, shard_seconds=0.008),
     "ray": EngineOverhead(run_seconds=4.1, shard_seconds=0.018),
 }
-"""By the name that `run_on` has for it."""
+"""Overhead of each engine, by its name in `run_on`."""
 
 
 def engine_seconds(found: "Cost", machine: "Machine", engine: str) -> float:
-    """Expected wall time (seconds) of a build on an engine, with the same cores.
+    """Return the expected elapsed time of a build on an engine, in seconds, with the same cores.
 
     Args:
-        found: What the build costs on processes of one machine.
-        machine: Its cores share the shards, and runs at a time the starts.
-        engine: One of `OVERHEADS`.
+        found: The cost of the build on processes of one machine.
+        machine: The machine, whose cores share the shards, and whose concurrent runs share the starts.
+        engine: A key of `OVERHEADS`.
     """
-    own, known = OVERHEADS[engine], OVERHEADS[_PROCESSES]
-    # runs at a time share the starts; cores share the shards, but a shard has one core alone
+    own, baseline = OVERHEADS[engine], OVERHEADS[_PROCESSES]
+    # concurrent runs share the starts, and cores share the shards, but each shard uses only one core
     starts = found.runs / machine.runs_at_a_time
     shards = found.shards / min(machine.cores, max(found.shards, 1))
-    more = starts * (own.run_seconds - known.run_seconds) + shards * (own.shard_seconds - known.shard_seconds)
-    return found.seconds + more
+    extra = starts * (own.run_seconds - baseline.run_seconds) + shards * (own.shard_seconds - baseline.shard_seconds)
+    return found.seconds + extra
 
 
 def engine_table(found: "Cost", machine: "Machine") -> str:
-    """A line for each engine: the expected time on it with the same cores, and what of it is the engine's own."""
+    """Return a line per engine: the expected time on it with the same cores, and its overhead."""
     from dataprep_assets.planning.cost import shown_time
 
     lines = []
@@ -76,7 +77,7 @@ def command(
     cores: Annotated[
         int | None, typer.Option(min=1, help="Cores of all machines together. [default: the cores of this machine]")
     ] = None,
-    # by default a gigabit a second
+    # the default is 1 Gbit/s
     bandwidth: Annotated[
         float, typer.Option(help="Network bandwidth to source and bucket, in bytes per second.")
     ] = 125e6,
@@ -87,16 +88,18 @@ def command(
     from dataprep_assets.engine.privacy import privacy_of
     from dataprep_assets.planning.cost import Machine, table
 
-    opened = project.open_dataset(dataset)
+    open_dataset = project.open_dataset(dataset)
     machine = Machine(cores=cores or len(os.sched_getaffinity(0)), bandwidth=bandwidth, runs_at_a_time=runs_at_a_time)
-    costs = opened.component.cost(opened.store, machine)
-    privacy = privacy_of(opened.component.declaration, opened.store)
+    costs = open_dataset.component.cost(open_dataset.store, machine)
+    privacy = privacy_of(open_dataset.component.declaration, open_dataset.store)
     if json_:
         engines = {engine: round(engine_seconds(costs.cost, machine, engine), 1) for engine in OVERHEADS}
         amounts = {**costs.cost.to_json(), "seconds_on": engines, "rates_measured_on": costs.measured}
         print(json.dumps({"dataset": dataset, "machine": asdict(machine), **privacy.amounts(amounts)}))
         return 0
-    measured = f"measured on {count_of(costs.measured, 'finished shard')}" if costs.measured else "from the benchmark"
-    rates = f"rates          {measured}; the cost is for a build from scratch"
+    rates_origin = (
+        f"measured on {count_of(costs.measured, 'finished shard')}" if costs.measured else "from the benchmark"
+    )
+    rates = f"rates          {rates_origin}; the cost is for a build from scratch"
     project.tell([table(dataset, costs.cost, machine), engine_table(costs.cost, machine), rates], f"{dataset}: planned")
     return 0

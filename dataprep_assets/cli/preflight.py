@@ -1,4 +1,4 @@
-"""`dataprep preflight`: try everything that a store must be able to do."""
+"""`dataprep preflight`: test all operations that a store must support."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
@@ -39,10 +39,10 @@ def _reading(url: str | None, profile: str | None) -> int:
     from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, locate
     from dataprep_assets.stores.preflight import preflight_reading
 
-    named = url is not None and profile is None
-    place = locate(url) if named and url is not None else ReleaseLocation(project.place(url, profile)())
-    print(f"{place} (read-only):")
-    return _print_steps(preflight_reading(place.store, [place.key(MANIFEST)]))
+    is_url = url is not None and profile is None
+    location = locate(url) if is_url and url is not None else ReleaseLocation(project.place(url, profile)())
+    print(f"{location} (read-only):")
+    return _print_steps(preflight_reading(location.store, [location.key(MANIFEST)]))
 
 
 def _print_steps(steps: "Iterable[PreflightStep]") -> int:

@@ -1,4 +1,4 @@
-"""`dataprep prune`: list the artifacts of a dataset that are no longer in its plan, and with `--yes` remove them."""
+"""`dataprep prune`: list the artifacts of a dataset that are no longer in its plan; remove them with `--yes`."""
 
 import json
 from typing import Annotated
@@ -19,8 +19,8 @@ def command(
     from dataprep_assets.engine.staleness.status import list_unplanned, prune
     from dataprep_assets.planning.cost import shown_bytes
 
-    opened = project.open_dataset(dataset)
-    specs, store = opened.specs, opened.store
+    open_dataset = project.open_dataset(dataset)
+    specs, store = open_dataset.specs, open_dataset.store
     obsolete = list_unplanned(specs, store)
     for unplanned_artifact in obsolete:
         where, size = (
@@ -38,14 +38,16 @@ def command(
     if not obsolete and not json_:
         print(f"{dataset}: nothing to remove")
     if obsolete and not yes and not json_:
-        size = shown_bytes(sum(one.bytes or 0 for one in obsolete))
+        size = shown_bytes(sum(obsolete_artifact.bytes or 0 for obsolete_artifact in obsolete))
         total = f"{count_of(len(obsolete), 'artifact')}, {size}"
         print(f"{total}. Dry run. Run `dataprep prune {dataset} --yes` to delete them")
     kept = 0
-    for artifact, gone in prune(specs, store) if obsolete and yes else ():
-        kept += not gone
+    for artifact, is_removed in prune(specs, store) if obsolete and yes else ():
+        kept += not is_removed
         if json_:
-            print(json.dumps({"artifact": str(artifact), "removed": gone}))
+            print(json.dumps({"artifact": str(artifact), "removed": is_removed}))
         else:
-            print(f"removed {artifact}" if gone else f"kept, because a run is building it: {artifact}", flush=True)
+            print(
+                f"removed {artifact}" if is_removed else f"kept, because a run is building it: {artifact}", flush=True
+            )
     return 1 if kept else 0

@@ -1,4 +1,4 @@
-"""`dataprep retract`: put documents on a dataset's retraction list, and say what the next run will rebuild."""
+"""`dataprep retract`: add documents to a dataset's retraction list, and show what the next run will rebuild."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def _retract(declared: "Dataset", component: "Dataset", store: "ArtifactStore", 
     """Retract documents from a dataset as it is `declared`, or from a `component` with a copy of its list."""
     dataset, is_rehearsed = declared.declaration.dataset, component is not declared
     retracted = component.retract(store, given, strict=strict)
-    trained = [] if strict and retracted.not_found else list(_trained_lines(component, given))
+    training_lines = [] if strict and retracted.not_found else list(_trained_lines(component, given))
     _tell(dataset, retracted)
     listing = getattr(declared.declaration, "retractions", retracted.list)
     if strict and retracted.not_found:
@@ -85,7 +85,7 @@ def _retract(declared: "Dataset", component: "Dataset", store: "ArtifactStore", 
     if retracted.found or retracted.held:
         for line in _copy_lines(component, retracted.files):
             print(line)
-    for line in trained:
+    for line in training_lines:
         print(line)
     return 0
 
@@ -108,17 +108,17 @@ def _list_ids(component: "Dataset", store: "ArtifactStore", ids: Path | None, wh
     if ids is not None:
         yield ids
         return
-    asked = component.documents(store)
-    if "id" not in asked.columns:
+    table = component.documents(store)
+    if "id" not in table.columns:
         raise ConfigError(
             "--where: the documents of this dataset have no ids. Set `document.id_key`, and run the dataset"
         )
     with tempfile.NamedTemporaryFile("w", prefix="dataprep-retract-", suffix=".jsonl") as file:
         # also dropped documents, because a changed rule may keep them later
-        hashes = dict.fromkeys(row["id"] for row in asked.rows(where=where, columns=["id"]) if row["id"] is not None)
+        hashes = dict.fromkeys(row["id"] for row in table.rows(where=where, columns=["id"]) if row["id"] is not None)
         if not hashes:
             raise ConfigError(f"--where matched no document: {where}")
-        file.writelines(json.dumps({"hash": one}) + "\n" for one in hashes)
+        file.writelines(json.dumps({"hash": hash_text}) + "\n" for hash_text in hashes)
         file.flush()
         yield Path(file.name)
 
@@ -157,8 +157,10 @@ def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iter
     yield ""
     yield from rebuild_lines(rebuild, project.privacy())
     names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
-    others = {other.declaration.dataset: other.specs for other in project.naming(name)}
-    for dependent in reached(name, names, others):
+    specs_by_dataset = {
+        dependent_dataset.declaration.dataset: dependent_dataset.specs for dependent_dataset in project.naming(name)
+    }
+    for dependent in reached(name, names, specs_by_dataset):
         yield f"downstream: {dependent.dataset}/{dependent.artifact}, built from {dependent.through}"
 
 
@@ -186,17 +188,17 @@ def _copy_lines(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
     from dataprep_assets.engine.staleness.rebuild import published_places, sharing
 
     storage = project.storage()
-    others = project.load_others(component.declaration.dataset)
-    places = [*published_places(component.specs, component.store(storage))]
-    for shared in sharing(files, [(other.specs, other.store(storage)) for other in others]):
-        held = count_of(shared.partitions, shared.noun)
-        published = "".join(f", published to {place}" for place in shared.published)
-        yield f"unchanged, built from the same source files: {shared.dataset}/{shared.artifact}, {held}{published}"
-        places += shared.published
-    for place in dict.fromkeys(places):
+    other_datasets = project.load_others(component.declaration.dataset)
+    locations = [*published_places(component.specs, component.store(storage))]
+    for shared in sharing(files, [(dataset.specs, dataset.store(storage)) for dataset in other_datasets]):
+        count = count_of(shared.partitions, shared.noun)
+        published = "".join(f", published to {location}" for location in shared.published)
+        yield f"unchanged, built from the same source files: {shared.dataset}/{shared.artifact}, {count}{published}"
+        locations += shared.published
+    for location in dict.fromkeys(locations):
         yield (
-            f"shard caches of {place} keep their current shards. After the run, restart these trainers with an empty "
-            "cache folder"
+            f"shard caches of {location} keep their current shards. After the run, restart these trainers with an "
+            "empty cache folder"
         )
     yield (
         "not covered: copies made with `dataprep sync`, downloads, caches on training machines, and text samples "
@@ -205,16 +207,16 @@ def _copy_lines(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
 
 
 def _tell(dataset: str, retracted: "Retracted") -> None:
-    privacy, planned = project.privacy(), [held for held in retracted.held if held.planned]
+    privacy, planned_matches = project.privacy(), [match for match in retracted.held if match.planned]
     project.tell(
-        _totals(dataset, retracted), f"{dataset}: {'found' if retracted.found or planned else 'found nothing'}"
+        _totals(dataset, retracted), f"{dataset}: {'found' if retracted.found or planned_matches else 'found nothing'}"
     )
-    for held in retracted.held[:MOST_SHOWN]:
-        columns = zip(held.counts, _WIDTHS, retracted.counted, strict=False)
+    for match in retracted.held[:MOST_SHOWN]:
+        columns = zip(match.counts, _WIDTHS, retracted.counted, strict=False)
         print(
-            f"  {held.partition:<20}"
+            f"  {match.partition:<20}"
             + "".join(f"{_cell(count, noun, privacy):>{width}}" for count, width, noun in columns)
-            + ("" if held.planned else "  no longer needed")
+            + ("" if match.planned else "  no longer needed")
         )
     _print_rest(len(retracted.held))
     project.tell(_consequences(retracted), f"{dataset}: other documents are affected")
@@ -226,12 +228,12 @@ def _tell(dataset: str, retracted: "Retracted") -> None:
 
 
 def _totals(dataset: str, found: "Retracted") -> Iterator[str]:
-    planned = [held for held in found.held if held.planned]
-    totals = [sum(held.counts[at] for held in planned) for at in range(len(found.counted))]
-    told = ", ".join(count_of(count, noun) for count, noun in zip(totals, found.counted, strict=True))
+    planned_matches = [match for match in found.held if match.planned]
+    totals = [sum(match.counts[index] for match in planned_matches) for index in range(len(found.counted))]
+    counts_text = ", ".join(count_of(count, noun) for count, noun in zip(totals, found.counted, strict=True))
     yield f"{dataset}: {found.given} entries read, {found.already} already retracted"
-    count = f"found {found.found}" if found.found or not planned else "still there until the next run"
-    yield f"{count}: {told} in {count_of(len(planned), found.partitions)}"
+    count = f"found {found.found}" if found.found or not planned_matches else "still there until the next run"
+    yield f"{count}: {counts_text} in {count_of(len(planned_matches), found.partitions)}"
 
 
 def _cell(count: int, noun: str, privacy: "Privacy") -> str:

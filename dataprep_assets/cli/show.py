@@ -1,4 +1,4 @@
-"""`dataprep show`: what a dataset makes and where, and the lines for its trainer that a run also prints at its end."""
+"""`dataprep show`: show a dataset's artifacts and locations, and the code to load them in a trainer."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Made:
-    """An artifact: its name, whether the dataset is made for it, where it (or its first partition) is, how many
-    partitions are there, of how many (1 if it has none; None if that is not planned yet)."""
+    """An artifact of the table.
+
+    Attributes:
+        artifact: The artifact's name.
+        product: Whether it is a product of the dataset.
+        noun: The noun for its partitions; None if it has none.
+        location: Location of the artifact or its first partition.
+        there: Number of present partitions (0 or 1 for an unpartitioned artifact).
+        planned: Number of all partitions (1 for an unpartitioned artifact); None if not planned yet.
+    """
 
     artifact: str
     product: bool
@@ -45,20 +53,20 @@ def command(
 
     if private and json_:
         raise ConfigError("--private: cannot be combined with --json. Remove one of them")
-    opened = project.open_dataset(dataset)
-    component, store = opened.component, opened.store
+    open_dataset = project.open_dataset(dataset)
+    component, store = open_dataset.component, open_dataset.store
     if private:
-        _print_private(opened)
+        _print_private(open_dataset)
         return 0
-    made = list(_list_artifacts(component.specs, store))
+    artifacts = list(_list_artifacts(component.specs, store))
     if json_:
-        print(json.dumps(_as_json(opened, made), ensure_ascii=False))
+        print(json.dumps(_as_json(open_dataset, artifacts), ensure_ascii=False))
         return 0
     print(f"{dataset}: {component.component}, declared in {project.declaration_of(dataset)}")
     if component.declaration.description:
         print(component.declaration.description)
     print()
-    for line in _table(made):
+    for line in _table(artifacts):
         print(line)
     if never_built(component.specs, store):
         print(f"\nnever run. Run `dataprep run {dataset}` to build it, or add --dry-run to preview the build")
@@ -73,7 +81,7 @@ def command(
 
 
 def _print_private(opened: "OpenDataset") -> None:
-    """Print the state of a dataset in full, then what its outputs have left out, oldest first."""
+    """Print the full state of a dataset, then the details that its outputs omitted, oldest first."""
     from dataprep_assets.engine.artifact.summary import private_lines
     from dataprep_assets.engine.privacy import private_file
 
@@ -96,12 +104,12 @@ def _list_artifacts(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> 
             product=spec in made_for,
             noun=None if spec.partitions is None else spec.partitions.noun,
         )
-        # not planned yet: it is shown without place and numbers
+        # not planned yet: shown without location and numbers
         with suppress(DataprepError):
             artifacts = spec.artifacts(store)
-            there = sum(receipt is not None for receipt in store.receipts(artifacts))
+            count = sum(receipt is not None for receipt in store.receipts(artifacts))
             location = store.location(artifacts[0]) if artifacts else None
-            row = replace(row, location=location, there=there, planned=len(artifacts))
+            row = replace(row, location=location, there=count, planned=len(artifacts))
         yield row
 
 
@@ -110,9 +118,9 @@ def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
 
     component = opened.component
     try:
-        # its lines have counts
-        told = [*component.summary(opened.store), *component.trainer_lines(opened.store)]
-        summary = None if project.privacy().closed else [line for line in told if line]
+        # the lines contain counts
+        lines = [*component.summary(opened.store), *component.trainer_lines(opened.store)]
+        summary = None if project.privacy().closed else [line for line in lines if line]
     except DataprepError:  # not finished
         summary = None
     return {
@@ -120,7 +128,7 @@ def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
         "component": component.component,
         "declaration": str(project.declaration_of(opened.name)),
         "description": component.declaration.description,
-        "artifacts": [asdict(one) for one in made],
+        "artifacts": [asdict(artifact) for artifact in made],
         "summary": summary,
         "losses": loss_table(component, opened.store).to_json(),
         "checks": checks(component, opened.store),
@@ -128,8 +136,11 @@ def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
 
 
 def _table(made: Sequence[_Made]) -> Iterator[str]:
-    """One line for each artifact, with products marked, how many partitions are there, and where the first one is."""
-    rows = [(f"{'*' if one.product else ' '} {one.artifact}", _describe_presence(one), _where(one)) for one in made]
+    """Yield a line per artifact: a mark for products, the number of present partitions and the first location."""
+    rows = [
+        (f"{'*' if artifact.product else ' '} {artifact.artifact}", _describe_presence(artifact), _where(artifact))
+        for artifact in made
+    ]
     yield from align_rows([("  artifact", "there", "where"), *rows], right=[1])
     yield "* product of the dataset"
 

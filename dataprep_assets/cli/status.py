@@ -1,7 +1,4 @@
-"""`dataprep status`: the artifacts of a dataset that a run would build, why, and what that costs.
-
-Also `run --dry-run`.
-"""
+"""`dataprep status` and `run --dry-run`: show the artifacts that a run would build, the reasons and the costs."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -26,7 +23,7 @@ def command(datasets: Names, json_: AsJson = False) -> int:
 
 
 def tell(name: str, *, as_json: bool) -> int:
-    """Print what a run would build, as text or as one line of JSON; return 0 if nothing is to build, else 1.
+    """Print what a run would build, as text or as one line of JSON; return 0 if there is nothing to do, else 1.
 
     Writes nothing.
     """
@@ -34,13 +31,13 @@ def tell(name: str, *, as_json: bool) -> int:
 
     dataset = project.open_dataset(name)
     component, store, rebuild = dataset.component, dataset.store, dataset.status()
-    left = [(str(artifact), store.location(artifact)) for artifact in unplanned(component.specs, store)]
+    obsolete = [(str(artifact), store.location(artifact)) for artifact in unplanned(component.specs, store)]
     retracted = retracted_left(component.specs, store)
     if as_json:
-        held = [{"artifact": str(artifact), "location": store.location(artifact)} for artifact in retracted]
-        print(json.dumps(_as_json(component, store, rebuild, left) | {"retracted_in_no_plan": held}))
+        leftovers = [{"artifact": str(artifact), "location": store.location(artifact)} for artifact in retracted]
+        print(json.dumps(_as_json(component, store, rebuild, obsolete) | {"retracted_in_no_plan": leftovers}))
     else:
-        _print(component, store, rebuild, left, retracted)
+        _print(component, store, rebuild, obsolete, retracted)
     return 1 if rebuild.works or rebuild.due or retracted else 0
 
 
@@ -70,14 +67,15 @@ def _print(
         print()
         for line in rebuild_lines(rebuild, project.privacy()):
             print(line)
-        for other in _reached(component, rebuild):
-            print(f"downstream: {other['dataset']}/{other['artifact']}, built from {other['through']}")
+        for downstream in _reached(component, rebuild):
+            print(f"downstream: {downstream['dataset']}/{downstream['artifact']}, built from {downstream['through']}")
     project.tell(component.standing(store), f"{name}: the previous run remains valid")
-    for held in _still_held(component, store):
-        shards = count_of(held.partitions, held.noun)
+    for leftover in _still_held(component, store):
+        shards = count_of(leftover.partitions, leftover.noun)
         print(
-            f"still holds retracted documents: {held.dataset}/{held.artifact}, {shards} of source files from which "
-            f"{held.retracted_by} drops them. Retract them there as well (for a blend: remove them from its files)"
+            f"still holds retracted documents: {leftover.dataset}/{leftover.artifact}, {shards} of source files from "
+            f"which {leftover.retracted_by} drops them. Retract them there as well (for a blend: remove them "
+            "from its files)"
         )
     for artifact, location in left:
         print(f"no longer needed: {artifact}: {location} (`dataprep prune {name}` removes it)")
@@ -93,35 +91,40 @@ def _as_json(
         **rebuild.to_json(),
         "reaches": _reached(component, rebuild),
         "standing": [project.privacy().text(line, "not shown") for line in component.standing(store)],
-        "still_held": [vars(one) for one in _still_held(component, store)],
+        "still_held": [vars(leftover) for leftover in _still_held(component, store)],
         "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in left],
     }
 
 
 def _reached(component: "Dataset", rebuild: "Rebuild") -> list[dict[str, str]]:
-    """The artifacts of other declared datasets that are made of what a run would build."""
+    """Return the artifacts of other declared datasets that depend on artifacts that a run would build."""
     from dataprep_assets.engine.staleness.downstream import reached
 
     names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
     if not names:
         return []
     dataset = component.declaration.dataset
-    others = {other.declaration.dataset: other.specs for other in project.naming(dataset)}
-    return [vars(one) for one in reached(dataset, names, others)]
+    specs_by_dataset = {
+        dependent_dataset.declaration.dataset: dependent_dataset.specs for dependent_dataset in project.naming(dataset)
+    }
+    return [vars(downstream) for downstream in reached(dataset, names, specs_by_dataset)]
 
 
 def _still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[StillHeld]":
-    """Partitions of other datasets that hold documents which this one retracted, and the other way round.
+    """Yield partitions of other datasets that hold documents retracted by this dataset, and the reverse.
 
-    Other datasets are loaded only if needed: all of them if this dataset dropped any document as retracted, else those
-    that have a retraction list.
+    All other datasets are loaded only if this dataset dropped any document as retracted. Otherwise only datasets with a
+    retraction list are loaded.
     """
     from dataprep_assets.engine.staleness.rebuild import retracted_of, still_held
 
     dataset = component.declaration.dataset
     ours = retracted_of(component.specs, store) if project.may_retract(dataset) else {}
-    others = project.load_others(dataset) if ours else project.retracting(dataset)
-    there = {other.declaration.dataset: (other.specs, other.store(project.storage())) for other in others}
-    yield from still_held(dataset, ours, there.values())
-    for name, (specs, other_store) in there.items():
+    other_datasets = project.load_others(dataset) if ours else project.retracting(dataset)
+    dataset_artifacts = {
+        other_dataset.declaration.dataset: (other_dataset.specs, other_dataset.store(project.storage()))
+        for other_dataset in other_datasets
+    }
+    yield from still_held(dataset, ours, dataset_artifacts.values())
+    for name, (specs, other_store) in dataset_artifacts.items():
         yield from still_held(name, retracted_of(specs, other_store), [(component.specs, store)])

@@ -1,4 +1,4 @@
-"""`dataprep sync`: copy a dataset, a release or any prefix between two places, comparing digests."""
+"""`dataprep sync`: copy a dataset, a release or any prefix between two locations, and compare digests."""
 
 import hashlib
 import json
@@ -39,21 +39,25 @@ def command(
     """Copy a dataset, a release or any prefix between two locations, and verify digests."""
     from dataprep_assets.stores.files import private_files
 
-    there, here = project.place(source, source_profile), project.place(destination, dest_profile)
-    with private_files(private or _is_closed(there)):
+    source_place, destination_place = project.place(source, source_profile), project.place(destination, dest_profile)
+    with private_files(private or _is_closed(source_place)):
         output = _Output(as_json=json_)
-        # a folder for each copy, in which it goes on after a kill
-        identity = hashlib.sha256(f"{there} {here} {prefix}".encode()).hexdigest()[:16]
+        # each copy has a separate folder, from which it resumes after being killed
+        identity = hashlib.sha256(f"{source_place} {destination_place} {prefix}".encode()).hexdigest()[:16]
         work = project.work_folder() / "sync" / identity
-        with nullcontext() if dry_run else _alone(work, here):
-            _sync(there, here, prefix, tuple(select or ()), output, work, dry_run=dry_run)
+        with nullcontext() if dry_run else _alone(work, destination_place):
+            _sync(source_place, destination_place, prefix, tuple(select or ()), output, work, dry_run=dry_run)
     if json_:
-        print(json.dumps({"source": there.url, "destination": here.url, "copied": not dry_run, **output.plan}))
+        print(
+            json.dumps(
+                {"source": source_place.url, "destination": destination_place.url, "copied": not dry_run, **output.plan}
+            )
+        )
     return 0
 
 
 class _Output:
-    """What is printed of a copy: lines, or with `as_json` nothing, and then the `plan` as one JSON object."""
+    """Output of a copy: printed lines or, with `as_json`, only the `plan` as one JSON object."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json, self.plan = as_json, dict[str, Any]()
@@ -64,7 +68,7 @@ class _Output:
 
 
 def _is_closed(place: "StoreAddress") -> bool:
-    """Whether the place is a folder that only its owner can read, or contains a dataset that is."""
+    """Return whether a place is a private folder, or contains a private dataset."""
     from dataprep_assets.stores.connect import LocalPlace
     from dataprep_assets.stores.files import OTHERS
 
@@ -76,14 +80,15 @@ def _is_closed(place: "StoreAddress") -> bool:
 
 @contextmanager
 def _alone(work: Path, here: "StoreAddress") -> Iterator[None]:
-    """While no other command copies in this folder: two would take each other's files for their own.
+    """Lock this folder, because two concurrent copies would mistake each other's files for their own.
 
-    Raises TransferError if one does.
+    Raises TransferError if another command is copying in it.
     """
     from dataprep_assets.stores.locks import own_file, try_lock
 
     work.parent.mkdir(parents=True, exist_ok=True)
-    # beside the folder, which is removed at the end; the file stays, as a lock that is removed can be held twice
+    # The lock file is next to the folder, which is removed at the end. It is never removed itself, because two commands
+    # could then hold the lock.
     with open(work.with_suffix(".lock"), "ab", opener=own_file) as lock:
         if not try_lock(lock, required=False):
             raise TransferError(
@@ -107,7 +112,7 @@ def _sync(
     from dataprep_assets.serving.window.release import MANIFEST as RELEASE
     from dataprep_assets.stores.connect import consumer_lines, server_between
 
-    # a release goes by its manifest, which lists all of it: with globs it is copied as any files are
+    # a release is copied by its manifest, which lists all of its files; with globs it is copied like other files
     if not select and there().head(f"{prefix}{RELEASE}") is not None:
         _sync_release(there, here, prefix, work, say, dry_run=dry_run)
         return
@@ -151,13 +156,15 @@ def _sync(
 def _sync_release(
     source: "StoreAddress", destination: "StoreAddress", prefix: str, scratch: Path, say: _Output, *, dry_run: bool
 ) -> None:
-    """Copy a release by its manifest: every file is compared with it, and the manifest is copied last."""
+    """Copy a release: compare every file with the manifest, and copy the manifest last."""
     from dataprep_assets.pipelines.release.migration import migrate, plan_migration
     from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
     from dataprep_assets.serving.window import release
 
-    there, here = (release.ReleaseLocation(place(), prefix) for place in (source, destination))
-    plan = plan_migration(there, here)
+    source_release, destination_release = (
+        release.ReleaseLocation(address(), prefix) for address in (source, destination)
+    )
+    plan = plan_migration(source_release, destination_release)
     todo = {file.key for file in plan.todo}
     say.plan = {"bytes": plan.bytes, "on_server": False, "release": plan.release.digest, "notes": []}
     say.plan["objects"] = [
@@ -168,7 +175,7 @@ def _sync_release(
         say(line)
     if dry_run:
         return
-    migrate(plan, there, here, scratch)
-    say(f"Copy complete, digests match: {here}/{release.MANIFEST}")
-    for line in [*consumer_environment(destination), consumer_code(here)]:
+    migrate(plan, source_release, destination_release, scratch)
+    say(f"Copy complete, digests match: {destination_release}/{release.MANIFEST}")
+    for line in [*consumer_environment(destination), consumer_code(destination_release)]:
         say(line)

@@ -1,4 +1,4 @@
-"""`dataprep trace`: from a place in training data to the document and its source row, and back."""
+"""`dataprep trace`: find the document and source row behind a position in training data, or the reverse."""
 
 import json
 import sys
@@ -81,10 +81,12 @@ def command(
     if text_file is not None:
         question["text"] = _text_of(text_file)
     tracer = project.open_dataset(dataset).tracer()
-    # opened once: each document that is found is looked up in all of them
+    # opened once, because each matching document is looked up in all runs
     runs = list(runs_of(dataset))
     splits = split_names(split) or (None,)
-    for match in chain.from_iterable(trace(tracer, decode=not no_text, split=one, **question) for one in splits):
+    for match in chain.from_iterable(
+        trace(tracer, decode=not no_text, split=split_name, **question) for split_name in splits
+    ):
         shown_match = replace(match, source_bytes=tracer.source_bytes(match))
         read = {name: steps_of(ledger, _find_kept(ledger, shown_match)) for name, ledger in runs}
         if json_:

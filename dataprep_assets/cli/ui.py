@@ -1,6 +1,6 @@
-"""`dataprep ui`: the project in the browser, behind the guard of `dataprep_assets.webserver`.
+"""`dataprep ui`: the project in the browser, protected by the guard of `dataprep_assets.webserver`.
 
-What `dagster dev` does, with that guard: a code server, a webserver and the daemon, each a command of Dagster's own.
+It starts Dagster's code server, webserver and daemon as separate processes, like `dagster dev`, but with the guard.
 """
 
 import os
@@ -30,7 +30,9 @@ _LOOK_SECONDS = 0.5
 _ASK_SECONDS = 5.0
 """Seconds between two checks for problems."""
 _END_SECONDS = 10.0
-"""Seconds that a service may take to end. The code server waits for runs, which end well without it."""
+"""Time limit for a service to end, in seconds. Runs end properly even if the code server, which waits for them, is
+killed.
+"""
 _DAEMON = "from importlib.metadata import entry_points as e; e(group='console_scripts')['dagster-daemon'].load()()"
 """The command `dagster-daemon` of this Python, whatever PATH says."""
 
@@ -46,44 +48,44 @@ def command(
 
     from dataprep_assets.cli.support.health import Health
 
-    # SIGINT, too, which a shell has what a script starts in the background ignore
+    # also SIGINT, because a shell ignores it in background processes of a script
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    opened = project.current()
-    here = opened.project
+    open_project = project.current()
+    project_paths = open_project.project
     _require_free(host, port)
     print("Starting Dagster's UI …", flush=True)
-    with opened.instance():
-        pass  # the pools are limited before the first run
-    # because the project need not be installed
-    below = str(here.defs.parents[here.defs_module.count(".")])
+    with open_project.instance():
+        pass  # this only limits the pools before the first run
+    # because the project may not be installed
+    below = str(project_paths.defs.parents[project_paths.defs_module.count(".")])
     path = os.pathsep.join([below, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {"PYTHONPATH": path, "DAGSTER_HOME": str(opened.home)}
-    code = ["-m", here.target_module, "-d", str(here.root), "--location-name", here.location]
-    # one server per port, so that no other writes this file
-    log = opened.home / f"ui-{port}.log"
+    environment = {"PYTHONPATH": path, "DAGSTER_HOME": str(open_project.home)}
+    code = ["-m", project_paths.target_module, "-d", str(project_paths.root), "--location-name", project_paths.location]
+    # one file per port, because only one server can use a port
+    log = open_project.home / f"ui-{port}.log"
     print(f"log of Dagster's processes: {log}", flush=True)
-    # the folder is its owner's alone, and with it the socket, at which gRPC asks for no password
+    # only the owner can access this folder, which protects the socket, because gRPC requires no password
     with (
         tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder,
-        _services(environment, here.root, log) as services,
+        _services(environment, project_paths.root, log) as services,
     ):
         socket, workspace = Path(folder, "code"), Path(folder, "workspace.yaml")
-        served = {"location_name": here.location, "host": "localhost", "socket": str(socket)}
+        served = {"location_name": project_paths.location, "host": "localhost", "socket": str(socket)}
         workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": served}]}))
         start = ["-m", "dagster", "code-server", "start", "--use-python-environment-entry-point"]
         services.start("code server", *start, "--log-level", "warning", "-s", str(socket), *code)
-        while not socket.exists():  # it is there when the code is loaded
+        while not socket.exists():  # the socket exists once the code is loaded
             services.look()
-        shown = ["-w", str(workspace)]
-        services.start("webserver", "-m", "dataprep_assets.webserver", "-h", host, "-p", str(port), *shown)
-        services.start("daemon", "-c", _DAEMON, "run", *shown)
+        workspace_option = ["-w", str(workspace)]
+        services.start("webserver", "-m", "dataprep_assets.webserver", "-h", host, "-p", str(port), *workspace_option)
+        services.start("daemon", "-c", _DAEMON, "run", *workspace_option)
         _report(Health(host, port), services, log)
     return 0
 
 
 def _report(health: "Health", services: "_Services", log: Path) -> None:
-    """Print the address when it answers, then each problem when it begins, until a service ends or Ctrl-C."""
+    """Print the address once it answers, then each new problem, until a service ends or Ctrl-C is pressed."""
     before: set[str] | None = None
     while True:
         if (problems := health.problems()) is not None:
@@ -93,18 +95,18 @@ def _report(health: "Health", services: "_Services", log: Path) -> None:
                 if before is None or problem not in before:
                     print(f"ui: {problem}; see {log}", file=sys.stderr)
             before = set(problems)
-        asked = time.monotonic()
+        checked_at = time.monotonic()
         services.look()
-        while before is not None and time.monotonic() - asked < _ASK_SECONDS:
+        while before is not None and time.monotonic() - checked_at < _ASK_SECONDS:
             services.look()
 
 
 def _require_free(host: str, port: int) -> None:
-    """Raise ConfigError if nobody could be served there: said before anything starts, which takes half a minute."""
+    """Raise ConfigError if the port is not available, before the services start, which takes half a minute."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as tried:
-            # as the webserver does: what an ended one left in the kernel is no hindrance
+            # like the webserver, ignore connections of an ended process that the kernel still keeps
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address)
     except OSError as error:
@@ -115,12 +117,12 @@ def _require_free(host: str, port: int) -> None:
 
 @contextmanager
 def _services(environment: Mapping[str, str], folder: Path, log: Path) -> "Iterator[_Services]":
-    """Processes that work in a folder and end with the block; Ctrl-C and SIGTERM end the block with one line.
+    """Start processes that work in a folder and end them with this context; Ctrl-C and SIGTERM end it with one line.
 
-    What they print goes to the log, which begins anew.
+    Their output overwrites the log.
     """
     with open(log, "wb", opener=partial(own_file, mode=0o600)) as output:
-        os.fchmod(output.fileno(), 0o600)  # one of an earlier start may have had other permissions
+        os.fchmod(output.fileno(), 0o600)  # a log of an earlier start may have different permissions
         services = _Services({**os.environ, **environment}, folder, output)
         try:
             yield services
@@ -128,18 +130,18 @@ def _services(environment: Mapping[str, str], folder: Path, log: Path) -> "Itera
             pass
         finally:
             services.end()
-    # in a terminal, ^C is on the line already
+    # a terminal shows `^C` on this line, so start a new one
     print("\n" * sys.stdout.isatty() + "Stopped the UI", flush=True)
 
 
 class _Services:
     def __init__(self, environment: Mapping[str, str], folder: Path, log: BinaryIO) -> None:
-        # Dagster's commands load the `.env` of the folder that they work in
+        # Dagster's commands load the `.env` of their working directory
         self._environment, self._folder, self._log = environment, folder, log
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *arguments: str) -> None:
-        """Start Python with these arguments, in a session of its own: Ctrl-C is this process's to handle."""
+        """Start Python with these arguments in a separate session, because this process handles Ctrl-C."""
         self._running[name] = subprocess.Popen(
             [sys.executable, *arguments],
             env=self._environment,
@@ -152,14 +154,14 @@ class _Services:
         )
 
     def look(self) -> None:
-        """Wait a moment; raises DataprepError if a service has ended."""
+        """Wait briefly; raise DataprepError if a service has ended."""
         time.sleep(_LOOK_SECONDS)
         for name, process in self._running.items():
             if (code := process.poll()) is not None:
                 raise DataprepError(f"ui: the {name} ended with exit code {code}; see {self._log.name}")
 
     def end(self) -> None:
-        """End them, the last one first; what has not ended in time, or at a second Ctrl-C, is killed."""
+        """End the services in reverse order; kill a service that exceeds the time limit, or at a second Ctrl-C."""
         for name, process in reversed(self._running.items()):
             process.terminate()
             try:

@@ -1,6 +1,4 @@
-"""`dataprep verify`: check artifacts against their receipts, releases against their manifests, or somebody's copy
-against a lock, offline.
-"""
+"""`dataprep verify`: offline verification of artifacts by receipts, releases by manifests, or a copy by a lock."""
 
 import json
 import os
@@ -45,8 +43,10 @@ def command(
 
 
 def _of_dataset(place: str | None) -> str | None:
-    """Where the artifacts of a dataset of this project are, of its name; any other place as it is."""
-    # a folder that is there is meant before a dataset of its name
+    """Return the location of a dataset's artifacts if `place` is the name of a dataset; otherwise return it
+    unchanged.
+    """
+    # an existing folder takes precedence over a dataset of the same name
     if place is None or "/" in place or Path(place).exists() or place not in project.kinds():
         return place
     return f"{project.component(place).store(project.storage()).place}/{place}"
@@ -75,16 +75,16 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
         older = f"; the inputs of {outdated} have changed, see `dataprep status`" if outdated else ""
         print(f"{count_of(count, 'artifact')}, {count_of(total, 'byte')}: {outcome}{older}")
     releases = 0
-    for name, place, files, size, defects in _releases(path, verification):
+    for name, location, files, size, defects in _releases(path, verification):
         releases += 1
         bad += bool(defects)
         if as_json:
-            print(json.dumps({"release": name, "files": files, **_fields(place, size, defects)}))
+            print(json.dumps({"release": name, "files": files, **_fields(location, size, defects)}))
             continue
         for defect in defects:
             tell_wrong(f"DAMAGED {defect}")
         outcome = f"{len(defects)} damaged" if defects else "all match release.json"
-        print(f"{place}: {name}: {count_of(files, 'file')}, {count_of(size, 'byte')}: {outcome}")
+        print(f"{location}: {name}: {count_of(files, 'file')}, {count_of(size, 'byte')}: {outcome}")
     if not count and not releases:
         raise MissingArtifactError(
             f"{path or project.place(None).url}: nothing to verify: no artifact (receipt.json) and no release "
@@ -98,7 +98,7 @@ def _fields(location: str, size: int, defects: "Sequence[str]") -> dict[str, Any
 
 
 def _is_of_the_web(path: str | None) -> bool:
-    """Whether a place is read through a manifest alone: a web server does not list its files."""
+    """Return whether a place is only readable through a manifest, because a web server does not list its files."""
     from dataprep_assets.stores.endpoints import allows_http
 
     schemes = ("https://", "hf://", "http://") if allows_http(os.environ) else ("https://", "hf://")
@@ -106,22 +106,22 @@ def _is_of_the_web(path: str | None) -> bool:
 
 
 def _releases(path: str | None, verification: "Verification") -> "Iterator[tuple[str, str, int, int, list[str]]]":
-    """Each release at or below a place: its name, where it is, the number and bytes of its files, and its defects."""
+    """Yield each release at or below a place: its name, location, number of files, bytes and defects."""
     from dataprep_assets.errors import DataprepError
     from dataprep_assets.pipelines.release.published import release_defects, releases_below
     from dataprep_assets.serving.window.release import ReleaseLocation, files_of, locate, read_release
 
-    there = ReleaseLocation(project.place(None)()) if path is None else locate(path)
-    for place in [there] if _is_of_the_web(path) else releases_below(there):
+    location = ReleaseLocation(project.place(None)()) if path is None else locate(path)
+    for release_location in [location] if _is_of_the_web(path) else releases_below(location):
         try:
-            release = read_release(place)
-            where = files_of(place, release)
+            release = read_release(release_location)
+            where = files_of(release_location, release)
         except DataprepError as error:
-            yield "release", str(place), 0, 0, [str(error)]
+            yield "release", str(release_location), 0, 0, [str(error)]
             continue
         name = f"release {release.digest[:12]} of {release.dataset}"
         size = sum(file.bytes for file in release.files)
-        yield name, str(place), len(release.files), size, list(release_defects(where, release, verification))
+        yield name, str(release_location), len(release.files), size, list(release_defects(where, release, verification))
 
 
 def _verify_copy(
@@ -132,8 +132,8 @@ def _verify_copy(
     from dataprep_assets.integrity.verify import verify_place
 
     lock = read_lock(file)
-    wanted = selected(lock, select)
-    if not wanted:
+    artifacts = selected(lock, select)
+    if not artifacts:
         raise ConfigError(f"--select {' '.join(select)}: matches no artifact of the lock")
     bad = 0
     verdicts = verify_place(project.place(path), verification, dataset=lock.dataset, strays=True)
@@ -149,5 +149,5 @@ def _verify_copy(
             tell_wrong(f"DIFFERS {differs}")
     if not as_json:
         outcome = f"{bad:,} differ" if bad else "all match"
-        print(f"{lock.dataset}: {count_of(len(wanted), 'artifact')} of the lock: {outcome}")
+        print(f"{lock.dataset}: {count_of(len(artifacts), 'artifact')} of the lock: {outcome}")
     return 1 if bad else 0

@@ -1,4 +1,4 @@
-"""The arguments that several commands have."""
+"""Arguments and options shared by several commands."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 
 class Options:
-    """The global options, allowed before or after the command, and the start time of the command."""
+    """Values of the global options, which can be given before or after the command, and the start of the command."""
 
     verbose = False
     quiet = False
@@ -18,12 +18,12 @@ class Options:
 
 
 def tell_wrong(line: str) -> None:
-    """Print a line about something that is wrong, which `--quiet` shows, too: then on standard error."""
+    """Print a line about an error; with `--quiet`, print it to standard error."""
     print(line, file=sys.stderr if Options.quiet else sys.stdout, flush=True)
 
 
 def dataset_names(incomplete: str) -> list[str]:
-    """Names of declared datasets, for shell completion."""
+    """Return the names of declared datasets that start with `incomplete`, for shell completion."""
     from dataprep_assets.cli.support.project import names
 
     return [name for name in names() if name.startswith(incomplete)]

@@ -1,6 +1,7 @@
-"""The examples at the end of each command's `--help`: lines for a project that `dataprep init` made and `run` built.
+"""Examples at the end of each command's `--help`, for a project that was created by `dataprep init` and built.
 
-Datasets other than `sample_corpus` stand for your own: `my_schedule` is a `TrainingSchedule`, `my_notes` has months.
+Datasets other than `sample_corpus` are placeholders for your own: `my_schedule` is a `TrainingSchedule`, and `my_notes`
+has months.
 """
 
 _EXAMPLES = {
@@ -61,7 +62,7 @@ _EXAMPLES = {
         "dataprep release adopt s3://bucket/shards --to manifests --tokenizer gpt2",
     ),
 }
-"""Command → its lines, most useful first."""
+"""Command → its example lines, most useful first."""
 
 
 def example_lines(command: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What `dataprep ui` asks its webserver: whether it answers, and what is wrong."""
+"""State of the webserver of `dataprep ui`: whether it answers, and which problems it has."""
 
 import json
 from http.client import HTTPConnection, HTTPException
@@ -11,12 +11,12 @@ _QUERY = """{
     name loadStatus updatedTimestamp locationOrLoadError { __typename ... on PythonError { message } } } } }
   instance { daemonHealth { allDaemonStatuses { daemonType healthy lastHeartbeatErrors { message } } } } }"""
 _ASSETS = "{ assetNodes { assetKey { path } groupName } }"
-# `0.0.0.0` and `::` are all addresses of this machine: it is reached at loopback's
+# `0.0.0.0` and `::` mean all addresses of this machine, so use the loopback address
 _ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class Health:
-    """Asks one webserver."""
+    """Queries the state of one webserver."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = _ALL.get(host, host), port
@@ -26,15 +26,15 @@ class Health:
 
     @property
     def url(self) -> str:
-        """The address to open in a browser."""
+        """Address to open in a browser."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}"
 
     def problems(self) -> list[str] | None:
-        """Return a sentence for each problem, without text of a dataset; None while the server gives no answer."""
+        """Return a sentence for each problem, without text of a dataset; None while the server does not answer."""
         try:
-            found = self._ask(_QUERY)
-            entries = found["workspaceOrError"].get("locationEntries", [])
+            data = self._ask(_QUERY)
+            entries = data["workspaceOrError"].get("locationEntries", [])
             if not entries or any(entry["loadStatus"] != "LOADED" for entry in entries):
                 return None
             loaded = {entry["name"]: entry["updatedTimestamp"] for entry in entries}
@@ -47,31 +47,31 @@ class Health:
             for entry in entries
             if entry["locationOrLoadError"]["__typename"] == "PythonError"
         ]
-        return [*unloaded, *self._left_out, *self._of_daemons(found["instance"]["daemonHealth"]["allDaemonStatuses"])]
+        return [*unloaded, *self._left_out, *self._of_daemons(data["instance"]["daemonHealth"]["allDaemonStatuses"])]
 
     def _find_left_out(self) -> list[str]:
-        """A sentence for each dataset that the code location leaves out (`code_location.merge_definitions`)."""
+        """Return a sentence per dataset that the code location cannot load (`code_location.merge_definitions`)."""
         nodes = self._ask(_ASSETS)["assetNodes"]
         groups = sorted(node["groupName"] for node in nodes if node["assetKey"]["path"][1:] == ["cannot_be_loaded"])
         return [f"{group}: the declaration cannot be loaded. Run `dataprep check {group}`" for group in groups]
 
     def _of_daemons(self, statuses: list[dict[str, Any]]) -> list[str]:
-        """A sentence for each daemon with errors, or without a heartbeat after it had one."""
+        """Return a sentence per daemon that reports errors or has lost its heartbeat."""
         before = set(self._was_healthy)
-        self._was_healthy |= {one["daemonType"] for one in statuses if one["healthy"]}
-        # not the errors' own text, because one of a sensor may quote a row
+        self._was_healthy |= {status["daemonType"] for status in statuses if status["healthy"]}
+        # without the error messages, because a sensor's message may quote a row
         return [
-            f"the daemon {one['daemonType']} "
-            + ("reports errors" if one["lastHeartbeatErrors"] else "does not respond")
-            for one in statuses
-            if one["lastHeartbeatErrors"] or (one["daemonType"] in before and one["healthy"] is False)
+            f"the daemon {status['daemonType']} "
+            + ("reports errors" if status["lastHeartbeatErrors"] else "does not respond")
+            for status in statuses
+            if status["lastHeartbeatErrors"] or (status["daemonType"] in before and status["healthy"] is False)
         ]
 
     def _ask(self, query: str) -> Any:
-        """The data of a GraphQL query; raises OSError, HTTPException or ValueError if there is none."""
+        """Return the data of a GraphQL query; raise OSError, HTTPException or ValueError if there are none."""
         connection = HTTPConnection(self._host, self._port, timeout=_SECONDS)
         try:
-            # the guard answers to this name at every address
+            # the webserver's guard accepts this name at every address
             headers = {"Content-Type": "application/json", "Host": "localhost"}
             connection.request("POST", "/graphql", json.dumps({"query": query}), headers)
             answer = connection.getresponse()

@@ -1,4 +1,4 @@
-"""What a run would build, as a table for people and as JSON: for `dataprep status` and `run --dry-run`."""
+"""Table and JSON of the artifacts that a run would build, for `dataprep status` and `run --dry-run`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,39 +12,39 @@ from dataprep_assets.planning.cost import shown_bytes, shown_time
 from dataprep_assets.table import align_rows
 
 MOST = 20
-"""Most causes and changes that are listed."""
+"""Maximum number of causes and of changes to list."""
 _HEAD = ("  artifact", "count", "partitions", "source", "tokens", "time", "")
 
 
 @dataclass
 class _Cause:
-    """What changed, in lines, and the artifacts that a run builds for it."""
+    """A cause of a rebuild, as lines, and the artifacts that a run builds because of it."""
 
     lines: list[str] = field(default_factory=list)
     works: list[ToBuild] = field(default_factory=list)
 
     def rows(self, privacy: Privacy) -> Iterator[tuple[str, ...]]:
-        """A row per artifact, indented below the cause."""
+        """Yield a row per artifact, indented below the cause."""
         groups: dict[object, list[ToBuild]] = {}
         for work in self.works:
             groups.setdefault((work.stale.spec or work.stale.name, work.stale.provisional), []).append(work)
         for works in groups.values():
-            first = works[0].stale
+            first_stale = works[0].stale
             partitions = [work.stale.partition for work in works if work.stale.partition is not None]
             yield (
-                f"  {first.asset}",
+                f"  {first_stale.asset}",
                 str(len(partitions)) if partitions else "-",
                 partitions[0] + (f"...{partitions[-1]}" if len(partitions) > 1 else "") if partitions else "-",
                 *_amounts(works, privacy),
-                "if its input changes" if first.provisional else "",
+                "if its input changes" if first_stale.provisional else "",
             )
 
 
 def _causes(works: Iterable[ToBuild], privacy: Privacy) -> list[_Cause]:
-    """Group artifacts by what they are built for, in the order of the build; each line is in one group."""
+    """Group artifacts by their causes, in build order; each line belongs to one group."""
     groups: list[_Cause] = []
     of_line: dict[str, _Cause] = {}
-    # thousands of shards may share the thousand new files that are their causes
+    # thousands of shards may share the same thousand new files as causes
     of_causes: dict[tuple[tuple[str, ...], str], _Cause] = {}
     for work in works:
         key = (work.stale.causes, work.stale.kind)
@@ -61,19 +61,19 @@ def _causes(works: Iterable[ToBuild], privacy: Privacy) -> list[_Cause]:
 
 
 def _count_listed(count: int) -> int:
-    """Return how many of so many are listed: a line that counts one or two more would save nothing."""
+    """Return how many of `count` items to list; omitting only one or two would not shorten the list."""
     return MOST if count > MOST + 2 else count
 
 
 def _list_changes(lines: Sequence[str]) -> Iterator[str]:
-    listed = _count_listed(len(lines))
-    yield from lines[:listed]
-    if more := len(lines) - listed:
-        yield f"and {count_of(more, 'more change')} (`--json` lists all)"
+    listed_count = _count_listed(len(lines))
+    yield from lines[:listed_count]
+    if omitted := len(lines) - listed_count:
+        yield f"and {count_of(omitted, 'more change')} (`--json` lists all)"
 
 
 def _amounts(works: Sequence[ToBuild], privacy: Privacy) -> tuple[str, str, str]:
-    """Source bytes, tokens and time, summed and formatted; `-` for an amount that is not known, or does not leave."""
+    """Sum and format source bytes, tokens and time; use `-` for an unknown or private amount."""
     sizes = [work.reading.source_bytes for work in works if work.reading is not None]
     tokens = [work.tokens for work in works if work.tokens is not None]
     seconds = [work.timed_seconds for work in works if work.timed_seconds is not None]
@@ -87,25 +87,25 @@ def _amounts(works: Sequence[ToBuild], privacy: Privacy) -> tuple[str, str, str]
 
 
 def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterator[str]:
-    """The causes, below each what a run builds for it, then sums: plain text, also on a terminal."""
+    """Yield the causes, each with the artifacts that a run builds for it, then totals, as plain text."""
     causes = _causes(rebuild.works, privacy)
-    listed = _count_listed(len(causes))
-    rows = [list(cause.rows(privacy)) for cause in causes[:listed]]
+    listed_count = _count_listed(len(causes))
+    rows = [list(cause.rows(privacy)) for cause in causes[:listed_count]]
     if rows:
         head, *lines = align_rows([_HEAD, *chain.from_iterable(rows)], right={1, 3, 4, 5})
         yield head
-        for cause, own in zip(causes[:listed], rows, strict=True):
+        for cause, own in zip(causes[:listed_count], rows, strict=True):
             yield from _list_changes(cause.lines)
             yield from lines[: len(own)]
             del lines[: len(own)]
-    if hidden := causes[listed:]:
+    if hidden := causes[listed_count:]:
         artifacts = count_of(sum(len(cause.works) for cause in hidden), "artifact")
         yield f"and {count_of(len(hidden), 'more cause')}, of {artifacts} (`--json` lists all)"
     yield ""
     if rebuild.losses:
         yield from _losses(rebuild.losses, privacy)
         yield ""
-    # a run that builds something judges these again anyway
+    # a run that builds artifacts reruns these checks anyway
     yield from () if rebuild.works else _checks_due(rebuild.due)
     if not privacy.closed and rebuild.works:
         yield from _sums(rebuild)
@@ -114,21 +114,21 @@ def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterator[str]:
 
 
 def _losses(losses: Sequence[LossChange], privacy: Privacy) -> Iterator[str]:
-    """A table of what is dropped before and after the run."""
+    """Yield a table of the numbers of dropped documents before and after the run."""
     rows = [("dropped by", "reason", "before", "after")]
-    for one in losses:
-        after = "not known yet" if one.after is None else privacy.count(one.after)
-        rows.append((one.artifact, one.reason, privacy.count(one.before), after))
+    for loss in losses:
+        after = "not known yet" if loss.after is None else privacy.count(loss.after)
+        rows.append((loss.artifact, loss.reason, privacy.count(loss.before), after))
     yield from align_rows(rows, right={2, 3})
 
 
 def _checks_due(due: Sequence[Decision]) -> Iterator[str]:
-    """A line per artifact and reason for which checks have to run."""
+    """Yield a line per artifact and reason for which checks are due."""
     groups: dict[tuple[str, str], list[Decision]] = {}
-    for one in due:
-        groups.setdefault((one.asset, one.reason), []).append(one)
+    for decision in due:
+        groups.setdefault((decision.asset, decision.reason), []).append(decision)
     for (asset, reason), decisions in groups.items():
-        partitions = [one.partition for one in decisions if one.partition is not None]
+        partitions = [decision.partition for decision in decisions if decision.partition is not None]
         where = f" ({count_of(len(partitions), 'partition')})" if partitions else ""
         yield f"{asset}{where}: {reason}"
 
@@ -142,15 +142,15 @@ def _sums(rebuild: Rebuild) -> Iterable[str]:
         if len(works) > 1:
             source, tokens, seconds = _amounts(works, OPEN)
             parts = {source + " of source": source, tokens + " tokens": tokens, seconds: seconds}
-            known = [text for text, value in parts.items() if value != "-"]
-            yield ", ".join([f"{name}: {count_of(len(works), 'artifact')}", *known])
+            amounts = [text for text, value in parts.items() if value != "-"]
+            yield ", ".join([f"{name}: {count_of(len(works), 'artifact')}", *amounts])
     if provisional := sum(work.stale.provisional for work in rebuild.works):
         yield (
             f"{provisional} of {len(rebuild.works)} are built only if a rebuilt input differs from before, which is "
             "not known in advance"
         )
     cores = rebuild.machine.cores
-    least, most = (shown_time(seconds).strip() for seconds in rebuild.seconds)
-    expected = f"about {most}" if least == most else f"{least} to {most}"
+    shortest, longest = (shown_time(seconds).strip() for seconds in rebuild.seconds)
+    time_range = f"about {longest}" if shortest == longest else f"{shortest} to {longest}"
     untimed = f"; never timed here: {', '.join(rebuild.untimed)}" if rebuild.untimed else ""
-    yield f"expected: {expected} on {count_of(cores, 'core')}{untimed}"
+    yield f"expected: {time_range} on {count_of(cores, 'core')}{untimed}"

@@ -1,6 +1,6 @@
-"""The steps of a run as they end, a line each: what was built, what was reused, what failed.
+"""Step output of a run: a line per finished step, with what was built, reused or failed.
 
-On a terminal the step at work has the last line, with its number among all: `7 of 21  token_bins_train`.
+On a terminal the last line shows the current step and its number: `7 of 21  token_bins_train`.
 """
 
 import time
@@ -16,7 +16,7 @@ _WIDEST = 32
 
 
 class Steps(BuildListener):
-    """Listens to a build, and tells of each step."""
+    """Build listener that prints a line per step."""
 
     def __init__(self, specs: Sequence[ArtifactSpec]) -> None:
         self._paths = {spec.path for spec in specs}
@@ -60,7 +60,7 @@ class Steps(BuildListener):
         say(f"  {sentence}")
 
     def end(self) -> None:
-        """Tell how many steps had nothing to do."""
+        """Print how many steps were up to date."""
         if self._current:
             were = "was" if len(self._current) == 1 else "were"
             say(f"  {len(self._current):,} of {count_of(len(self._paths), 'step')} {were} up to date", "dim")
@@ -70,7 +70,7 @@ class Steps(BuildListener):
 
 
 def _count_built(spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> str:
-    """How much of an artifact was built; of a sensitive dataset without a count."""
+    """Describe how much of an artifact was built, without counts for a sensitive dataset."""
     how = "built" if result.built else "reused, checked"
     if spec.partitions is None or spec.declaration.sensitive:
         return how

@@ -1,6 +1,6 @@
-"""What `dataprep` without arguments prints: the datasets here, and what to do next.
+"""Output of `dataprep` without arguments: the declared datasets and the next commands to run.
 
-Fast, because it needs no Dagster.
+It is fast, because it does not import Dagster.
 """
 
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from dataprep_assets.cli.support import project
 from dataprep_assets.errors import ConfigError, count_of
 
 DOCS = Path(dataprep_assets.__file__).parent / "docs" / "README.md"
-"""The first page of the documentation, which is in the wheel."""
+"""First page of the documentation, which is part of the wheel."""
 _OWN = "dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus"
 
 
 def welcome() -> Iterator[str]:
-    """The lines to print."""
+    """Yield the lines to print."""
     yield "dataprep turns text and conversations into token files for your trainer."
     yield ""
     try:
@@ -33,7 +33,7 @@ def welcome() -> Iterator[str]:
         yield from _next([(_OWN, "declare a dataset, with every key explained")])
         return
     kinds, order = project.kinds(), (None, "sample", "example")
-    # the user's own datasets before shipped ones, and of these the samples, which run anywhere
+    # the user's own datasets before shipped ones, and samples before examples, because samples run without a network
     name = min(components, key=lambda name: (order.index(kinds[name]), components[name] != "TokenizedCorpus", name))
     yield from _next(
         [

@@ -1,1 +1,1 @@
-"""Commands about what a training run reads."""
+"""Commands on training runs, schedules and releases."""

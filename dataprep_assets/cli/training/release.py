@@ -1,4 +1,4 @@
-"""`dataprep release adopt`: a manifest for npy shards that somebody published without one."""
+"""`dataprep release adopt`: write a manifest for npy shards that were published without one."""
 
 import hashlib
 from pathlib import Path
@@ -44,18 +44,19 @@ def command(
     from dataprep_assets.pipelines.release.adopted_manifest import Adoption, adopt, keep_adopted
     from dataprep_assets.serving.window.release import ReleaseLocation, locate
 
-    place = locate(url) if profile is None else ReleaseLocation(project.place(url, profile)())
-    # names the file of the digests that were read at this place: adopting it again does not read them once more
-    identity = hashlib.sha256(str(place).encode()).hexdigest()[:16]
+    location = locate(url) if profile is None else ReleaseLocation(project.place(url, profile)())
+    # names the file of the digests already read from this location, so that adopting it again does not reread the
+    # shards
+    identity = hashlib.sha256(str(location).encode()).hexdigest()[:16]
     adoption = Adoption(
-        place=place,
-        dataset=name or str(place).rpartition("/")[2],
+        place=location,
+        dataset=name or str(location).rpartition("/")[2],
         shards=shards,
         tokenizer=tokenizer,
         remembered=project.work_folder() / "adopt" / f"{identity}.json",
     )
     release = adopt(adoption, lambda key, size: print(f"reading {size:>18,} B  {key}", flush=True))
-    where = keep_adopted(release, place, None if to is None else expanded(to, "--to").absolute())
+    where = keep_adopted(release, location, None if to is None else expanded(to, "--to").absolute())
     for prefix, members in release.shards.items():
         tokens = sum(shard.tokens for shard in members)
         samples = (
@@ -63,5 +64,5 @@ def command(
         )
         print(f"{prefix}: {count_of(len(members), 'shard')}, {samples} ({release.dtype})")
     print(f"{where}: release {release.digest[:12]} of {release.dataset}")
-    print(f'for the trainer: ShardWindow("{place if to is None else where}", "shard_cache", steps_per_shard=455)')
+    print(f'for the trainer: ShardWindow("{location if to is None else where}", "shard_cache", steps_per_shard=455)')
     return 0

@@ -1,4 +1,4 @@
-"""`dataprep schedule`: what a training run reads, and the next revision of it."""
+"""`dataprep schedule`: show what a training run reads, and write its next revision."""
 
 import json
 from dataclasses import asdict
@@ -45,7 +45,7 @@ def command(
             f"{dataset} is a {component.component}, which has no steps. Declare a TrainingSchedule that reads it"
         )
     declaration, store = component.declaration, component.store(project.storage())
-    # loaded for one reason: what leaves is then decided by the sources that are sensitive, too
+    # loading a source makes its privacy apply to the output of this command
     for source in declaration.sources:
         if source.dataset in project.declarations().files:
             project.component(source.dataset)
@@ -64,13 +64,13 @@ def command(
             "digest": schedule.digest,
             "steps": sampler.end,
             "revisions": [
-                {"first_step": one.first_step, "trained": one.trained, "changes": changes_of(schedule, at)}
-                for at, one in enumerate(schedule.revisions)
+                {"first_step": item.first_step, "trained": item.trained, "changes": changes_of(schedule, index)}
+                for index, item in enumerate(schedule.revisions)
             ],
             "sources": [
-                privacy.amounts(asdict(one)) for one in simulated(sampler, sampler.end if until is None else until)
+                privacy.amounts(asdict(item)) for item in simulated(sampler, sampler.end if until is None else until)
             ],
-            "pending": [privacy.text(one.sentence, "a source has changed") for one in component.pending(store)],
+            "pending": [privacy.text(item.sentence, "a source has changed") for item in component.pending(store)],
             "written": None if path is None else str(path),
         }
         print(json.dumps(value, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""`dataprep seen`: which documents a step of a training run read, and which steps read a document."""
+"""`dataprep seen`: find the documents that a training step read, and the steps that read a document."""
 
 import json
 from collections.abc import Iterator
@@ -59,10 +59,10 @@ def command(
     from dataprep_assets.serving.sampler.simulation import simulated, told_lines
 
     questions = (("--step", step), ("--document", document), ("--id", id_), ("--where", where))
-    asked = [name for name, value in questions if value is not None]
-    if len(asked) > 1 or (not asked and until is None):
+    given_options = [name for name, value in questions if value is not None]
+    if len(given_options) > 1 or (not given_options and until is None):
         raise ConfigError("seen: pass exactly one of --step, --document, --id and --where, or only --until")
-    if by is not None and (asked or until is None):
+    if by is not None and (given_options or until is None):
         raise ConfigError("seen: --by needs --until N, without other options")
     if (rank, world) != (0, 1) and step is None:
         raise ConfigError("seen: --rank and --world need --step")
@@ -71,13 +71,13 @@ def command(
         raise ConfigError(f"{dataset} is a {component.component}, which has no steps. Name a TrainingSchedule")
     if (ledger := ledger_of(component)) is None:
         raise MissingArtifactError(f"{dataset}: not built yet. Run `dataprep run {dataset}`")
-    if not asked:
+    if not given_options:
         assert until is not None
         if by is not None:
             for line in _by_lines(_tokens_by(ledger, by, until), by, json_):
                 print(line)
         elif json_:
-            print(json.dumps([project.privacy().amounts(vars(one)) for one in simulated(ledger.data.sampler, until)]))
+            print(json.dumps([project.privacy().amounts(vars(item)) for item in simulated(ledger.data.sampler, until)]))
         else:
             project.tell(told_lines(ledger.data.sampler, until), f"{dataset}: scheduled")
         return 0
@@ -87,12 +87,12 @@ def command(
         for current_step in range(step, step + 1 if until is None else until):
             if until is not None and not json_:
                 print(f"step {current_step}")
-            for seen in documents_of_step(ledger, current_step, rank=rank, world_size=world):
-                print(json.dumps(seen.to_json(), ensure_ascii=False) if json_ else _line(seen))
+            for reading in documents_of_step(ledger, current_step, rank=rank, world_size=world):
+                print(json.dumps(reading.to_json(), ensure_ascii=False) if json_ else _line(reading))
         return 0
     documents = _documents(ledger, document, id_) if where is None else _where(ledger, where)
     if where is not None and not json_:
-        steps = [one for one in steps_of(ledger, documents) if until is None or one < until]
+        steps = [item for item in steps_of(ledger, documents) if until is None or item < until]
         read = f"read at {told_steps(steps)}" if steps else "read at no step"
         print(f"{_documents_of(len(documents))}, {read}")
     for line in _steps(ledger, documents if json_ else documents[:_MOST], until, json_):
@@ -111,15 +111,15 @@ def _by_lines(tokens: dict[str, int], column: str, json_: bool) -> Iterator[str]
     if json_:
         yield json.dumps(privacy.amounts(tokens), ensure_ascii=False)
         return
-    whole = sum(tokens.values())
+    total = sum(tokens.values())
     yield f"{column:<40}{'tokens':>18}{'share':>9}"
     for value, count in tokens.items():
-        yield f"{value:<40}{privacy.count(count):>18}{privacy.share(count, whole):>9}".rstrip()
+        yield f"{value:<40}{privacy.count(count):>18}{privacy.share(count, total):>9}".rstrip()
 
 
 def _line(seen: "SeenDocument") -> str:
-    named = "" if seen.id is None else f", id {seen.id}"
-    where = f"{seen.source}/{seen.shard} document {seen.document}, epoch {seen.epoch}{named}"
+    id_text = "" if seen.id is None else f", id {seen.id}"
+    where = f"{seen.source}/{seen.shard} document {seen.document}, epoch {seen.epoch}{id_text}"
     return f"{seen.position:>6}  {seen.file}:{seen.row}  {count_of(seen.tokens, 'token')}, {where}"
 
 
@@ -135,7 +135,7 @@ def _documents(ledger: "SeenLedger", document: str | None, id_: str | None) -> "
     else:
         assert id_ is not None
         hashes = [hash_id(id_, key) for key in keys_of(ledger)]
-        # it may be a hash of the index, or an id that looks like one: documents of both are told
+        # it may be a hash of the index or an id that looks like one, so look up both
         if len(id_) == 16 and all(digit in "0123456789abcdef" for digit in id_):
             hashes.append(int(id_, 16))
         documents, what = find_documents(ledger, hashes=hashes), "this id"
@@ -145,7 +145,9 @@ def _documents(ledger: "SeenLedger", document: str | None, id_: str | None) -> "
 
 
 def _tables(ledger: "SeenLedger", option: str) -> "Iterator[tuple[str, AskedDocuments]]":
-    """The tables of documents of the sources; raises ConfigError for a sensitive one, whose rows are not told."""
+    """Yield the document tables of the sources; raise ConfigError for a sensitive source, whose rows must not be
+    shown.
+    """
     for name in sorted({name for name, _ in ledger.shards.values()}):
         component = project.component(name)
         if component.declaration.sensitive:
@@ -154,13 +156,13 @@ def _tables(ledger: "SeenLedger", option: str) -> "Iterator[tuple[str, AskedDocu
 
 
 def _where(ledger: "SeenLedger", where: str) -> "list[KeptDocument]":
-    """The documents of the sources of which an expression is true, also those that were retracted since."""
+    """Return the documents of the sources that match an expression, including documents retracted since then."""
     from dataprep_assets.serving.sampler.seen import find_documents
 
     documents: list[KeptDocument] = []
-    for name, asked in _tables(ledger, "--where"):
+    for name, table in _tables(ledger, "--where"):
         rows: dict[str, set[int]] = {}
-        for row in asked.rows(where=where, columns=["file", "row"]):
+        for row in table.rows(where=where, columns=["file", "row"]):
             rows.setdefault(row["file"], set()).add(row["row"])
         if rows:
             documents += find_documents(ledger, rows=rows, dataset=name)
@@ -170,23 +172,23 @@ def _where(ledger: "SeenLedger", where: str) -> "list[KeptDocument]":
 
 
 def _tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str, int]:
-    """The tokens that the steps before `until` read, by a column of the tables of documents, most first."""
+    """Count the tokens that the steps before `until` read, by a column of the document tables, in descending order."""
     import numpy as np
 
     from dataprep_assets.serving.sampler.seen import tokens_read
 
     values: dict[str, dict[tuple[str, int], str]] = {}
-    for name, asked in _tables(ledger, "--by"):
-        if column not in asked.columns:
-            raise ConfigError(f"seen: --by {column}: unknown column of {name}. Available: {', '.join(asked.columns)}")
-        rows = asked.rows(columns=list(dict.fromkeys(["file", "row", column])))
+    for name, table in _tables(ledger, "--by"):
+        if column not in table.columns:
+            raise ConfigError(f"seen: --by {column}: unknown column of {name}. Available: {', '.join(table.columns)}")
+        rows = table.rows(columns=list(dict.fromkeys(["file", "row", column])))
         values[name] = {(row["file"], row["row"]): str(row[column]) for row in rows}
     total: dict[str, int] = {}
     for content, tokens in tokens_read(ledger, until).items():
-        of = values[ledger.shards[content][0]]
+        value_of = values[ledger.shards[content][0]]
         for document in np.flatnonzero(tokens).tolist():
-            kept = ledger.kept_document(content, document)
-            value = of.get((kept.file, kept.row), "not in the table")
+            document_row = ledger.kept_document(content, document)
+            value = value_of.get((document_row.file, document_row.row), "not in the table")
             total[value] = total.get(value, 0) + int(tokens[document])
     return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
 

@@ -1,4 +1,4 @@
-"""At which steps the training runs of a project read documents: what `trace` and `retract` tell of them."""
+"""The steps at which a project's training runs read documents, for `trace`, `retract` and `seen`."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ _MOST = 20
 
 
 def ledger_of(schedule: "Dataset") -> "SeenLedger | None":
-    """The ledger of a schedule; None if it has not been made."""
+    """Return the ledger of a schedule; None if the schedule is not built."""
     from dataprep_assets.serving.sampler.seen import SeenLedger
     from dataprep_assets.serving.sampler.training_data import TrainingData
 
@@ -26,47 +26,54 @@ def ledger_of(schedule: "Dataset") -> "SeenLedger | None":
 
 
 def runs_of(dataset: str) -> "Iterator[tuple[str, SeenLedger]]":
-    """The training runs of the project that read a dataset, each with its ledger."""
+    """Yield the training runs of the project that read a dataset, each with its ledger."""
     from dataprep_assets.engine.artifact.spec import DatasetInput
 
     for name, path in sorted(project.declarations().files.items()):
-        # looked for in the text, so that no other declaration is loaded
+        # search the text first, so that no other declaration is loaded
         if "TrainingSchedule" not in path.read_text(encoding="utf-8", errors="replace"):
             continue
         try:
-            other = project.load_dataset(name)
-        except ConfigError:  # its own commands say why
+            dataset_component = project.load_dataset(name)
+        except ConfigError:  # commands on this dataset report the error
             continue
-        inputs = [one for spec in other.specs for one in spec.inputs if isinstance(one, DatasetInput)]
-        sources = {one.dataset for one in inputs}
-        if dataset in sources and (ledger := ledger_of(project.take(other))) is not None:
+        inputs = [
+            source for spec in dataset_component.specs for source in spec.inputs if isinstance(source, DatasetInput)
+        ]
+        sources = {source.dataset for source in inputs}
+        if dataset in sources and (ledger := ledger_of(project.take(dataset_component))) is not None:
             yield name, ledger
 
 
 def keys_of(ledger: "SeenLedger") -> "set[bytes | None]":
-    """The keys under which the sources hash their ids."""
+    """Return the keys with which the sources hash their document ids."""
     from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
     # ids of datasets that are not sensitive are hashed without a key
     keys: set[bytes | None] = {None}
     for name in {name for name, _ in ledger.shards.values()} & project.declarations().files.keys():
-        declared = project.component(name).declaration
-        if isinstance(declared, CorpusDeclaration) and (ids := declared.document.ids(sensitive=declared.sensitive)):
+        declaration = project.component(name).declaration
+        if isinstance(declaration, CorpusDeclaration) and (
+            ids := declaration.document.ids(sensitive=declaration.sensitive)
+        ):
             keys.add(ids.key)
     return keys
 
 
 def given_documents(ledger: "SeenLedger", given: "Sequence[IdLine]", dataset: str) -> "dict[int, list[KeptDocument]]":
-    """The documents of a dataset that a list of ids means, by the line of the list: all with the same id, too."""
+    """Return the documents of a dataset that a list of ids selects, by line of the list.
+
+    A line selects all documents with the same id.
+    """
     from dataprep_assets.serving.sampler.seen import find_documents
     from dataprep_assets.tokenization.document_ids import hash_id
 
     lines: dict[int, set[int]] = {}
-    places: dict[tuple[str, int], int] = {}
+    line_of: dict[tuple[str, int], int] = {}
     keys = keys_of(ledger)
     for id_line in given:
         if id_line.file is not None:
-            places[id_line.file, id_line.row] = id_line.line
+            line_of[id_line.file, id_line.row] = id_line.line
             continue
         hashes = (
             [int(id_line.hash, 16)] if id_line.hash is not None else [hash_id(id_line.id or "", key) for key in keys]
@@ -74,49 +81,53 @@ def given_documents(ledger: "SeenLedger", given: "Sequence[IdLine]", dataset: st
         for hashed in hashes:
             lines.setdefault(hashed, set()).add(id_line.line)
     rows: dict[str, set[int]] = {}
-    for file, row in places:
+    for file, row in line_of:
         rows.setdefault(file, set()).add(row)
     documents: dict[int, list[KeptDocument]] = {}
-    for kept in find_documents(ledger, rows=rows, dataset=dataset) if rows else ():
-        if (line := places.get((kept.file, kept.row))) is not None:
-            # a document that is named by its row stands for all that have its id
-            if kept.hash is None:
-                documents.setdefault(line, []).append(kept)
+    for document in find_documents(ledger, rows=rows, dataset=dataset) if rows else ():
+        if (line := line_of.get((document.file, document.row))) is not None:
+            # a row selects all documents that have the same id as the row's document
+            if document.hash is None:
+                documents.setdefault(line, []).append(document)
             else:
-                lines.setdefault(kept.hash, set()).add(line)
-    for kept in find_documents(ledger, hashes=lines, dataset=dataset):
-        for line in lines.get(kept.hash if kept.hash is not None else -1, ()):
-            documents.setdefault(line, []).append(kept)
+                lines.setdefault(document.hash, set()).add(line)
+    for document in find_documents(ledger, hashes=lines, dataset=dataset):
+        for line in lines.get(document.hash if document.hash is not None else -1, ()):
+            documents.setdefault(line, []).append(document)
     return documents
 
 
 def steps_of(ledger: "SeenLedger", documents: "Sequence[KeptDocument]") -> list[int]:
-    """The steps that read any of some documents, without those that were taken back."""
+    """Return the steps that read any of these documents, except withdrawn steps."""
     from dataprep_assets.serving.sampler.seen import steps_of_document
 
-    return sorted({one.step for kept in documents for one in steps_of_document(ledger, kept)})
+    return sorted({reading.step for document in documents for reading in steps_of_document(ledger, document)})
 
 
 def told_steps(steps: Sequence[int]) -> str:
-    """Steps in words."""
-    shown = ", ".join(map(str, steps[:_MOST]))
-    more = f" and {len(steps) - _MOST} more, the last is {steps[-1]}" if len(steps) > _MOST else ""
-    return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
+    """Format steps for a message, with a limited number of step numbers."""
+    first_steps = ", ".join(map(str, steps[:_MOST]))
+    rest_text = f" and {len(steps) - _MOST} more, the last is {steps[-1]}" if len(steps) > _MOST else ""
+    return f"step{'s' if len(steps) > 1 else ''} {first_steps}{rest_text}"
 
 
 def trained_lines(dataset: str, given: "Sequence[IdLine]") -> Iterator[str]:
-    """At which steps training runs read, or will read, the documents of a list."""
+    """Yield lines with the steps at which training runs have read, or will read, the documents of a list."""
     for name, ledger in runs_of(dataset):
         documents = given_documents(ledger, given, dataset)
-        read = {line: steps for line, kept in sorted(documents.items()) if (steps := steps_of(ledger, kept))}
+        read = {
+            line: steps
+            for line, line_documents in sorted(documents.items())
+            if (steps := steps_of(ledger, line_documents))
+        }
         if not read:
             yield f"{name} reads none of these documents"
             continue
-        every = sorted({step for steps in read.values() for step in steps})
-        # the steps are positions
+        all_steps = sorted({step for steps in read.values() for step in steps})
+        # for private data omit the counts of documents; steps are only positions
         counts = f": {len(read)} of {count_of(len(given), 'line')}"
-        shown = told_steps(every) + ("" if project.privacy().closed else counts)
-        yield f"{name} has read it, or will read it, at {shown}"
+        summary = told_steps(all_steps) + ("" if project.privacy().closed else counts)
+        yield f"{name} has read it, or will read it, at {summary}"
         if len(given) > 1:
             for line, steps in list(read.items())[:_MOST]:
                 yield f"  line {line}: {told_steps(steps)}"
