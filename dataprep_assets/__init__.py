@@ -7,7 +7,7 @@ when it is first asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-# for type checkers and editors, to which `__getattr__` tells nothing
+# for type checkers and editors, which cannot evaluate `__getattr__`
 if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.rebuild import Rebuild as Rebuild
     from dataprep_assets.engine.staleness.rebuild import ToBuild as ToBuild

@@ -1,8 +1,9 @@
-"""What a process may take for data that others wrote, where it is at in them, and the words for both.
+"""Limits on the resources that a process may use for untrusted data, and reports of its position in the data.
 
-A file can be made so that reading it takes all memory, or for ever; so each process that reads has a bound, whatever
-the cause (`execution.watch` holds it to that). A process says where it is at (`report_position`: a file and a row) and
-that it is getting on (`alive`); what exceeds the bound is ended, tried once more alone and `closely`, and then named.
+A file can be crafted so that reading it takes all memory, or never ends. Therefore each process that reads data has
+bounds (`execution.watch` enforces them). A process reports its position (`report_position`: a file and a row) and its
+progress (`alive`). A process that exceeds a bound is ended, and its task is retried once by itself, `closely`. If it
+exceeds the bound again, the error names the position.
 
 Entry points: `Bounds`, `report_position`, `at_work_on`, `alive`, `told_to`, `is_close`, `parsed`, `json_of`.
 """
@@ -19,7 +20,7 @@ from dataprep_assets.errors import ConfigError, count_of
 
 MEMORY, STALL = "DATAPREP_MEMORY_BYTES", "DATAPREP_STALL_SECONDS"
 _MEMORY_BYTES = 4 << 30
-"""At least four times what any file of the samples, test corpora or benchmarks needs."""
+"""At least four times the memory that any file of the samples, test corpora or benchmarks needs."""
 _STALL_SECONDS = 1_800
 STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 """Matches a JSON string, or an unterminated one at the end of the text, in linear time and constant memory."""
@@ -36,8 +37,8 @@ class Bounds:
     """Limits of the resources of a process.
 
     Attributes:
-        memory_bytes: Of memory of its own: without the pages of files, which the kernel takes back when it likes.
-        stall_seconds: Of CPU time without getting on. Waiting for a disk or a network takes none.
+        memory_bytes: Private memory in bytes, without the pages of files, which the kernel can reclaim.
+        stall_seconds: CPU seconds without progress. Waiting for a disk or a network does not count.
     """
 
     memory_bytes: int
@@ -45,46 +46,46 @@ class Bounds:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Bounds":
-        """The bounds that the environment sets; raises ConfigError for a value that is no number of them."""
+        """Return the bounds that the environment sets; raise ConfigError for an invalid value."""
         return cls(
             _number(environment, MEMORY, _MEMORY_BYTES, 256 << 20, "bytes"),
             _number(environment, STALL, _STALL_SECONDS, 1, "seconds"),
         )
 
     def exceeded(self, memory_bytes: int, stall_seconds: float) -> str | None:
-        """What of the bounds these exceed, which limit that is and how to raise it; None if they do not."""
+        """Return the exceeded bound with its limit and the remedy, as a sentence; None if no bound is exceeded."""
         if memory_bytes > self.memory_bytes:
-            took, most, name = f"{count_of(memory_bytes, 'byte')} of memory", f"{self.memory_bytes:,}", MEMORY
+            took, limit, name = f"{count_of(memory_bytes, 'byte')} of memory", f"{self.memory_bytes:,}", MEMORY
         elif stall_seconds > self.stall_seconds:
             took, name = f"{stall_seconds:,.0f} seconds of CPU time without progress", STALL
-            most = f"{self.stall_seconds:,}"
+            limit = f"{self.stall_seconds:,}"
         else:
             return None
-        return f"took {took}, but one process may take at most {most}. Remove the file, or raise {name}"
+        return f"took {took}, but one process may take at most {limit}. Remove the file, or raise {name}"
 
 
 def _number(environment: Mapping[str, str], name: str, default: int, least: int, unit: str) -> int:
     text = environment.get(name) or str(default)
-    # `int` alone would take digits of any script, blanks and underscores
+    # `int` alone would accept digits of any script, spaces and underscores
     if not text.isascii() or not text.isdigit() or int(text) < least:
         raise ConfigError(f"{name}={text!r}: must be a whole number of {unit}, at least {least:,}")
     return int(text)
 
 
 class _Report:
-    """What this process says of itself, and to whom."""
+    """The position that this process reported last, and the receiver of its reports."""
 
     tell: Callable[[str], None] | None = None
-    # what was told last, and when, by the monotonic clock: `alive` tells it again
+    # last reported position and its monotonic time; `alive` reports the position again
     where = ""
     when = 0.0
     close = False
 
 
 def report_position(label: str, row: int, byte: int = -1) -> None:
-    """Say what this process reads next: the 1-based row of the file `label` and, unless -1, the byte where it begins.
+    """Report the 1-based row of the file `label` that this process reads next, and its first byte, unless it is -1.
 
-    Costs some microseconds: to be called for each block.
+    This takes some microseconds, so call it once per block.
     """
     if _Report.tell is not None:
         begins = f", byte {byte:,}" if byte >= 0 else ""
@@ -94,14 +95,14 @@ def report_position(label: str, row: int, byte: int = -1) -> None:
 
 
 def at_work_on(what: str) -> None:
-    """Say what this process is at that has no rows; costs as much as `report_position`."""
+    """Report work that has no rows; costs as much as `report_position`."""
     if _Report.tell is not None:
         _Report.where, _Report.when = what, time.monotonic()
         _Report.tell(what)
 
 
 def alive() -> None:
-    """Say that this process is getting on, once a second at most."""
+    """Report progress, at most once per second."""
     if _Report.tell is not None and (now := time.monotonic()) - _Report.when > _ALIVE_SECONDS:
         _Report.when = now
         _Report.tell(_Report.where)
@@ -109,7 +110,7 @@ def alive() -> None:
 
 @contextmanager
 def told_to(tell: Callable[[str], None], *, closely: bool = False) -> Iterator[None]:
-    """Inside, what this process says of itself is told to `tell`; `closely`, a block has one row."""
+    """Send the reports of this process to `tell` inside this context; `closely` limits blocks to one row."""
     before = _Report.tell, _Report.where, _Report.close
     _Report.tell, _Report.where, _Report.close = tell, "", closely
     try:
@@ -119,19 +120,19 @@ def told_to(tell: Callable[[str], None], *, closely: bool = False) -> Iterator[N
 
 
 def is_close() -> bool:
-    """Whether this process tries again what exceeded its bound: then readers yield, and say, each row by itself."""
+    """Return whether this process retries work that exceeded its bound: readers then yield and report single rows."""
     return _Report.close
 
 
 def has_too_many_values(data: bytes) -> bool:
-    """Whether a JSON text would take many times its length once it is parsed."""
-    # Cheapest first: a value and what parts it from the next take two bytes. Then commas and brackets are counted
-    # wherever they are: no value is missed, but those in strings count as well.
+    """Return whether a JSON text would take many times its length once it is parsed."""
+    # Check the cheapest condition first: a value and its separator take at least two bytes. Then count commas and
+    # brackets everywhere. This misses no value, but also counts those inside strings.
     if len(data) < 2 * MOST_VALUES or _values(data) <= MOST_VALUES:
         return False
-    if data.count(b'"') - data.count(b'\\"') > 2 * MOST_VALUES:  # that many strings are values by themselves
+    if data.count(b'"') - data.count(b'\\"') > 2 * MOST_VALUES:  # each of these strings is a value
         return True
-    return _values(_STRING.sub(b"", data)) > MOST_VALUES  # the content of strings does not count
+    return _values(_STRING.sub(b"", data)) > MOST_VALUES  # count again without the contents of strings
 
 
 def _values(data: bytes) -> int:
@@ -139,7 +140,7 @@ def _values(data: bytes) -> int:
 
 
 def parsed(data: bytes, most_bytes: int) -> Any:
-    """The value of a JSON text of at most that many bytes, and `MOST_VALUES` values; else raises ValueError."""
+    """Parse JSON of at most `most_bytes` bytes and `MOST_VALUES` values; raise ValueError if it is larger."""
     if len(data) > most_bytes:
         raise ValueError(f"{count_of(len(data), 'byte')}, but at most {most_bytes:,} are allowed")
     if has_too_many_values(data):
@@ -148,8 +149,7 @@ def parsed(data: bytes, most_bytes: int) -> Any:
 
 
 def json_of(text: str | bytes, **hooks: Any) -> Any:
-    """As `json.loads`, for what others wrote: one that is nested too deeply for it raises ValueError, as all else that
-    cannot be read does."""
+    """Parse untrusted JSON like `json.loads`; also raise ValueError if it is nested too deeply."""
     try:
         return json.loads(text, **hooks)
     except RecursionError:

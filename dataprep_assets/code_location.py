@@ -1,10 +1,10 @@
-"""The code location of a project: its datasets, bound to the resources of the environment and to their executor.
+"""Code location of a project: its datasets, with the environment's resources and the executor.
 
-Dagster's own tree of a project's components fails as a whole when one file of it is wrong, and says so with the stack
-of its parsers. So each `defs.yaml` is looked at first (`Declarations.check`), and where one is wrong the others are
-loaded without it: in its place is a group of one asset that says what is wrong and where (`merge_definitions`).
+Dagster's component tree fails completely if one file is wrong, with a traceback of its parsers. Therefore each
+`defs.yaml` is checked first (`Declarations.check`). If files are wrong, the other files are loaded without them. Each
+wrong file is represented by a group with one asset that shows the error and its location (`merge_definitions`).
 
-A project's own `definitions.py` needs three lines on top of it; `dataprep init` writes them.
+A project's own `definitions.py` needs only three lines to use this module; `dataprep init` writes them.
 """
 
 import importlib
@@ -29,33 +29,33 @@ from dataprep_assets.project import Project, read_project
 from dataprep_assets.resources import build_resources
 from dataprep_assets.resources.environment import build_storage, initialized
 
-# Dagster warns about its own code, each time that a location with checks or sensors is loaded
+# Dagster warns about its own code whenever a location with checks or sensors is loaded
 for _parameter in ("execution_type", "owners"):
     warnings.filterwarnings("ignore", f"Parameter `{_parameter}` of ", dg.BetaWarning)
 
 
 def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in_process_executor) -> dg.Definitions:
-    """The definitions of the project in this folder.
+    """Return the definitions of the project in this folder.
 
-    They are the datasets under `defs/`, except shipped ones that are hidden (`project.py`), and
-    any other Dagster definitions found there.
+    They are the datasets under `defs/`, except shipped ones that are hidden (`project.py`), and any other Dagster
+    definitions found there.
 
     Args:
         root: The folder of its pyproject.toml.
-        executor: What executes assets that are started by hand, unless something under `defs/` names an executor; None
-            to leave that to what this is merged with. The job of a dataset has its own.
+        executor: The executor of manually launched assets, unless a definition under `defs/` sets one. None leaves the
+            choice to the definitions that these are merged with. A dataset's job has its own executor.
 
     Raises ConfigError if the folder is not a project, or its `.env` cannot be read.
     """
     project = read_project(root)
     if project is None:
         raise ConfigError(f"{root}: not a project: found no pyproject.toml with [tool.dg.project]")
-    project.load_environment()  # Dagster loads that of the working folder
+    project.load_environment()  # explicitly, because Dagster loads only the `.env` of the working directory
     return bind_resources(with_planning(merge_definitions(declarations_of(project), _tree(project))), root, executor)
 
 
 def _open_datasets(loaded: dg.Definitions, root: Path) -> Opened:
-    """The datasets of the code location: what is broken, hidden or somebody else's is left out."""
+    """Return the datasets that the code location shows, except broken ones and other packages' components."""
     project, storage = read_project(root), initialized(build_storage(root))
     names = {spec.key.path[0] for spec in loaded.resolve_all_asset_specs()}
     datasets: dict[str, tuple[Sequence[ArtifactSpec], ArtifactStore]] = {}
@@ -69,69 +69,75 @@ def _open_datasets(loaded: dg.Definitions, root: Path) -> Opened:
 
 @cache
 def _tree(project: Project) -> dg.ComponentTree:
-    """The component tree of a project, read once per process: Dagster asks for it up to six times in one run."""
+    """Return the component tree of a project, cached because Dagster requests it up to six times per run."""
     return dg.ComponentTree.for_project(path_within_project=declarations_of(project).folder)
 
 
 def bind_resources(
     loaded: dg.Definitions, root: Path, executor: dg.ExecutorDefinition | None = dg.in_process_executor
 ) -> dg.Definitions:
-    """Definitions with the resources of the environment, whose steps by default run in the run's own process.
+    """Add the environment's resources and an executor to the definitions.
 
-    A process for each step would cost seconds of imports, and would continue after its run is killed. Heavy steps start
-    worker processes of their own, which use every core and die with the run.
+    By default steps run in the run's own process. A process per step would take seconds to import modules, and would
+    continue after its run is killed. Heavy steps start their own worker processes, which use all cores and end with the
+    run.
 
     Args:
         loaded: The definitions of datasets.
         root: The folder of their project; relative storage folders are below it.
-        executor: Their executor if they name none.
+        executor: The executor, unless the definitions set one.
     """
     own = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
-    # late-bound: `every` is assigned before the page is rendered
-    overview = overview_definitions(lambda: every, lambda: _open_datasets(every, root))
-    every = dg.Definitions.merge(loaded, overview, own)
-    return every
+    # late-bound: `definitions` is assigned before the page is built
+    overview = overview_definitions(lambda: definitions, lambda: _open_datasets(definitions, root))
+    definitions = dg.Definitions.merge(loaded, overview, own)
+    return definitions
 
 
 def merge_definitions(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definitions:
-    """Build the definitions of the code location: the whole tree, or, if a file is wrong, the rest and an asset for the
-    error."""
+    """Build the definitions of the code location.
+
+    They are the whole tree or, if files are wrong, the other files and an asset per error.
+    """
     wrong = _wrong(declarations, declarations.check)
     with warnings.catch_warnings():
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)
-        while True:  # other errors show only when the remaining files are loaded
+        while True:  # some errors occur only once the remaining files are loaded
             try:
                 right = _right(declarations, declarations.folder, [path for path in wrong if _is_loaded(path)])
-                built = dg.Definitions.merge(*right) if wrong else whole.build_defs()
-                more = _circular(declarations, built)
+                definitions = dg.Definitions.merge(*right) if wrong else whole.build_defs()
+                new_errors = _circular(declarations, definitions)
             except Exception:
-                # each by itself: what no single file raises is of the whole, and is raised as it is
+                # Build each file separately. An error that no single file causes concerns the whole tree, and is
+                # reraised unchanged.
                 mistakes = _wrong(declarations, lambda path: declarations.tree(path.parent).build_defs(Path()))
-                if not (more := {path: why for path, why in mistakes.items() if path not in wrong}):
+                if not (new_errors := {path: why for path, why in mistakes.items() if path not in wrong}):
                     raise
-            if not more:
+            if not new_errors:
                 break
-            wrong |= more
+            wrong |= new_errors
         groups = _groups(declarations, list(wrong))
         broken = [_broken(groups[path], why) for path, why in wrong.items()]
-        return dg.Definitions.merge(*broken, built) if broken else built
+        return dg.Definitions.merge(*broken, definitions) if broken else definitions
 
 
 def _wrong(declarations: Declarations, look: Callable[[Path], object]) -> dict[Path, str]:
-    """Each file for which `look` raises, and why."""
+    """Return the files for which `look` raises an error, with the reasons."""
     wrong = {}
     for path in declarations.paths:
         try:
             look(path)
-        except Exception as error:  # including whatever a user's own component raises
+        except Exception as error:  # including errors of users' own components
             wrong[path] = reason_of(error)
     return wrong
 
 
 def _circular(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, str]:
-    """Each file of a dataset that is made of others which are made of it, and which these are: Dagster would refuse
-    every dataset for them."""
+    """Return the files of datasets that depend on each other in a cycle, with the reason.
+
+    Dagster would reject all datasets because of them.
+    """
     made_of = {
         spec.key: {dep.asset_key for dep in spec.deps}
         for assets in loaded.assets or ()
@@ -139,7 +145,7 @@ def _circular(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, 
         for spec in assets.specs
     }
     wrong: dict[Path, str] = {}
-    # without the assets of one cycle there may be another
+    # the remaining assets may contain another cycle
     while True:
         try:
             TopologicalSorter(made_of).prepare()
@@ -150,7 +156,7 @@ def _circular(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, 
             )
             paths = [declarations.files[name] for name in names if name in declarations.files]
             if not paths:
-                return wrong  # of assets of somebody else's, of which Dagster tells
+                return wrong  # other packages' assets, whose cycles Dagster reports
             wrong |= {path: f"{path}: {sentence}" for path in paths}
             made_of = {key: deps for key, deps in made_of.items() if key.path[0] not in names}
         else:
@@ -158,12 +164,12 @@ def _circular(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, 
 
 
 def _is_loaded(path: Path) -> bool:
-    """Whether Dagster's tree has a file; one that is misnamed may lie beside one that is right."""
+    """Return whether Dagster's tree loads a file; a misnamed file may be next to a valid one."""
     return path.name == "defs.yaml" or (path.name == "component.yaml" and not path.with_name("defs.yaml").exists())
 
 
 def _right(declarations: Declarations, folder: Path, wrong: Collection[Path]) -> Iterator[dg.Definitions]:
-    """The definitions of a folder without those that are wrong."""
+    """Yield the definitions of a folder, except the wrong files."""
     if not any(folder in path.parents for path in wrong):
         yield _without_tree(declarations.tree(folder).build_defs(Path()))
         return
@@ -175,17 +181,21 @@ def _right(declarations: Declarations, folder: Path, wrong: Collection[Path]) ->
                 yield from _right(declarations, inner, wrong)
         elif inner.suffix == ".py" and inner.name != "__init__.py":
             module = importlib.import_module(f"{declarations.module_of(folder)}.{inner.stem}")
-            whole = [found for found in vars(module).values() if isinstance(found, dg.Definitions)]
-            yield from whole or [dg.load_definitions_from_module(module)]  # as Dagster's own tree does
+            definitions = [value for value in vars(module).values() if isinstance(value, dg.Definitions)]
+            yield from definitions or [dg.load_definitions_from_module(module)]  # as Dagster's own tree does
 
 
 def _defines(folder: Path) -> bool:
-    """Whether anything is defined below a folder: one of data may have a name that no module has."""
+    """Return whether any definitions exist below a folder; a data folder may have a name that is not a valid module
+    name.
+    """
     return any(path.name in ("defs.yaml", "component.yaml") or path.suffix == ".py" for path in folder.rglob("*"))
 
 
 def _without_tree(loaded: dg.Definitions) -> dg.Definitions:
-    """The same definitions without their component tree: Dagster cannot merge two definitions that both have one."""
+    """Return the definitions without their component tree, because Dagster cannot merge two definitions that have
+    one.
+    """
     return dg.Definitions(
         assets=loaded.assets,
         asset_checks=loaded.asset_checks,
@@ -200,7 +210,7 @@ def _without_tree(loaded: dg.Definitions) -> dg.Definitions:
 
 
 def _groups(declarations: Declarations, wrong: Sequence[Path]) -> dict[Path, str]:
-    """A group for each file that is wrong: the name that it declares, or its folder where others have that name."""
+    """Return a unique group name per wrong file: its declared name, or its folder if other files have that name."""
     names = [declarations.name_of(path) for path in wrong]
     right = {declarations.name_of(path) for path in declarations.paths if path not in wrong}
     groups: dict[Path, str] = {}
@@ -215,7 +225,7 @@ def _groups(declarations: Declarations, wrong: Sequence[Path]) -> dict[Path, str
 
 
 def _broken(group: str, why: str) -> dg.Definitions:
-    """A stand-in for a dataset that cannot be loaded: a group whose only asset says why."""
+    """Return definitions for a dataset that cannot be loaded: a group whose only asset shows the reason."""
 
     @dg.asset(
         key=[group, "cannot_be_loaded"],

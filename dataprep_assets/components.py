@@ -1,6 +1,6 @@
-"""The vocabulary of `defs/<dataset>/defs.yaml`: the components of each pipeline, of ours and of installed packages.
+"""Components that `defs/<dataset>/defs.yaml` can declare: the pipelines of this package and of installed packages.
 
-Each is imported when its name is first asked for, so that a run of one dataset loads one pipeline.
+Each component is imported when it is first used, so that a run of one dataset loads only one pipeline.
 """
 
 import pkgutil
@@ -15,21 +15,21 @@ from dataprep_assets.extensions import Extensions
 
 
 def _own() -> Iterator[tuple[str, str]]:
-    """Each component of a wing, and the class of its datasets there."""
+    """Yield each component of this package's pipelines, with the location of its dataset class."""
     for wing in pkgutil.iter_modules(pipelines.__path__, f"{pipelines.__name__}."):
         for component, dataset in import_module(wing.name).DATASETS.items():
             yield component, f"{wing.name}.dataset:{dataset}"
 
 
 PIPELINES = Extensions("pipeline", "dataprep_assets.pipelines", own=dict(_own()))
-"""Name of a component → class of its datasets. The component itself is in `component.py` next to it."""
+"""Component name → its dataset class. The component itself is in `component.py` next to it."""
 __all__ = list(PIPELINES)
 
 
 def dataset_type(component: str) -> type[Dataset]:
-    """The class of the datasets that a component declares, without its component: Dagster is not imported.
+    """Return the dataset class of a component without importing Dagster.
 
-    Raises ConfigError if several packages have one of this name, or it cannot be imported.
+    Raises ConfigError if several packages have a component of this name, or if it cannot be imported.
     """
     extension = PIPELINES[component]
     dataset_class = extension.load()
@@ -59,8 +59,9 @@ def _loads(name: str) -> bool:
 
 
 def __dir__() -> list[str]:
-    """Those that can be imported: Dagster takes all that it is told of, and one that is broken would stop the others.
+    """Return the names of the components that can be imported.
 
-    What is wrong with that one is said where it is declared.
+    Dagster imports all listed names, so a broken component would make the others unusable. The error of a broken
+    component is reported where it is declared.
     """
     return [name for name in __all__ if _loads(name)]

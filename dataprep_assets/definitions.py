@@ -1,4 +1,4 @@
-"""The code location of this repository: the samples and examples that it ships, and what a checkout declares."""
+"""Code location of this repository: the shipped samples and examples, and the datasets declared in a checkout."""
 
 from pathlib import Path
 
@@ -11,5 +11,5 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All datasets declared in `defs/`."""
+    """Return the definitions of all datasets declared in `defs/`."""
     return definitions_of(PROJECT_ROOT)

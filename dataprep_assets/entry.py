@@ -1,14 +1,14 @@
-"""The entry point of the `dataprep` command.
+"""Entry point of the `dataprep` command.
 
-It imports nothing before it is called, so that Ctrl-C during the second in which the command is imported ends it with a
-sentence, as it does later.
+It imports the command only when it is called. If Ctrl-C is pressed during this import, which takes about a second, the
+command ends with a message, as it does later.
 """
 
 import sys
 
 
 def main() -> int:
-    """Run the command of `dataprep_assets.cli`; returns its exit code."""
+    """Run the command of `dataprep_assets.cli`; return its exit code."""
     try:
         from dataprep_assets.cli import main as command
     except KeyboardInterrupt:

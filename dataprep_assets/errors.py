@@ -1,6 +1,6 @@
-"""Every error that this project raises on purpose, in one tree, and the words of its messages.
+"""All errors that this project raises on purpose, in one hierarchy, and the wording of their messages.
 
-Each message says what broke, the value, where (file, row, byte), and what to do next::
+Each message gives the problem, the value, the location (file, row, byte) and the remedy::
 
     DataprepError
     ├── ConfigError          a declaration (YAML, environment) that cannot work
@@ -12,13 +12,13 @@ Each message says what broke, the value, where (file, row, byte), and what to do
     │   └── CertificateError     a fast engine disagrees with the reference
     ├── FormatError          an artifact's bytes do not follow their format
     ├── IntegrityError       an artifact and its receipt disagree, or a ledger does not balance
-    │   ├── DriftError            a dataset is not as its lock says
-    │   └── MissingArtifactError  an input artifact is not there (or not complete)
-    ├── DiskFullError        a disk has no room for what is written to it
-    ├── OutOfMemoryError     this machine has no memory left for what is read
-    ├── NotFoundError        a document, row or token that was asked for does not exist
+    │   ├── DriftError            a dataset differs from its lock
+    │   └── MissingArtifactError  an input artifact is missing or incomplete
+    ├── DiskFullError        a disk has no space left for a write
+    ├── OutOfMemoryError     this machine has no memory left for the read data
+    ├── NotFoundError        a requested document, row or token does not exist
     ├── RunFailedError       a run of a dataset in which steps failed
-    ├── BoundError           a process took more memory or time than one may
+    ├── BoundError           a process exceeded its limit of memory or time
     └── WorkerDiedError      a worker process ended without an answer
 """
 
@@ -29,7 +29,7 @@ from typing import NoReturn, TypedDict, Unpack
 def count_of(count: int, one: str, many: str | None = None) -> str:
     """Return a count with its noun: `1 note`, `2 notes`, `1,000 notes`.
 
-    `one` takes an `s`, unless `many` has another plural, or a verb: `count_of(3, "row is", "rows are")`.
+    The plural is `one` with an `s`, unless `many` is given: `count_of(3, "row is", "rows are")`.
     """
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
@@ -38,14 +38,14 @@ MOST_NAMED = 20
 
 
 class RowPosition(TypedDict, total=False):
-    """Where a row is in its file."""
+    """Location of a row in its file."""
 
     row: int
     byte: int
 
 
 class Position(RowPosition, total=False):
-    """Where something is. For sensitive data, only this and the error's class are shown."""
+    """Location of an error. For sensitive data, only the location and the error's class are shown."""
 
     file: str
     line: int
@@ -58,9 +58,9 @@ class Position(RowPosition, total=False):
 
 
 class DataprepError(Exception):
-    """The root: catch it to tell this project's refusals from bugs.
+    """The base class of all errors that this project raises on purpose; other exceptions are bugs.
 
-    Its text may quote the data; `at` says where the error is without doing so.
+    The message may quote the data; `at` contains the location without any data.
     """
 
     def __init__(self, message: str = "", **at: Unpack[Position]) -> None:
@@ -69,16 +69,18 @@ class DataprepError(Exception):
 
 
 class ConfigError(DataprepError):
-    """A declaration that cannot work; names the file, the key, the value and what is allowed.
+    """A declaration that cannot work; names the file, the key, the value and the allowed values.
 
-    Its text repeats what the user wrote and nothing of the data: also of a sensitive dataset it is shown.
+    The message repeats only the user's input and no data, so it is also shown for a sensitive dataset.
     """
 
 
 class SourceError(DataprepError):
-    """The source of documents cannot be listed or read; `relpath` is the file's path in it, where one file is at fault.
+    """A source of documents that cannot be listed or read; `relpath` is the path of the file at fault, if any, in the
+    source.
 
-    A name may be that of a patient: who may not show the message says by the path which part of the data it is about.
+    A file name may contain a patient's name. Where the message must not be shown, the path still identifies the
+    affected part of the data.
     """
 
     def __init__(self, message: str = "", *, relpath: str | None = None, **at: Unpack[Position]) -> None:
@@ -87,15 +89,15 @@ class SourceError(DataprepError):
 
 
 class CorruptSourceError(SourceError):
-    """A source file whose bytes are wrong; names the file and the byte."""
+    """A source file with wrong bytes; names the file and the byte."""
 
 
 class TransferError(SourceError):
-    """Bytes could not be fetched within the retry budget; names the object and the last cause."""
+    """A transfer that failed within the retry budget; names the object and the last cause."""
 
 
 class BadRecordError(DataprepError):
-    """A record that the bad-record policy refuses; names file, row and byte."""
+    """A record that the bad-record policy rejects; names file, row and byte."""
 
 
 class TokenizerError(DataprepError):
@@ -107,47 +109,47 @@ class CertificateError(TokenizerError):
 
 
 class FormatError(DataprepError):
-    """Bytes that do not follow the format they are declared to have."""
+    """Bytes that do not follow their declared format."""
 
 
 class IntegrityError(DataprepError):
-    """An artifact that its receipt does not describe, or a ledger that does not balance."""
+    """An artifact that differs from its receipt, or a ledger that does not balance."""
 
 
 class DriftError(IntegrityError):
-    """A dataset that is not, or would not be, as its lock says."""
+    """A dataset that differs, or would differ, from its lock."""
 
 
 class MissingArtifactError(IntegrityError):
-    """An input artifact that is not there, or has no receipt."""
+    """An input artifact that does not exist or has no receipt."""
 
 
 class DiskFullError(DataprepError):
-    """A disk, or a quota, has no room for what is written; names the path, the bytes needed if known and those free."""
+    """A disk or quota without space for a write; names the path, the free bytes and, if known, the required bytes."""
 
 
 class OutOfMemoryError(DataprepError):
-    """The machine, or a limit on the process, has no memory left; names what was read, which need not be damaged."""
+    """No memory left on the machine or within a limit; names the file being read, which is not necessarily damaged."""
 
 
 class NotFoundError(DataprepError):
-    """A document, row, token or sample that was asked for and does not exist; names what there is."""
+    """A requested document, row, token or sample that does not exist; names the available ones."""
 
 
 class RunFailedError(DataprepError):
-    """A run in which steps failed: a line for each, with the artifact and the reason."""
+    """A run in which steps failed: a line per failed step, with its artifact and the reason."""
 
 
 class BoundError(DataprepError):
-    """A process that took more than its bound; names what it read (file and row), what it took, and the limit."""
+    """A process that exceeded its bound; names its position (file and row), its usage and the limit."""
 
 
 class WorkerDiedError(DataprepError):
-    """A worker process that ended without an answer; names the work it held."""
+    """A worker process that ended without an answer; names its task."""
 
 
 def out_of_memory(where: str) -> OutOfMemoryError:
-    """An error that says that memory ran out; `where` names the work that needed it."""
+    """Return an error for exhausted memory; `where` names the work that needed it."""
     return OutOfMemoryError(
         f"{where}: out of memory. The file is not necessarily damaged. Give the process more memory, or run fewer "
         "workers at once"
@@ -155,19 +157,20 @@ def out_of_memory(where: str) -> OutOfMemoryError:
 
 
 def together(errors: Sequence[DataprepError]) -> DataprepError:
-    """One error with the messages of all of them (at least one). Of more than 20 it counts the rest."""
+    """Combine errors (at least one) into one error with their messages; only the first 20 messages are listed."""
     if len(errors) == 1:
         return errors[0]
-    told = [str(error) for error in errors[:MOST_NAMED]]
+    messages = [str(error) for error in errors[:MOST_NAMED]]
     if len(errors) > MOST_NAMED:
-        told.append(f"and {len(errors) - MOST_NAMED:,} more")
-    return type(errors[0])(f"{count_of(len(errors), 'file')}: " + " | ".join(told))
+        messages.append(f"and {len(errors) - MOST_NAMED:,} more")
+    return type(errors[0])(f"{count_of(len(errors), 'file')}: " + " | ".join(messages))
 
 
 def raise_alone(error: BaseException) -> NoReturn:
-    """Raise an error without a trace of the one that is being handled, which may hold a signed URL or somebody's text.
+    """Raise an error without a reference to the handled error, which may contain a signed URL or private text.
 
-    `raise … from None` only hides it: it stays in `__context__`, where whoever reports errors may look.
+    `raise … from None` only hides the handled error in tracebacks. It remains in `__context__`, which error reporters
+    may read.
     """
     try:
         raise error

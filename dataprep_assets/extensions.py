@@ -1,10 +1,11 @@
-"""What can be added from outside of this package: views of a corpus, pipelines. Each kind is a group of entry points.
+"""Extensions from other packages, such as views of a corpus and pipelines; each kind is a group of entry points.
 
-What this package has of a kind is found in a folder of its own, what others have by their entry points: of this package
-they would be a list by hand in pyproject.toml, and a checkout would know what is new only after it was installed again.
+This package's own extensions are found in a folder, and other packages' extensions by their entry points. Entry points
+for its own would be a manual list in pyproject.toml, and a checkout would find a new extension only after a
+reinstallation.
 
-Names are known without importing anything. What is imported is what a declaration names, so a package that cannot be
-imported is in the way of nobody who does not use it.
+Names are known without importing anything. Only an extension that a declaration names is imported, so a package that
+cannot be imported affects only its users.
 
 Entry points: `Extensions`, `Extension`.
 """
@@ -23,10 +24,10 @@ _OWN = "dataprep-assets"
 
 @cache
 def _entry_points(path: tuple[str, ...]) -> Any:
-    """Return the entry points of all packages on a path, whose files are read once for all kinds of extensions.
+    """Return the entry points of all packages on `path`, read once for all kinds of extensions.
 
-    Their class differs between versions of Python; each has `select`. `path` is `sys.path`, to which a project that is
-    opened adds its folder.
+    The class of the result differs between versions of Python, but always has `select`. `path` is `sys.path`, because
+    opening a project adds the project's folder.
     """
     return metadata.entry_points()
 
@@ -36,11 +37,11 @@ class Extension:
     """A named object in a module of an installed package.
 
     Attributes:
-        kind: What it is: `view`.
-        name: Its name in a YAML.
-        module: The module that it is in.
-        attribute: Its name there.
-        package: The package that has it, with its version if it is not this one.
+        kind: The kind of extension, such as `view`.
+        name: The extension's name in a YAML file.
+        module: The module that defines the object.
+        attribute: The object's name in the module.
+        package: The package of the extension, with its version unless it is this package.
     """
 
     kind: str
@@ -54,38 +55,38 @@ class Extension:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is of this package."""
+        """Whether the extension is part of this package."""
         return self.package == _OWN
 
     def sibling(self, module: str, attribute: str) -> "Extension":
-        """An object of another module of the same folder."""
+        """Return an object in another module of the same folder."""
         return replace(self, module=f"{self.module.rpartition('.')[0]}.{module}", attribute=attribute)
 
     def load(self) -> Any:
-        """The object; raises ConfigError naming the package where its module cannot be imported."""
+        """Import and return the object; raise ConfigError, which names the package, if that fails."""
         try:
             return getattr(import_module(self.module), self.attribute)
-        except Exception as error:  # whatever a module of somebody else's raises
+        except Exception as error:  # a foreign module may raise any exception
             raise ConfigError(
                 f"{self}: {self.module}:{self.attribute} cannot be imported: {type(error).__name__}: {error}. Repair "
                 "the package, or uninstall it"
             ) from error
 
     def unfit(self, why: str) -> ConfigError:
-        """The error for an object that is not what it should be."""
+        """Return an error for an object of the wrong type or with wrong attributes."""
         return ConfigError(f"{self}: {self.module}:{self.attribute} {why}. Repair the package, or uninstall it")
 
 
 class Extensions:
-    """All extensions of a kind, by name; iterating gives the names, sorted."""
+    """All extensions of a kind, by name; iterating yields the sorted names."""
 
     def __init__(self, kind: str, group: str, own: Mapping[str, str]) -> None:
-        """Say where they are.
+        """Collect the extensions of a kind.
 
         Args:
-            kind: What each is, for messages: `view`.
-            group: The group of entry points by which other packages name theirs, as `name = "module:attribute"`.
-            own: Those of this package, in the same form.
+            kind: The kind of extension for messages, such as `view`.
+            group: The entry point group in which other packages register extensions, as `name = "module:attribute"`.
+            own: This package's extensions, in the same form.
         """
         self._kind, self._group, self._own = kind, group, own
 
@@ -96,10 +97,10 @@ class Extensions:
         return name in self._by_name
 
     def __getitem__(self, name: str) -> Extension:
-        """The extension with this name; raises ConfigError if there is none, or more than one."""
+        """Return the extension with this name; raise ConfigError if it does not exist or is not unique."""
         matches = self._by_name.get(name, [])
         if len(matches) > 1:
-            packages = " and ".join(sorted(one.package for one in matches))
+            packages = " and ".join(sorted(match.package for match in matches))
             raise ConfigError(f"{self._kind} {name!r} is in {len(matches)} packages, {packages}. Uninstall all but one")
         if not matches:
             raise ConfigError(f"unknown {self._kind} {name!r}. Available: {', '.join(self)}")
@@ -107,13 +108,13 @@ class Extensions:
 
     @cached_property
     def _by_name(self) -> Mapping[str, list[Extension]]:
-        found: dict[str, list[Extension]] = {}
+        extensions: dict[str, list[Extension]] = {}
         for name, value in self._own.items():
-            found.setdefault(name, []).append(self._extension(name, value, _OWN))
+            extensions.setdefault(name, []).append(self._extension(name, value, _OWN))
         for point in _entry_points(tuple(sys.path)).select(group=self._group):
             package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
-            found.setdefault(point.name, []).append(self._extension(point.name, point.value, package))
-        return found
+            extensions.setdefault(point.name, []).append(self._extension(point.name, point.value, package))
+        return extensions
 
     def _extension(self, name: str, value: str, package: str) -> Extension:
         module, _, attribute = value.partition(":")

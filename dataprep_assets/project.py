@@ -1,8 +1,8 @@
-"""The project that a command works on: where it is, where its datasets are declared, and which of them are shipped.
+"""Project of a command: its location, the folder of its declarations, and which of its datasets are shipped.
 
-A project is a folder of Dagster's `dg`: its `pyproject.toml` has a table `[tool.dg.project]` (or its `dg.toml` a table
-`[project]`) that names the package whose `defs` declares the datasets. `dataprep init` makes one. Nothing here imports
-Dagster: a shell that completes a name waits for it.
+A project is a folder of Dagster's `dg`, such as `dataprep init` creates. Its `pyproject.toml` has a table
+`[tool.dg.project]` (or its `dg.toml` a table `[project]`) that names the package whose `defs` declares the datasets.
+This module does not import Dagster, because shell completion uses it.
 
 Entry points: `find`, `read_project`.
 """
@@ -24,32 +24,32 @@ from dataprep_assets.stores.files import expanded
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-# Tells shipped datasets from the user's own: samples, and examples that need a network.
+# Shipped datasets: samples, and examples that need a network.
 #
-# They are in `samples/` and `examples/` of this package's `defs/`; everything else is the user's, whatever its
-# folders are called. Their assets have the tag `dataprep/shown_as`, and DATAPREP_SHOW says which of them the code
-# location has. `dataprep` commands find all by name.
+# They are in `samples/` and `examples/` of this package's `defs/`. All other datasets are the user's own, regardless of
+# their folders' names. Shipped assets have the tag `dataprep/shown_as`, and DATAPREP_SHOW selects which of them the
+# code location shows. `dataprep` commands find all datasets by name.
 #
 # Entry points: `shown_as`, `is_shown`.
 
 SHIPPED_FOLDERS = {"samples": "sample", "examples": "example"}
-"""Folders of `SHIPPED` → how the assets of the datasets in them are tagged."""
+"""Folders of `SHIPPED` → the tag of the assets of the datasets in them."""
 SHIPPED = Path(__file__).parent / "defs"
 SHOWN_AS = "dataprep/shown_as"
 SHOW = "DATAPREP_SHOW"
 
 
 def shown_as(folder: Path) -> str | None:
-    """`sample` or `example` for the folder of a shipped dataset; None for one of the user's own."""
+    """Return `sample` or `example` for the folder of a shipped dataset; None for a user's own dataset."""
     return SHIPPED_FOLDERS.get(folder.parent.name) if folder.parent.parent == SHIPPED else None
 
 
 def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the code location shows datasets of this kind: only samples, unless DATAPREP_SHOW says otherwise.
+    """Return whether the code location shows datasets of this kind: only samples, unless DATAPREP_SHOW is set.
 
     Args:
         kind: The result of `shown_as`; the user's own datasets (None) are always shown.
-        environment: Has DATAPREP_SHOW: `none`, or a comma-separated list of `samples` and `examples`.
+        environment: Environment with DATAPREP_SHOW: `none`, or a comma-separated list of `samples` and `examples`.
 
     Raises ConfigError for any other value.
     """
@@ -60,10 +60,10 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
     return kind is None or kind in [SHIPPED_FOLDERS[name] for name in names]
 
 
-# Reads the JSON files that the project keeps for itself: remembered verdicts, ages, digests.
+# Internal JSON files of the project, which contain stored verdicts, ages and digests.
 #
-# They can be damaged by a disk, a person or an earlier release. All of them can be computed again, so a file with
-# another content than its writer gives it counts as absent.
+# They may be damaged by a disk, a user or an earlier release. All of them can be recomputed, so a file with invalid
+# content is treated as missing.
 #
 # Entry points: `read_state`, `validated`.
 
@@ -84,13 +84,13 @@ def read_state(path: str | os.PathLike[str], schema: type[T]) -> T | None:
 
 
 def validated(data: bytes, schema: type[T]) -> T:
-    """Return the value of a JSON text; raises ValueError if it is not of the type `schema`."""
+    """Return the value of a JSON text; raise ValueError if it is not of the type `schema`."""
     return cast("T", _adapter(cast("Hashable", schema)).validate_json(data, strict=True))
 
 
 @lru_cache(maxsize=16)
 def _adapter(schema: Any) -> "TypeAdapter[Any]":
-    # completion and `--help` find the project, and read no state
+    # imported here, because completion and `--help` find the project but read no state
     from pydantic import TypeAdapter
 
     return TypeAdapter(schema)
@@ -102,12 +102,12 @@ VARIABLE = "DATAPREP_PROJECT"
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A project.
+    """A Dagster project that declares datasets.
 
     Attributes:
-        root: Its folder.
+        root: The project's folder.
         defs_module: The module in whose folder the datasets are declared.
-        location: Name of its code location.
+        location: The name of the project's code location.
         target_module: The module that defines the code location.
     """
 
@@ -118,7 +118,7 @@ class Project:
 
     @property
     def defs(self) -> Path:
-        """The folder of the `defs.yaml` files.
+        """Folder of the `defs.yaml` files.
 
         Raises ConfigError if it does not exist.
         """
@@ -133,30 +133,31 @@ class Project:
 
     @property
     def dagster_home(self) -> Path:
-        """The folder of its Dagster instance, unless DAGSTER_HOME names another."""
+        """Folder of the project's Dagster instance, unless DAGSTER_HOME is set."""
         return self.root / ".dagster"
 
     def importable(self) -> None:
-        """Make its package importable if it is not installed."""
+        """Make the project's package importable if it is not installed."""
         base = self.defs
         for _ in self.defs_module.split("."):
             base = base.parent
         spec = find_spec(self.defs_module.partition(".")[0])
-        # a spec without an origin is only a folder of that name, such as the project's own seen from the folder above
-        # it
+        # a spec without an origin is only a folder of that name, such as the project's own folder in the working
+        # directory
         if spec is None or spec.origin is None:
-            # last: a `tokenizers.py` in the project's folder must not take the place of the library
+            # appended last, because a `tokenizers.py` in the project's folder must not replace the library
             sys.path.append(str(base))
 
     def load_environment(self) -> list[str]:
-        """Set the variables of the project's `.env` for this process, and return those that had another value before.
+        """Set the variables of the project's `.env` in this process; return the names whose previous value was
+        different.
 
-        They take the place of what is set, because that is what Dagster's commands do with them.
+        They override existing variables, as in Dagster's commands.
 
-        Raises ConfigError, naming the line, for a file that cannot be read, or of which a line is no `NAME=value`.
+        Raises ConfigError, which names the line, if the file cannot be read or a line is not `NAME=value`.
         """
         path = self.root / ".env"
-        if not path.is_file():  # the folder of a virtual environment may have this name
+        if not path.is_file():  # the folder of a virtual environment may also be named `.env`
             return []
         values = _dotenv(path)
         replaced = [name for name, value in values.items() if os.environ.get(name, value) != value]
@@ -165,12 +166,13 @@ class Project:
 
 
 def find(named: str | None = None) -> Project:
-    """The project to work on: the named one, else DATAPREP_PROJECT's, else the one that contains the working folder.
+    """Return the project to use: the named one, else DATAPREP_PROJECT's, else the one that contains the working
+    directory.
 
     Args:
         named: The folder of the project, from `--project`.
 
-    Raises ConfigError if there is none.
+    Raises ConfigError if no project is found.
     """
     where = named or os.environ.get(VARIABLE)
     if where is not None:
@@ -179,20 +181,20 @@ def find(named: str | None = None) -> Project:
             raise ConfigError(f"{folder}: not a project: found no pyproject.toml with [tool.dg.project]")
         return project
     try:
-        here = Path.cwd()
+        working_folder = Path.cwd()
     except FileNotFoundError as error:
         raise ConfigError("the working folder was removed. Change to a folder that exists") from error
-    for folder in (here, *here.parents):
+    for folder in (working_folder, *working_folder.parents):
         if (project := read_project(folder)) is not None:
             return project
     raise ConfigError(
-        f"no project found in {here} or its parents. Run `dataprep init DIR` to create one, or pass --project DIR (or "
-        f"set {VARIABLE})"
+        f"no project found in {working_folder} or its parents. Run `dataprep init DIR` to create one, or pass "
+        f"--project DIR (or set {VARIABLE})"
     )
 
 
 def read_project(folder: Path) -> Project | None:
-    """The project whose folder this is; None if it is not a project.
+    """Return the project in this folder; None if the folder is not a project.
 
     Raises ConfigError if its configuration names no package.
     """
@@ -212,7 +214,7 @@ def read_project(folder: Path) -> Project | None:
 
 
 def _dotenv(path: Path) -> dict[str, str]:
-    """The variables of a `.env`, read as Dagster reads it, which passes over a line that it does not understand."""
+    """Return the variables of a `.env` as Dagster reads them, but reject lines that Dagster would ignore."""
     from dotenv import dotenv_values
     from dotenv.parser import parse_stream
 

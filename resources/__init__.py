@@ -1,8 +1,9 @@
-"""The Dagster resources of this project: the storage and the IO manager.
+"""Dagster resources of this project: the storage and the IO manager.
 
-`build_resources()` reads the environment and is all that `definitions.py` needs. Assets ask the `StorageResource` for
-the store of their dataset; what they make goes downstream through `ArtifactIOManager`. The storages of GCS and R2
-(`resources.gcs`, `resources.r2`) need the extras of these names and are imported when the environment names them.
+`definitions.py` needs only `build_resources()`, which reads the environment. Assets get their dataset's store from the
+`StorageResource`, and downstream assets get artifacts through the `ArtifactIOManager`. The storages of GCS and R2
+(`resources.gcs`, `resources.r2`) need the extras of the same names, and are imported only if the environment selects
+them.
 """
 
 from pathlib import Path
@@ -16,10 +17,12 @@ __all__ = ["ArtifactIOManager", "StorageResource", "build_resources", "resources
 
 
 def build_resources(project_root: Path) -> dict[str, Any]:
-    """The resources of the code location, configured by the environment (variables: `resources/environment.py`)."""
+    """Return the resources of the code location, configured by the environment (variables:
+    `resources/environment.py`).
+    """
     return resources_of(build_storage(project_root))
 
 
 def resources_of(storage: StorageResource) -> dict[str, Any]:
-    """What the assets of this project need: the storage, and the IO manager over it."""
+    """Return the resources that the assets need: the storage, and the IO manager that uses it."""
     return {"storage": storage, KEY: ArtifactIOManager(storage=storage)}

@@ -1,6 +1,6 @@
-"""The storage that the environment names.
+"""Storage that the environment configures.
 
-DATAPREP_STORAGE says where; with `local` (the default) nothing else is needed:
+DATAPREP_STORAGE selects the kind of storage. `local` (the default) needs no other variable:
 
 | variable | local | gcs | r2, s3 |
 |---|---|---|---|
@@ -10,13 +10,13 @@ DATAPREP_STORAGE says where; with `local` (the default) nothing else is needed:
 | R2_DATASET_WRITE_ACCESS_KEY_ID, R2_DATASET_WRITE_SECRET_ACCESS_KEY | | | else R2_DATASET_READ_… |
 | DATAPREP_ALLOW_HTTP | | `true` | endpoints may be http:// beyond this machine (default `false`) |
 | DATAPREP_CACHE | | folder | folder of copies and builds (default `.dataprep/cache` in the project) |
-| DATAPREP_CACHE_BYTES | | number | how much the copies of one bucket may take; not set: no limit |
+| DATAPREP_CACHE_BYTES | | number | maximum size of the copies of one bucket; not set: no limit |
 
-`r2` is any store that speaks S3 behind an endpoint; `s3` is AWS. Without a pair of R2_DATASET_… keys, boto3's own chain
-finds the credentials (AWS_ACCESS_KEY_ID, AWS_PROFILE, an instance's role). GCS: GOOGLE_APPLICATION_CREDENTIALS or any
-other default credentials, GOOGLE_CLOUD_PROJECT, STORAGE_EMULATOR_HOST.
+`r2` is any store with an S3 API behind an endpoint; `s3` is AWS. Without a pair of R2_DATASET_… keys, boto3 finds the
+credentials (AWS_ACCESS_KEY_ID, AWS_PROFILE, an instance's role). GCS uses GOOGLE_APPLICATION_CREDENTIALS or other
+default credentials, GOOGLE_CLOUD_PROJECT and STORAGE_EMULATOR_HOST.
 
-A dataset's own `storage:` (a folder, `s3://bucket/prefix`, `gs://bucket/prefix`) takes precedence for that dataset; its
+A dataset's own `storage:` (a folder, `s3://bucket/prefix`, `gs://bucket/prefix`) takes precedence for that dataset. Its
 credentials and endpoint come from the same variables.
 """
 
@@ -42,9 +42,9 @@ from dataprep_assets.stores.endpoints import allows_http
 
 
 def build_storage(project_root: Path, environment: Mapping[str, str] = os.environ) -> StorageResource:
-    """The storage that the environment names (see the module); its folders are relative to `project_root`.
+    """Return the storage that the environment configures (see the module); its folders are relative to `project_root`.
 
-    ConfigError names the variable that is missing or wrong.
+    Raises ConfigError, which names the variable, if a variable is missing or invalid.
     """
     local = local_storage(project_root, environment)
     cache, cache_bytes = cache_of(project_root, environment)
@@ -86,7 +86,7 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
             f"DATAPREP_STORAGE: {kind} needs the extra `r2`: pip install 'dataprep-assets[r2]'"
         ) from error
     bucket = _required(environment, kind, "DATAPREP_BUCKET", "R2_DATASET_BUCKET_NAME")
-    # without an endpoint boto3 would ask AWS
+    # without an endpoint boto3 would connect to AWS
     if kind == "r2":
         _required(environment, kind, "DATAPREP_ENDPOINT_URL", "R2_DATASET_ACCOUNT_ID")
     names = s3_credentials(environment)
@@ -97,7 +97,7 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
         )
     keys: dict[str, Any] = {}
     if names is not None:
-        # by the names of the variables: of an `EnvVar` Dagster's UI does not show the value
+        # pass the names of the variables, because Dagster's UI does not show the value of an `EnvVar`
         fields = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
         keys = {field: dg.EnvVar(name) for field, name in zip(fields, names, strict=True) if environment.get(name)}
     return R2StorageResource(
@@ -113,15 +113,16 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
 
 
 def open_storage(project_root: Path) -> StorageResource:
-    """The storage that the environment names, for use outside a run: its `EnvVar`s are resolved."""
+    """Return the storage that the environment configures, for use outside a run: its `EnvVar`s are resolved."""
     return initialized(build_storage(project_root))
 
 
 def initialized(resource: StorageResource) -> StorageResource:
-    """The resource with its `EnvVar`s resolved."""
+    """Return the resource with its `EnvVar`s resolved."""
     if type(resource) is StorageResource:
-        return resource  # no EnvVar: to resolve them Dagster would create an instance, a seventh of a command
-    with resource.process_config_and_initialize_cm() as storage:  # it has nothing to tear down
+        # it has no EnvVar, and resolving would create a Dagster instance, a seventh of a command's time
+        return resource
+    with resource.process_config_and_initialize_cm() as storage:  # the resource needs no teardown
         assert isinstance(storage, StorageResource)
         return storage
 
@@ -130,5 +131,5 @@ def _required(environment: Mapping[str, str], kind: str, *names: str) -> str:
     for name in names:
         if value := environment.get(name):
             return value
-    others = f" (or {', '.join(names[1:])})" if len(names) > 1 else ""
-    raise ConfigError(f"{names[0]}: not set{others}; DATAPREP_STORAGE={kind} needs it")
+    alternatives = f" (or {', '.join(names[1:])})" if len(names) > 1 else ""
+    raise ConfigError(f"{names[0]}: not set{alternatives}; DATAPREP_STORAGE={kind} needs it")

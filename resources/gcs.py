@@ -1,4 +1,4 @@
-"""Artifacts in a Google Cloud Storage bucket, as a Dagster resource on dagster-gcp's `GCSResource`."""
+"""Artifacts in a Google Cloud Storage bucket: a Dagster resource that uses dagster-gcp's `GCSResource`."""
 
 import dagster as dg
 from dagster_gcp.gcs import GCSResource
@@ -8,7 +8,9 @@ from dataprep_assets.stores.connect import GcsPlace, StoreAddress
 
 
 class GcsStorageResource(StorageResource):
-    """Artifacts below `prefix` of `bucket`. `gcs` names the project; the credentials are Google's default ones."""
+    """Artifacts below `prefix` of `bucket`. `gcs` sets the project; the credentials are Google's default
+    credentials.
+    """
 
     gcs: dg.ResourceDependency[GCSResource]
     bucket: str

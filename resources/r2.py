@@ -1,9 +1,10 @@
-"""Artifacts in a bucket that speaks S3 (Cloudflare R2, AWS, MinIO), on dagster-aws's `S3Resource`.
+"""Artifacts in a bucket with an S3 API (Cloudflare R2, AWS, MinIO): a Dagster resource that uses dagster-aws's
+`S3Resource`.
 
-`S3Resource.get_client()` sets boto3's retries and nothing else (dagster-aws 0.29, `s3/utils.py`), so the store makes
-its own client, with its own time-outs, checksums and retries (`stores/amazon/api.py`), of the resource's endpoint,
-region, profile and keys. Its other fields are not used: AWS_CA_BUNDLE names a certificate that the machine does not
-trust.
+`S3Resource.get_client()` only configures boto3's retries (dagster-aws 0.29, `s3/utils.py`). Therefore the store creates
+its own client with its own timeouts, checksums and retries (`stores/amazon/api.py`), from the resource's endpoint,
+region, profile and keys. The resource's other fields are not used. Set AWS_CA_BUNDLE for a certificate that the machine
+does not trust.
 """
 
 import dagster as dg
@@ -15,9 +16,9 @@ from dataprep_assets.stores.connect import AWS_PAIR, S3Place, StoreAddress
 
 
 class R2StorageResource(StorageResource):
-    """Artifacts below `prefix` of `bucket`; endpoint and credentials are those of `s3`.
+    """Artifacts below `prefix` of `bucket`; `s3` provides the endpoint and the credentials.
 
-    Give its secrets as `dg.EnvVar`. `key_names` are the variables that an error tells people to check.
+    Pass secrets as `dg.EnvVar`. `key_names` are the variables that error messages mention.
     """
 
     s3: dg.ResourceDependency[S3Resource]

@@ -1,7 +1,7 @@
-"""Where artifacts live, as a Dagster resource: in a folder, and in its subclasses in a bucket.
+"""Storage of artifacts as a Dagster resource: in a folder, or with a subclass in a bucket.
 
-Entry point: `StorageResource`, which assets ask for the store of their dataset. `resources.environment` chooses among
-this one, `resources.gcs` and `resources.r2`.
+Entry point: `StorageResource`, from which assets get the store of their dataset. `resources.environment` chooses
+between this class and the classes of `resources.gcs` and `resources.r2`.
 """
 
 import os
@@ -17,10 +17,10 @@ from dataprep_assets.stores.connect import StoreAddress, place_of
 
 
 class StorageResource(dg.ConfigurableResource[Any]):
-    """Artifact storage at `root`, a folder or the URL of a bucket; subclasses keep a bucket's credentials.
+    """Artifact storage at `root`, a folder or a bucket's URL; subclasses add a bucket's credentials.
 
-    `cache` is the folder of copies and builds of buckets (default: `cache` beside a `root` that is a folder),
-    `cache_bytes` its limit.
+    `cache` is the folder of local copies and builds for buckets (default: `cache` next to a `root` folder), and
+    `cache_bytes` is its maximum size.
     """
 
     root: str = ""
@@ -28,18 +28,18 @@ class StorageResource(dg.ConfigurableResource[Any]):
     cache_bytes: int | None = None
 
     def place(self) -> StoreAddress:
-        """The address of the store for datasets that declare none of their own."""
+        """Return the store's address for datasets that declare no storage."""
         return place_of(self.root, os.environ)
 
     def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
-        """The store of a dataset's artifacts: at the URL or folder that it declares, else at this resource's place.
+        """Return the store of a dataset's artifacts: at the declared URL or folder, else at this resource's address.
 
-        `private`: only their owner can read local copies of a bucket's files.
+        `private`: only the owner can read local copies of a bucket's files.
         """
-        place = self.place() if declared is None else place_of(declared, os.environ)
+        address = self.place() if declared is None else place_of(declared, os.environ)
         if self.cache is None and "://" in self.root:
             raise ConfigError(
                 f"cache: not set, but {self.root.partition('://')[0]}:// storage needs a local folder. Set it"
             )
         cache = Path(self.cache).expanduser() if self.cache else Path(self.root or ".").expanduser().parent / "cache"
-        return artifacts_at(place, cache, self.cache_bytes, private=private)
+        return artifacts_at(address, cache, self.cache_bytes, private=private)

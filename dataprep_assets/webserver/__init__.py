@@ -1,4 +1,5 @@
-"""Dagster's webserver behind a guard: the same UI, and no page of another site can drive it.
+"""Dagster's webserver with a guard, which prevents pages of other sites from controlling the UI.
 
-`python -m dataprep_assets.webserver` takes what `dagster-webserver` takes. `guard` says what is refused and why.
+`python -m dataprep_assets.webserver` takes the options of `dagster-webserver`. The module `guard` describes which
+requests are refused, and why.
 """

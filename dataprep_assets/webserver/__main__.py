@@ -1,4 +1,4 @@
-"""`python -m dataprep_assets.webserver`: `dagster-webserver` with all its options, behind the guard."""
+"""Entry point of `python -m dataprep_assets.webserver`: `dagster-webserver` with all its options, behind the guard."""
 
 import os
 from typing import Any
@@ -12,14 +12,14 @@ from dataprep_assets.webserver.guard import Guard, hosts_of
 
 
 class GuardedWebserver(DagsterWebserver[Any, Any]):
-    """Dagster's webserver with the guard in front of every request and WebSocket."""
+    """Dagster's webserver with the guard in front of all requests and WebSockets."""
 
     def build_middleware(self) -> list[Middleware]:
         return [Middleware(Guard, hosts=hosts_of(os.environ)), *super().build_middleware()]
 
 
 def main() -> None:
-    """Serve. Dagster's command line has no option for the class, so its factory is replaced."""
+    """Start the server. Its class is replaced in Dagster's module, because the command line has no option for it."""
     if not hasattr(dagster_webserver.app, "DagsterWebserver"):
         raise SystemExit("unsupported version of dagster-webserver: its server would be unprotected")
     dagster_webserver.app.DagsterWebserver = GuardedWebserver

@@ -1,11 +1,13 @@
-"""Refuses requests that a page of another site could send to Dagster's webserver, which does not check for them.
+"""Protection of Dagster's webserver against requests from pages of other sites, which Dagster itself accepts.
 
-Dagster 1.13 has no login, executes a mutation that comes as GET or as `text/plain`, lets `/report_asset_…` forge
-events, and accepts any WebSocket. A browser sends such requests for any page that its user visits, even to loopback.
-But it also says where they come from, in headers that a page cannot change: `Origin`, `Sec-Fetch-Site`, and `Host`,
-which reveals a name that was rebound to 127.0.0.1. Programs other than browsers send no `Origin`, and pass.
+Dagster 1.13 has no login, executes mutations sent by GET or as `text/plain`, lets `/report_asset_…` forge events, and
+accepts any WebSocket. A browser sends such requests for any page that its user visits, even to loopback.
 
-Entry point: `Guard`, ASGI middleware. It knows neither Dagster nor Starlette.
+However, the browser also sends the origin of a request in headers that a page cannot change: `Origin`, `Sec-Fetch-Site`
+and `Host`. The last one reveals a name that was rebound to 127.0.0.1. Programs other than browsers send no `Origin`,
+and their requests pass.
+
+Entry point: `Guard`, ASGI middleware, which is independent of Dagster and Starlette.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
@@ -24,7 +26,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _INFORMATION = ("/server_info", "/dagit_info")
 """Paths that return only versions; health checks request them under the address of a container."""
 _WITHOUT_PREFLIGHT = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
-"""The content types that a page may send to another site without a CORS preflight request."""
+"""Content types that a page may send to another site without a CORS preflight request."""
 _ADDED = (
     (b"x-frame-options", b"DENY"),
     (b"content-security-policy", b"frame-ancestors 'none'"),
@@ -34,9 +36,9 @@ _ADDED = (
 
 
 def hosts_of(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The names that the UI answers to: those of loopback, and those that the environment adds."""
-    declared = (name.strip().lower() for name in environment.get(HOSTS, "").split(","))
-    return (*LOOPBACK, *(name for name in declared if name))
+    """Return the host names that the UI accepts: the names of loopback, and the names in the environment."""
+    names = (name.strip().lower() for name in environment.get(HOSTS, "").split(","))
+    return (*LOOPBACK, *(name for name in names if name))
 
 
 def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
@@ -51,14 +53,14 @@ def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
     reads = scope["type"] == "http" and method in ("GET", "HEAD")
     if reads and path in _INFORMATION:
         return None
-    # the server behind the guard could use a different one of them
+    # the server behind the guard could use a different one of the duplicates
     if any(len(values) > 1 for name, values in headers.items() if name in ("host", "origin", "content-type")):
         return "a header that must be unique occurs twice."
     host = _first_value(headers, "host").lower()
     if host not in hosts and _without_port(host) not in hosts:
         return f"unknown host name {host!r:.80}. If it is a name of this server, add it to {HOSTS}."
     origin = _first_value(headers, "origin").lower()
-    # `null`, which a sandboxed frame or a file sends, has no host and is also refused
+    # a sandboxed frame or a file sends `null`, which has no host and is therefore also refused
     if origin and urlsplit(origin).netloc != host:
         return "the request comes from a different origin."
     if not (_is_of_this_site(headers) or (reads and _opens_a_page(headers) and not _is_graphql(path))):
@@ -73,11 +75,11 @@ def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
 
 
 def _headers(scope: Mapping[str, Any]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
-        # headers are bytes, all of which latin-1 decodes
-        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
-    return found
+        # headers are bytes, and latin-1 can decode any byte
+        values_by_name.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
+    return values_by_name
 
 
 def _first_value(headers: Mapping[str, Sequence[str]], name: str) -> str:
@@ -94,15 +96,15 @@ def _is_graphql(path: str) -> bool:
 
 
 def _is_of_this_site(headers: Mapping[str, Sequence[str]]) -> bool:
-    """Whether the browser says so; `none` means that somebody typed the address.
+    """Return whether the browser marks the request as same-origin, or as typed by the user (`none`).
 
-    Other programs than browsers say nothing, and pass.
+    Programs other than browsers do not send the header, and their requests pass.
     """
     return _first_value(headers, "sec-fetch-site").lower() in ("", "same-origin", "none")
 
 
 def _opens_a_page(headers: Mapping[str, Sequence[str]]) -> bool:
-    """Whether somebody follows a link: the page with the link cannot read what is opened."""
+    """Return whether the request follows a link; the page with the link cannot read the opened page."""
     sought = _first_value(headers, "sec-fetch-mode").lower(), _first_value(headers, "sec-fetch-dest").lower()
     return sought == ("navigate", "document")
 
@@ -110,14 +112,14 @@ def _opens_a_page(headers: Mapping[str, Sequence[str]]) -> bool:
 def _unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
     kind = _first_value(headers, "content-type").partition(";")[0].strip().lower()
     empty = _first_value(headers, "content-length") in ("", "0") and "transfer-encoding" not in headers
-    # a page can also send content without a type, as that of a `Blob`, and needs no preflight for it
+    # a page can also send content without a type, such as a `Blob`, without a preflight request
     if kind in _WITHOUT_PREFLIGHT or (not kind and not empty):
         return "the content type must be `application/json`."
     return None
 
 
 class Guard:
-    """See the module. Wraps an ASGI application."""
+    """ASGI middleware that refuses the requests described in the module's docstring."""
 
     def __init__(self, app: App, hosts: Iterable[str] = LOOPBACK) -> None:
         self._app, self._hosts = app, frozenset(hosts)
@@ -140,7 +142,7 @@ class Guard:
 
 
 def _adding(send: Send) -> Send:
-    """The same `send`, adding headers that forbid other sites to frame the response or to hold its window."""
+    """Wrap `send` to add headers that forbid other sites to frame the response or to keep a reference to its window."""
 
     async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
