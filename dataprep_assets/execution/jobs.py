@@ -188,7 +188,7 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
     """
     progress.expect(sum(job.source_bytes for job in jobs), pool.count)
     by_partition = {job.partition: job for job in jobs}
-    waiting, started = deque(jobs), set[str]()
+    waiting, started_partitions = deque(jobs), set[str]()
     for job in jobs:
         pool.submit(job.first())
 
@@ -205,11 +205,11 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
             progress.add(event.done)
         elif isinstance(event, FinishedTask):
             job = by_partition[event.task.id.partition]
-            started.add(job.partition)
+            started_partitions.add(job.partition)
             yield from take_outcome(job.handle_end(event, pool))
             # A turn may take a lock and queue many tasks. Two tasks per worker keep all workers busy with few locks
             # held.
-            while waiting and waiting[0].partition in started and pool.outstanding < 2 * pool.count:
+            while waiting and waiting[0].partition in started_partitions and pool.outstanding < 2 * pool.count:
                 yield from take_outcome(waiting.popleft().turn(pool))
         progress.show()
 

@@ -1,12 +1,12 @@
-"""Holds processes to their bounds (`bounds`): samples what they take, and ends what takes more.
+"""Enforcement of the bounds on processes (`bounds`): samples their usage, and ends a process that exceeds a limit.
 
-A process cannot watch itself: a library that is at work lets no thread of Python run, and what the kernel ends says
-nothing. So workers are watched by a thread of the process that started them (`Watch`), and a command by the process
-that was started (`run_bounded`), which does its work in a fork: a process that has loaded nothing yet and has no
-thread.
+A process cannot watch itself, because a running library call blocks all Python threads, and a process that the kernel
+ends cannot report anything. Therefore workers are watched by a thread of the process that started them (`Watch`). A
+command is watched by the process that was started (`run_bounded`). It does its work in a fork of that process, which at
+this point has loaded no library and has no other thread.
 
-What is measured is the memory that a process alone has (resident, without pages of files), and the CPU time since it
-last got on. Only on Linux: elsewhere processes have no such bound.
+The measured amounts are a process's private memory (resident, without pages of files) and its CPU time since its last
+progress. Only Linux is supported; processes on other systems have no such bound.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from dataprep_assets.execution.run_task import without_core
 
 CAN_WATCH = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
-# Seconds between two looks: for so long a process may have more than its bound.
+# Seconds between two samples; a process may exceed its bound for this long.
 _SAMPLE_SECONDS = 0.1
 _BOARD_BYTES = 4096
 _PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP}
@@ -35,7 +35,7 @@ if CAN_WATCH:
 
 
 def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """Let the kernel send this process a signal when its parent, the process with this id, has gone (on Linux)."""
+    """Let the kernel send this process a signal when its parent (the process with this id) ends; Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
     if os.getppid() != parent:
@@ -43,12 +43,12 @@ def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
 
 
 def measure_process(pid: int) -> tuple[int, float, int] | None:
-    """Bytes of memory that a process alone has, its CPU seconds, and the tick of its start; None if it has ended."""
+    """Return a process's private memory in bytes, its CPU seconds and the tick of its start; None if it has ended."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as statm, open(f"/proc/{pid}/stat", "rb") as stat:
             _, resident, shared, *_ = statm.read().split()
-            # behind the program's name, which is in brackets and may hold blanks and brackets: 11 and 12 are then user
-            # and system time (fields 14 and 15 in proc(5)), and 19 is the start
+            # The program's name is in brackets and may contain spaces and brackets. Of the fields after it, 11 and 12
+            # are user and system time (fields 14 and 15 in proc(5)), and 19 is the start.
             fields = stat.read().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -57,7 +57,7 @@ def measure_process(pid: int) -> tuple[int, float, int] | None:
 
 @dataclass
 class _AtWork:
-    """A process and its place: the row that it was last at, its CPU seconds there, and the tick of its start."""
+    """A process with its current row, its CPU seconds when it reached this row, and the tick of its start."""
 
     where: str = ""
     since: float | None = None
@@ -65,12 +65,12 @@ class _AtWork:
 
 
 class Watch:
-    """Watches processes while they are at work, in a thread of its own that ends with `close`."""
+    """Watches running processes from a separate thread, which ends with `close`."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._lock, self._closed = threading.Lock(), threading.Event()
-        # by process id: what is watched, and why what was ended had to be, until `end` asks for it
+        # by process id: the watched processes, and the reasons why processes were ended, until `end` fetches them
         self._at_work: dict[int, _AtWork] = {}
         self._exceeded: dict[int, str] = {}
         self._thread: threading.Thread | None = None
@@ -86,18 +86,18 @@ class Watch:
             self._thread.start()
 
     def note_progress(self, pid: int, where: str = "") -> None:
-        """A process is getting on, and is `where` it says."""
-        if (found := self._at_work.get(pid)) is not None:
-            found.where, found.since = where or found.where, None
+        """Record that a process made progress, and its position `where`."""
+        if (process := self._at_work.get(pid)) is not None:
+            process.where, process.since = where or process.where, None
 
     def end(self, pid: int) -> str | None:
-        """Watch a process no more; if it was ended, return where it was, what it took, and which limit that exceeds."""
+        """Stop watching a process; if it was ended, return its position, its usage and the exceeded limit."""
         with self._lock:
             self._at_work.pop(pid, None)
             return self._exceeded.pop(pid, None)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching all processes."""
         self._closed.set()
 
     def _sample(self) -> None:
@@ -111,14 +111,14 @@ class Watch:
 
 
 def _why(bounds: Bounds, pid: int, process: _AtWork) -> str | None:
-    """Return where a process is and what it took, if that is too much."""
-    if (found := measure_process(pid)) is None:
+    """Return a process's position and usage if it exceeds a limit."""
+    if (usage := measure_process(pid)) is None:
         return None
-    memory, seconds, start = found
+    memory, seconds, start = usage
     process.start = process.start or start
-    if process.start != start:  # it has ended, and its number is another process's
+    if process.start != start:  # the process has ended, and its id belongs to a new process
         return None
-    # counted from the first look after it got on
+    # counted from the first sample after its last progress
     process.since = seconds if process.since is None else process.since
     why = bounds.exceeded(memory, seconds - process.since)
     return why and (f"{process.where}: {why}" if process.where else why)
@@ -134,7 +134,8 @@ class _Heartbeat:
         text = where.encode("utf-8", "replace")[: _BOARD_BYTES - 16]
         count = int.from_bytes(self.memory[:8], "little") + 1
         self.memory[8 : 16 + len(text)] = len(text).to_bytes(8, "little") + text
-        # Last: whoever sees a new count finds its text. Between the two lines a text may be mixed, which is only shown.
+        # Write the counter last, so that a reader that sees a new counter finds its text. In between, the text may be
+        # mixed, which is harmless because it is only displayed.
         self.memory[:8] = count.to_bytes(8, "little")
 
     def read(self) -> tuple[bytes, str]:
@@ -152,19 +153,19 @@ def process_start() -> float:
 
 
 def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str], None], *, again: bool) -> int:
-    """Do a command's work in a fork of this process, and hold it to the bounds; return its exit code.
+    """Run a command's work in a fork of this process, enforce the bounds, and return the exit code.
 
     Args:
-        work: What to do; returns the exit code.
-        bounds: What it may take.
-        complain: Called with a sentence if it exceeds that.
-        again: Whether it may be tried once more, closely, because what it finished is kept and not done twice.
+        work: The work; returns the exit code.
+        bounds: The limits of the work.
+        complain: Called with a sentence if the work exceeds its bounds or is killed.
+        again: Whether the work may be retried once, closely, because finished parts are kept.
     """
     if not CAN_WATCH:
         return work()
     for closely in (False, True) if again else (False,):
         board = _Heartbeat()
-        # Before the fork: from then on signals are for `_until_it_ends`, which passes them on to the work.
+        # before the fork, because from then on `_until_it_ends` forwards signals to the work
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
         parent = os.getpid()
         if not (pid := os.fork()):
@@ -174,7 +175,7 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             with told_to(board.write, closely=closely):
                 return work()
-        with contextlib.suppress(OSError):  # as the child does: whoever is first
+        with contextlib.suppress(OSError):  # the child does the same, and the first one wins
             os.setpgid(pid, pid)
         code, why, interrupted = _until_it_ends(pid, board, bounds)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -182,7 +183,7 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
             if code == -signal.SIGKILL:
                 complain("killed, probably by the kernel because memory ran out. Finished artifacts are kept")
                 return 128 + signal.SIGKILL
-            if code < 0:  # end as it ended
+            if code < 0:  # end with the same signal
                 signal.signal(-code, signal.SIG_DFL)
                 os.kill(parent, -code)
             return code
@@ -194,35 +195,36 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
 
 
 def _leave_group() -> None:
-    """Give this process a group of its own, so that what it starts does not get the signals of the terminal's keys.
+    """Move this process to its own group, so that processes that it starts get no signals from the terminal's keys.
 
-    Of Ctrl-C, processes of Dagster and of libraries would print stacks. Only this process is to hear of it, and ends
-    those that it started.
+    Upon Ctrl-C, processes of Dagster and of libraries would print tracebacks. Only this process should receive it; it
+    ends the processes that it started.
     """
     os.setpgid(0, 0)
-    # the kernel would stop a group in the background that reads from the terminal, or of one with `tostop` that writes
+    # the kernel stops a background group that reads from the terminal, or that writes to it with `tostop`
     for number in (signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)
 
 
 def _until_it_ends(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str | None, bool]:
-    """Wait for the end of a process; return its exit code (negative for a signal), if this ended it, why, and whether
-    it was interrupted.
+    """Wait for the end of a process.
 
-    Signals are passed on to it; a second Ctrl-C ends it and its group at once.
+    Return its exit code (negative for a signal), the reason if this function ended it, and whether it was interrupted.
+    Signals are forwarded to it. A second Ctrl-C immediately kills it and its group.
     """
     process, count, why, interrupted, killed = _AtWork(), b"", None, False, False
-    listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN  # not where a shell without jobs began it by `&`
+    # a shell without job control ignores SIGINT in processes started with `&`
+    listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     while True:
-        told = signal.sigtimedwait(_PASSED_ON | {signal.SIGCHLD}, _SAMPLE_SECONDS)
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
+        signal_info = signal.sigtimedwait(_PASSED_ON | {signal.SIGCHLD}, _SAMPLE_SECONDS)
+        ended_pid, status = os.waitpid(pid, os.WNOHANG)
+        if ended_pid:
             return (128 + signal.SIGINT if killed else os.waitstatus_to_exitcode(status)), why, interrupted
-        if told is not None and told.si_signo != signal.SIGCHLD:
-            by_ctrl_c = listens and told.si_signo == signal.SIGINT
+        if signal_info is not None and signal_info.si_signo != signal.SIGCHLD:
+            by_ctrl_c = listens and signal_info.si_signo == signal.SIGINT
             killed = killed or (interrupted and by_ctrl_c)
             interrupted = interrupted or by_ctrl_c
-            _pass_on(signal.SIGKILL if killed else signal.Signals(told.si_signo), pid)
+            _pass_on(signal.SIGKILL if killed else signal.Signals(signal_info.si_signo), pid)
         now, process.where = board.read()
         if now != count:
             count, process.since = now, None
@@ -231,12 +233,12 @@ def _until_it_ends(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, st
 
 
 def _pass_on(sent: signal.Signals, pid: int) -> None:
-    """Pass a signal on to the work: to its process, or to its group where all have to stop."""
+    """Forward a signal to the work's process, or to its group for a signal that must stop all processes."""
     with contextlib.suppress(ProcessLookupError):
-        if sent == signal.SIGTSTP:  # Ctrl-Z: this process stops with them, as the shell waits for it
+        if sent == signal.SIGTSTP:  # for Ctrl-Z stop this process as well, because the shell waits for it
             os.killpg(pid, signal.SIGSTOP)
             try:
-                # not SIGSTOP: the kernel leaves out a process that no shell could continue
+                # not SIGSTOP, because the kernel skips a process that no shell could continue
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {sent})
                 os.kill(os.getpid(), sent)
                 signal.pthread_sigmask(signal.SIG_BLOCK, {sent})

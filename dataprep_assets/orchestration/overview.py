@@ -76,12 +76,12 @@ class DatasetState:
     @property
     def failed_checks(self) -> list[tuple[dg.AssetKey, str]]:
         """Blocking checks that failed."""
-        return [key for key, found in self.not_passed.items() if found.blocks]
+        return [key for key, finding in self.not_passed.items() if finding.blocks]
 
     @property
     def warned(self) -> list[tuple[dg.AssetKey, str]]:
         """Checks that warned."""
-        return [key for key, found in self.not_passed.items() if found.sentence and not found.blocks]
+        return [key for key, finding in self.not_passed.items() if finding.sentence and not finding.blocks]
 
     @property
     def is_broken(self) -> bool:

@@ -121,9 +121,10 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
             and not just_made(_when(materializations.get(key)), time.time())
         ]
         events = [check_evaluation(by_key[key], None, FRESH, findings[key]) for key in due_keys]
-        stale = [key.to_user_string() for key in keys if not findings[key].passed]
-        sentence = f"{len(keys) - len(stale)} of {count_of(len(keys), 'product is', 'products are')} fresh" + "".join(
-            f"; {s} is not" for s in stale
+        stale_names = [key.to_user_string() for key in keys if not findings[key].passed]
+        sentence = (
+            f"{len(keys) - len(stale_names)} of {count_of(len(keys), 'product is', 'products are')} fresh"
+            + "".join(f"; {s} is not" for s in stale_names)
         )
         return dg.SensorResult(asset_events=events, skip_reason=sentence)
 
