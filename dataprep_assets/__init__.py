@@ -1,7 +1,7 @@
 """Filter, deduplicate, tokenize and pack training data, with a receipt for every file.
 
-The names in `__all__` are the library: they and their public methods stay as docs/python.md has them. Each is imported
-when it is first asked for.
+The public API consists of the names in `__all__` and their public methods, as described in docs/python.md. Each name is
+imported when it is first used.
 """
 
 from importlib import import_module

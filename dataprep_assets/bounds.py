@@ -66,7 +66,7 @@ class Bounds:
 
 def _number(environment: Mapping[str, str], name: str, default: int, least: int, unit: str) -> int:
     text = environment.get(name) or str(default)
-    # `int` alone would accept digits of any script, spaces and underscores
+    # without the first two conditions `int` would accept digits of any script, spaces and underscores
     if not text.isascii() or not text.isdigit() or int(text) < least:
         raise ConfigError(f"{name}={text!r}: must be a whole number of {unit}, at least {least:,}")
     return int(text)
@@ -76,7 +76,7 @@ class _Report:
     """The position that this process reported last, and the receiver of its reports."""
 
     tell: Callable[[str], None] | None = None
-    # last reported position and its monotonic time; `alive` reports the position again
+    # last reported position and its monotonic time; `alive` reports the same position once more
     where = ""
     when = 0.0
     close = False

@@ -182,7 +182,7 @@ def _right(declarations: Declarations, folder: Path, wrong: Collection[Path]) ->
         elif inner.suffix == ".py" and inner.name != "__init__.py":
             module = importlib.import_module(f"{declarations.module_of(folder)}.{inner.stem}")
             definitions = [value for value in vars(module).values() if isinstance(value, dg.Definitions)]
-            yield from definitions or [dg.load_definitions_from_module(module)]  # as Dagster's own tree does
+            yield from definitions or [dg.load_definitions_from_module(module)]  # like Dagster's own tree
 
 
 def _defines(folder: Path) -> bool:

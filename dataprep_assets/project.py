@@ -137,7 +137,7 @@ class Project:
         return self.root / ".dagster"
 
     def importable(self) -> None:
-        """Make the project's package importable if it is not installed."""
+        """Add the project's package to `sys.path` if it is not installed."""
         base = self.defs
         for _ in self.defs_module.split("."):
             base = base.parent
@@ -166,8 +166,7 @@ class Project:
 
 
 def find(named: str | None = None) -> Project:
-    """Return the project to use: the named one, else DATAPREP_PROJECT's, else the one that contains the working
-    directory.
+    """Return the named project, else DATAPREP_PROJECT's, else the project that contains the working directory.
 
     Args:
         named: The folder of the project, from `--project`.

@@ -89,7 +89,7 @@ class LockedBuild:
         self._refuse(drifts, f"{spec.path[-1]} and its downstream artifacts were not built")
 
     def after(self, spec: "ArtifactSpec", partitions: Sequence[str], result: "StepResult") -> None:
-        """Compare the content of an artifact."""
+        """Compare the content of a built artifact with the lock."""
         from dataprep_assets.engine.lock.drift import drift_of_contents
 
         drifts = drift_of_contents([spec], self._store, self._lock, partitions)
@@ -130,7 +130,7 @@ def refuse(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:
     Args:
         lock: The lock, whose dataset the error names.
         drifts: The differences from the lock.
-        progress: What the build did so far, for the error message.
+        progress: The state of the build, for the error message.
     """
     from dataprep_assets.engine.lock.difference import grouped
     from dataprep_assets.orchestration.runs.terminal import say

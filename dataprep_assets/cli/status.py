@@ -23,7 +23,7 @@ def command(datasets: Names, json_: AsJson = False) -> int:
 
 
 def tell(name: str, *, as_json: bool) -> int:
-    """Print what a run would build, as text or as one line of JSON; return 0 if there is nothing to do, else 1.
+    """Print the artifacts that a run would build, as text or one line of JSON; return 0 if there are none, else 1.
 
     Writes nothing.
     """

@@ -34,7 +34,7 @@ _END_SECONDS = 10.0
 killed.
 """
 _DAEMON = "from importlib.metadata import entry_points as e; e(group='console_scripts')['dagster-daemon'].load()()"
-"""The command `dagster-daemon` of this Python, whatever PATH says."""
+"""Starts the command `dagster-daemon` of this Python environment, independent of PATH."""
 
 
 def command(

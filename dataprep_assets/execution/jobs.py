@@ -53,7 +53,7 @@ class Outcome:
 
 
 class Job(Protocol):
-    """The work on one partition."""
+    """All tasks that build one partition."""
 
     @property
     def partition(self) -> str:
@@ -67,7 +67,7 @@ class Job(Protocol):
         """Return the first task of the partition."""
 
     def handle_end(self, end: FinishedTask, pool: Pool) -> Outcome | None:
-        """Handle the end of a task and submit what follows; return the outcome once it is known, else None."""
+        """Handle the end of a task and submit its successors; return the outcome once it is known, else None."""
 
     def turn(self, pool: Pool) -> Outcome | None:
         """Return the outcome if it is known without more tasks; otherwise submit them and return None.
@@ -156,7 +156,7 @@ class SerialExecutor:
 
     @property
     def outstanding(self) -> int:
-        """Tasks submitted and not finished."""
+        """Number of submitted tasks that have not finished."""
         return len(self._queue)
 
     def submit(self, task: Task, *, first: bool = False) -> None:

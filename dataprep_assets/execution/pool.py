@@ -201,7 +201,7 @@ class RayPool:
 
     @property
     def outstanding(self) -> int:
-        """Tasks submitted and not finished."""
+        """Number of submitted tasks that have not finished."""
         return len(self._queue) + len(self._running)
 
     def submit(self, task: Task, *, first: bool = False) -> None:

@@ -263,7 +263,7 @@ class WorkerPool:
 
     @property
     def outstanding(self) -> int:
-        """Tasks submitted and not finished."""
+        """Number of submitted tasks that have not finished."""
         return len(self._queue) + len(self._busy) + len(self._exceeded)
 
     @property

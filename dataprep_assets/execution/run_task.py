@@ -52,7 +52,7 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskCounts:
-    """Work of a running task since its last message: counts by name (tokens, documents, source_bytes, cpu_ms)."""
+    """Counts of a running task since its last message, by name (tokens, documents, source_bytes, cpu_ms)."""
 
     id: TaskId
     done: dict[str, int]
@@ -74,7 +74,7 @@ class Pool(Protocol):
 
     @property
     def outstanding(self) -> int:
-        """Tasks submitted and not finished."""
+        """Number of submitted tasks that have not finished."""
 
     def submit(self, task: Task, *, first: bool = False) -> None:
         """Queue a task; `first` puts it before the others."""

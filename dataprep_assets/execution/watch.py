@@ -175,7 +175,7 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             with told_to(board.write, closely=closely):
                 return work()
-        with contextlib.suppress(OSError):  # the child does the same, and the first one wins
+        with contextlib.suppress(OSError):  # parent and child both set the group, because either may run first
             os.setpgid(pid, pid)
         code, why, interrupted = _until_it_ends(pid, board, bounds)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

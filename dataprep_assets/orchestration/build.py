@@ -50,21 +50,21 @@ class BuildListener(Protocol):
     """Receiver of a build's events; each call has the artifact and its partitions (empty if it has none)."""
 
     def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
-        """Called before an artifact is built, or is kept because it is `current`; may raise DataprepError."""
+        """Handle an artifact before it is built, or kept because it is `current`; may raise DataprepError."""
 
     def checking(self, spec: ArtifactSpec) -> None:
-        """Called before the checks of a built artifact."""
+        """Handle a built artifact before its checks run."""
         return  # not abstract
 
     def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
-        """Called when the artifact is present and no check blocks it; may raise DataprepError."""
+        """Handle an artifact that is present and not blocked by a check; may raise DataprepError."""
 
     def failed(self, spec: ArtifactSpec, why: str) -> None:
-        """Called when an artifact cannot be built or a check blocks it; `why` may be empty."""
+        """Handle an artifact that cannot be built or is blocked by a check; `why` may be empty."""
         return  # not abstract
 
     def report_line(self, sentence: str) -> None:
-        """Called with a step's warnings, and with the removals of the last step."""
+        """Report a warning of a step, or a removal by the last step."""
         return  # not abstract
 
 
@@ -163,7 +163,7 @@ class _JobBuild:
         self._evaluations: list[dg.AssetCheckEvaluation] = []  # not reported yet
 
     def done(self, specs: Sequence[ArtifactSpec]) -> Iterator[_Event]:
-        """Build what is out of date, run the checks that are due, and yield the events of both.
+        """Build out-of-date partitions, run due checks, and yield the events of both.
 
         With `verify: size`, damage to an input can remain unnoticed. Therefore, if the build or a check fails, all
         inputs are fully verified and damaged ones are rebuilt. Then the build is retried once.

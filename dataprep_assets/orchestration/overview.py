@@ -178,7 +178,7 @@ def _freshness(specs: Sequence[dg.AssetSpec], instance: dg.DagsterInstance) -> d
     return {key: records[key].freshness_state.value if key in records else "UNKNOWN" for key in keys}
 
 
-# --- the asset and its sensor
+# the asset and its sensor
 
 
 def overview_definitions(located: Callable[[], dg.Definitions], opened: Callable[[], Opened]) -> dg.Definitions:
@@ -244,7 +244,7 @@ def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> s
     )
 
 
-# --- the page
+# the page
 
 
 def page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> dict[str, dg.MetadataValue]:

@@ -71,7 +71,7 @@ def _registered(instance: dg.DagsterInstance, name: str, wanted: list[str]) -> b
     current_keys = list(instance.get_dynamic_partitions(name))
     if current_keys == wanted:
         return True
-    from sqlalchemy.exc import IntegrityError  # a tenth of a second, which a code location does not need
+    from sqlalchemy.exc import IntegrityError  # takes 0.1 s, so not when a code location is loaded
 
     pairs = enumerate(zip(current_keys, wanted, strict=False))
     first_difference = next((i for i, (old, new) in pairs if old != new), min(len(current_keys), len(wanted)))
@@ -81,7 +81,7 @@ def _registered(instance: dg.DagsterInstance, name: str, wanted: list[str]) -> b
             instance.delete_dynamic_partition(name, key)
         if missing := wanted[first_difference:]:
             instance.add_dynamic_partitions(name, missing)
-    # read again, because another run may have changed them between these calls
+    # read the keys once more, because another run may have changed them between these calls
     return list(instance.get_dynamic_partitions(name)) == wanted
 
 

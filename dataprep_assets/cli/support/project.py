@@ -96,7 +96,7 @@ def place(url: str | None, profile: str | None = None) -> "StoreAddress":
     """Return the store at a URL or in a folder, or the environment's storage for None."""
     from dataprep_assets.stores.connect import place_of
 
-    return storage().place() if url is None else place_of(url, os.environ, profile=profile)  # of a URL: no project
+    return storage().place() if url is None else place_of(url, os.environ, profile=profile)  # a URL needs no project
 
 
 def folder(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Step output of a run: a line per finished step, with what was built, reused or failed.
+"""Step output of a run: a line per finished step with its result.
 
 On a terminal the last line shows the current step and its number: `7 of 21  token_bins_train`.
 """

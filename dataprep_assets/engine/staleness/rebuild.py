@@ -492,9 +492,7 @@ def _read_receipts(spec: ArtifactSpec, store: ArtifactStore) -> dict[str | None,
     return {slot: found for slot in slots if (found := _receipt(store, spec, slot)) is not None}
 
 
-def _losses_by_reason(
-    spec: ArtifactSpec, store: ArtifactStore, receipts: Mapping[str | None, Receipt]
-) -> Counter[str]:
+def _losses_by_reason(spec: ArtifactSpec, store: ArtifactStore, receipts: Mapping[str | None, Receipt]) -> Counter[str]:
     try:
         found = list(spec.losses(store, list(receipts.values()))) if receipts else []
     except DataprepError:

@@ -321,7 +321,7 @@ def _server(email: Email) -> Iterator[smtplib.SMTP]:
 SOURCE = "dataprep/source"
 """Run tag: identity of the source for which the run was launched."""
 CHANGE = "dataprep/change"
-"""Run tag: a description of what changed in the source."""
+"""Run tag: description of the source's changes."""
 LONGEST_LOOK_SECONDS = 40.0
 """Time limit of a poll: Dagster ends an evaluation after 60 s with a traceback."""
 
@@ -448,7 +448,7 @@ def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageRe
             "always takes that long, use `automation.schedule`"
         )
     except Exception as error:
-        # Dagster records the traceback of a tick, which may name a source file
+        # Dagster would record the error's traceback, which may contain the name of a source file
         if not (declaration.sensitive or isinstance(error, DataprepError)):
             raise
         reason = privacy.error(error, "the source cannot be polled").rstrip(".")
