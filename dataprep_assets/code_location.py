@@ -186,16 +186,12 @@ def _right(declarations: Declarations, folder: Path, wrong: Collection[Path]) ->
 
 
 def _defines(folder: Path) -> bool:
-    """Return whether any definitions exist below a folder; a data folder may have a name that is not a valid module
-    name.
-    """
+    """Return whether a folder contains any definitions; a data folder's name may be no valid module name."""
     return any(path.name in ("defs.yaml", "component.yaml") or path.suffix == ".py" for path in folder.rglob("*"))
 
 
 def _without_tree(loaded: dg.Definitions) -> dg.Definitions:
-    """Return the definitions without their component tree, because Dagster cannot merge two definitions that have
-    one.
-    """
+    """Return the definitions without their component tree, because Dagster cannot merge two trees."""
     return dg.Definitions(
         assets=loaded.assets,
         asset_checks=loaded.asset_checks,

@@ -124,9 +124,7 @@ class Declarations:
         return paths_by_name
 
     def _refuse_second(self, dataset: str, document: Document) -> None:
-        """Raise ConfigError if another file declares a dataset of the same name, because their asset keys would be
-        equal.
-        """
+        """Raise ConfigError if another file declares the same dataset, because their asset keys would be equal."""
         # hidden datasets do not conflict
         other_paths = [path for path in self._declaring.get(dataset, []) if path != document.path]
         if other_paths and is_shown(shown_as(document.path.parent)):
@@ -177,9 +175,7 @@ def _text(path: Path) -> str:
 
 
 def _declared_name(path: Path) -> str | None:
-    """Return the key `dataset:` of a file that declares a dataset; None if it is missing or the file is not valid
-    YAML.
-    """
+    """Return the key `dataset:` of a dataset's file; None if it is missing or the YAML is invalid."""
     try:
         (document, *_) = read_documents(path)
     except ConfigError:

@@ -76,8 +76,7 @@ class ConfigError(DataprepError):
 
 
 class SourceError(DataprepError):
-    """A source of documents that cannot be listed or read; `relpath` is the path of the file at fault, if any, in the
-    source.
+    """A source of documents that cannot be listed or read; `relpath` is the path of the faulty file, if any.
 
     A file name may contain a patient's name. Where the message must not be shown, the path still identifies the
     affected part of the data.

@@ -149,8 +149,7 @@ class Project:
             sys.path.append(str(base))
 
     def load_environment(self) -> list[str]:
-        """Set the variables of the project's `.env` in this process; return the names whose previous value was
-        different.
+        """Set the variables of the project's `.env` in this process; return the names whose value was overwritten.
 
         They override existing variables, as in Dagster's commands.
 

@@ -47,9 +47,7 @@ def command(
 
 
 def _privacy(locks: "Sequence[Lock]", *, are_closed: bool) -> Privacy:
-    """Return which details may be shown; a dataset is treated as private if it cannot be loaded or its files are
-    private.
-    """
+    """Return the strictest privacy of both sides; a dataset that is not loadable or has private files is private."""
     private = Privacy(closed=True, dataset=locks[0].dataset)
     privacies = [private] if are_closed else []
     with suppress(ConfigError):  # outside of a project

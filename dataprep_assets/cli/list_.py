@@ -91,9 +91,7 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
 
 
 def _to_make(component: "Dataset") -> tuple[int | None, str]:
-    """Return the number of artifacts that a run would build and the reason for the first; None if the dataset was
-    never run.
-    """
+    """Return how many artifacts a run would build, and the first's reason; None if the dataset was never run."""
     from dataprep_assets.engine.staleness.status import never_built, stale
 
     store = component.store(project.storage())

@@ -63,9 +63,7 @@ def lock_of(name: str, file: Path | None) -> "Lock":
 
 
 class LockedBuild:
-    """Build listener (`orchestration.build.BuildListener`) that stops a build whose recipes or contents differ from
-    the lock.
-    """
+    """Build listener that stops a build whose recipes or contents differ from the lock."""
 
     def __init__(self, lock: "Lock", specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> None:
         dataset = specs[0].declaration.dataset

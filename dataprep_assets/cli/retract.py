@@ -124,8 +124,7 @@ def _list_ids(component: "Dataset", store: "ArtifactStore", ids: Path | None, wh
 
 
 def _trained_lines(component: "Dataset", ids: Path) -> Iterator[str]:
-    """Yield lines with the steps at which training runs of this project read retracted documents of a corpus or a
-    release."""
+    """Yield lines with the steps at which this project's training runs read the retracted documents."""
     from dataprep_assets.cli.training.training_steps import trained_lines
     from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
     from dataprep_assets.pipelines.corpus.retract import read_ids
@@ -183,8 +182,7 @@ def _describe_leftovers(component: "Dataset", store: "ArtifactStore", retracted:
 
 
 def _copy_lines(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
-    """Yield lines about copies that a `dataprep run` of this dataset does not change, such as other datasets'
-    artifacts."""
+    """Yield lines about copies that a run of this dataset does not change, such as other datasets' artifacts."""
     from dataprep_assets.engine.staleness.rebuild import published_places, sharing
 
     storage = project.storage()

@@ -30,9 +30,7 @@ _LOOK_SECONDS = 0.5
 _ASK_SECONDS = 5.0
 """Seconds between two checks for problems."""
 _END_SECONDS = 10.0
-"""Time limit for a service to end, in seconds. Runs end properly even if the code server, which waits for them, is
-killed.
-"""
+"""Seconds that a service may take to end. Runs end properly even if the code server that waits for them is killed."""
 _DAEMON = "from importlib.metadata import entry_points as e; e(group='console_scripts')['dagster-daemon'].load()()"
 """Starts the command `dagster-daemon` of this Python environment, independent of PATH."""
 

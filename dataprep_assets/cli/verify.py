@@ -43,9 +43,7 @@ def command(
 
 
 def _of_dataset(place: str | None) -> str | None:
-    """Return the location of a dataset's artifacts if `place` is the name of a dataset; otherwise return it
-    unchanged.
-    """
+    """Return the location of a dataset's artifacts if `place` is the dataset's name; otherwise return `place`."""
     # an existing folder takes precedence over a dataset of the same name
     if place is None or "/" in place or Path(place).exists() or place not in project.kinds():
         return place

@@ -221,8 +221,7 @@ def run_and_sweep(
     progress: Progress | None = None,
     prepare: Callable[[], object] | None = None,
 ) -> Iterator[Outcome]:
-    """Run jobs on worker processes of this machine, then remove staging files of killed runs next to the reused
-    artifacts.
+    """Run jobs on worker processes of this machine, then remove killed runs' staging files of reused artifacts.
 
     Args:
         jobs: The jobs, in the order of their turns.

@@ -81,9 +81,7 @@ class _Sums:
         self._sums, self._sent = {}, time.monotonic()
 
     def close(self, wait: Callable[[Any], object]) -> None:
-        """Send the remaining counts, and wait until the board has them, because the driver reads the board when the
-        task ends.
-        """
+        """Send the remaining counts and wait for their receipt, because the driver reads the board when a task ends."""
         self._flush()
         # the last call is enough, because an actor handles the messages of one caller in order
         if self._added is not None:
@@ -222,8 +220,7 @@ class RayPool:
             self._running[remote_function.remote(pickle.dumps(task), self._settings, self._board, are_private())] = task
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
-        """Yield counts and ends of tasks as they happen, and None at every tick without any, until no task is
-        outstanding.
+        """Yield counts and ends of tasks, and None at every tick without any, until no task is outstanding.
 
         Tasks may be submitted while iterating. Raises WorkerDiedError if a task's workers died `DEATHS` + 1 times.
         """

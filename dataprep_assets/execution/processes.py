@@ -48,9 +48,7 @@ logger = logging.getLogger(__name__)
 
 _DYING_SECONDS = 60.0
 _MAX_TEMP_PATH = 70
-"""Maximum length of the temporary folder's path: the fork server's socket is stored in it, under a path of at most 107
-bytes.
-"""
+"""Maximum length of the temporary folder's path: the server's socket in it may have a path of at most 107 bytes."""
 _SERVER = "dataprep_assets.execution.preload"
 """The module that the fork server imports."""
 _PRELOAD = "DATAPREP_PRELOAD"
@@ -140,9 +138,7 @@ _starting = threading.Lock()
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide the main module, such as a script that starts a run, because `multiprocessing` would import it into each
-    worker.
-    """
+    """Hide the main module, such as a user's script, because `multiprocessing` would import it into each worker."""
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
         yield
@@ -310,8 +306,7 @@ class WorkerPool:
             self._busy[worker.channel] = (worker, task)
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
-        """Yield counts and ends of tasks as they happen, and None at every tick without any, until no task is
-        outstanding.
+        """Yield counts and ends of tasks, and None at every tick without any, until no task is outstanding.
 
         Tasks may be submitted while iterating. A task whose worker ends without an answer is retried by another worker.
         Raises WorkerDiedError if that happened `DEATHS` + 1 times.

@@ -24,9 +24,7 @@ class Sink(Protocol):
 
 
 class Progress:
-    """Work done out of a known total of source bytes, with the rate and the remaining time, averaged over the whole
-    step.
-    """
+    """Processed share of a known total of source bytes, with average rate and remaining time."""
 
     def __init__(
         self,
@@ -94,9 +92,7 @@ class Progress:
 
     @property
     def expected_tokens(self) -> int | None:
-        """Expected total number of tokens at the tokens per source byte so far; None before any source bytes are
-        counted.
-        """
+        """Expected total number of tokens, by the tokens per source byte so far; None at the start."""
         return int(self.done["tokens"] / self.fraction) if self.fraction > 0 else None
 
     @property

@@ -131,7 +131,7 @@ def run_task(
     Args:
         task: The task to run.
         send: Receives the counts that the task reports.
-        tell: Receives the task's current position (`bounds.at`), if this process is a worker.
+        tell: Receives the task's current position (`bounds.report_position`), if this process is a worker.
         private: Whether the data are sensitive. If so, only the owner can read the files that the task writes
             (`stores.files`), and the message of a foreign error is withheld, because it may quote the data.
     """

@@ -111,9 +111,7 @@ def findings(
 
 
 def _unreadable(spec: ArtifactSpec, error: DataprepError) -> dict[str, Finding]:
-    """Return failed findings for unreadable input, such as a damaged receipt or a missing shard, because that is
-    also a verdict.
-    """
+    """Return failed findings for unreadable input, such as a damaged receipt or a missing shard."""
     return {check.name: Finding(passed=False, summary=str(error)) for check in spec.checks}
 
 

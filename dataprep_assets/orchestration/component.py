@@ -90,9 +90,7 @@ def asset_of(
     tags: Mapping[str, str] = MappingProxyType({}),
     freshness: dg.FreshnessPolicy | None = None,
 ) -> dg.AssetsDefinition:
-    """Return the asset of an artifact, with `tags` in addition to its declaration's tags, and with a freshness
-    policy.
-    """
+    """Return the asset of an artifact with its freshness policy; `tags` extend its declaration's tags."""
 
     @dg.asset(**_arguments(spec, tags), freshness_policy=freshness)
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
@@ -117,9 +115,7 @@ def _tag_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
 
 
 def _description(spec: ArtifactSpec) -> str:
-    """Return the text of the asset's page; its first line has no Markdown, because the catalog shows it as plain
-    text.
-    """
+    """Return the text of the asset's page; the catalog shows its first line, so it has no Markdown."""
     dataset = spec.declaration.dataset
     first_line = re.sub(r"<([\w-]+)>", lambda found: found[1].upper(), spec.description.replace("`", ""))
     job = (

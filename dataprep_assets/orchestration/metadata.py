@@ -75,9 +75,7 @@ def rendered(value: Shown) -> dg.MetadataValue:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
-    """Convert rows to a table in the UI, with columns in order of first appearance and empty cells for missing
-    values.
-    """
+    """Convert rows to a table in the UI; columns are in order of first appearance, missing values are empty."""
     columns = list({column: None for row in rows for column in row})
     records = [dg.TableRecord({c: row.get(c, "") for c in columns}) for row in rows]
     schema = dg.TableSchema([dg.TableColumn(c, _column_type(records, c)) for c in columns])

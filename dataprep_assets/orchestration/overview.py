@@ -225,9 +225,7 @@ def _broken(definitions: dg.Definitions) -> dict[dg.AssetKey, str]:
 
 
 def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> str:
-    """Return a digest that changes daily, when a run ends, or when a declaration, a load error or a freshness state
-    changes.
-    """
+    """Return a digest that changes daily and with ended runs, declarations, load errors and freshness."""
     ended_runs = instance.get_run_records(dg.RunsFilter(statuses=_ENDED), limit=10, order_by="update_timestamp")
     # the run that built the page changes nothing on the page
     other_runs = [run for run in ended_runs if run.dagster_run.asset_selection != {DATASETS}]

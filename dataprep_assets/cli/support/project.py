@@ -193,15 +193,15 @@ def naming(dataset: str) -> "list[Dataset]":
     files = declarations().files
     texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in files.items()}
     datasets: dict[str, Dataset] = {}
-    names = [dataset]
-    while names:
-        pattern = re.compile(rf"\b{re.escape(names.pop())}\b")
+    pending_names = [dataset]
+    while pending_names:
+        pattern = re.compile(rf"\b{re.escape(pending_names.pop())}\b")
         for name in sorted(texts):
             if name == dataset or name in datasets or not pattern.search(texts[name]):
                 continue
             for component in _load_all([name]):
                 datasets[name] = component
-                names.append(component.declaration.dataset)
+                pending_names.append(component.declaration.dataset)
     return list(datasets.values())
 
 

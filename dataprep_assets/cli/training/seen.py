@@ -145,9 +145,7 @@ def _documents(ledger: "SeenLedger", document: str | None, id_: str | None) -> "
 
 
 def _tables(ledger: "SeenLedger", option: str) -> "Iterator[tuple[str, AskedDocuments]]":
-    """Yield the document tables of the sources; raise ConfigError for a sensitive source, whose rows must not be
-    shown.
-    """
+    """Yield the sources' document tables; raise ConfigError for a sensitive source, whose rows are private."""
     for name in sorted({name for name, _ in ledger.shards.values()}):
         component = project.component(name)
         if component.declaration.sensitive:

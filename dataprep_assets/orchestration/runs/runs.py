@@ -49,9 +49,7 @@ class Recorded:
         return {**{slot: EventFacts(materialized=slot in materialized) for slot in slots}, None: artifact_facts}
 
     def evaluations(self, spec: ArtifactSpec) -> Mapping[str, Evaluation | None]:
-        """Return the latest evaluation of each check of an artifact; None for a check whose latest execution has no
-        result.
-        """
+        """Return the latest evaluation of each check of an artifact; None for an execution without a result."""
         checks = {dg.AssetCheckKey(asset_key(spec), proof.name): proof.name for proof in spec.checks}
         evaluations: dict[str, Evaluation | None] = dict.fromkeys(checks.values())
         if not checks:
@@ -70,9 +68,7 @@ class Recorded:
         return evaluations
 
     def _is_made(self, spec: ArtifactSpec) -> bool:
-        """Return whether an artifact was materialized and not wiped; one without files must also be newer than its
-        inputs.
-        """
+        """Return whether an artifact is materialized and, if it has no files, newer than its inputs."""
         own_time = self._made_at(spec)
         inputs = [] if spec.kept else [self._made_at(source) for source in spec.inputs]
         return own_time is not None and not any(
@@ -200,9 +196,7 @@ def plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
 
 
 def made_of(spec: ArtifactSpec) -> Mapping[str, str]:
-    """Return the metadata of a planning artifact's materialization (its declaration's digest); empty for other
-    artifacts.
-    """
+    """Return the metadata of a plan's materialization (its declaration's digest); empty for other artifacts."""
     return {DECLARATION: _digest(spec)} if spec.plans else {}
 
 
@@ -247,9 +241,7 @@ class RunEnd(IntEnum):
     WELL = 0
     FAILED = 1
     MISCONFIGURED = 2
-    """Every failed step failed because of the declaration, so the same run would fail until the declaration is
-    corrected.
-    """
+    """Every failed step failed because of the declaration, so a retry would also fail."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,9 +255,7 @@ class FailedStep:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """The result of a run: its failed steps, and a sentence per check that did not pass (`warning: ` before a
-    warning).
-    """
+    """Result of a run: failed steps, and a sentence per check that did not pass (warnings begin with `warning: `)."""
 
     ended: RunEnd
     failures: tuple[FailedStep, ...] = ()

@@ -70,9 +70,7 @@ class StepLine:
 
 
 class NotebookLine(StepLine):
-    """A progress line below the cell of a notebook; IPython's kernel sends it, so redirected descriptors do not
-    matter.
-    """
+    """A progress line below a notebook cell; IPython's kernel sends it, regardless of redirected descriptors."""
 
     def __init__(self) -> None:
         # write to memory, because rich would itself send each drawing to the notebook as a new output
@@ -127,9 +125,7 @@ _heard: ContextVar[TextIO | None] = ContextVar("heard", default=None)
 
 @contextlib.contextmanager
 def watched(stream: TextIO) -> Iterator[None]:
-    """Show the progress of steps that run in this process on `stream` (a terminal, pipe or file) inside this
-    context.
-    """
+    """Show the progress of this process's steps on `stream` (a terminal, pipe or file) inside this context."""
     with _own(stream) as own:
         if own is None:
             yield
@@ -143,9 +139,7 @@ def watched(stream: TextIO) -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched_in_notebook() -> Iterator[None]:
-    """Show the progress of steps below the notebook cell inside this context; do nothing outside of a notebook's
-    kernel.
-    """
+    """Show the progress of steps below the notebook cell inside this context; outside of a notebook do nothing."""
     if not _in_notebook():
         yield
         return
@@ -164,9 +158,7 @@ def _watched_by(watcher: _Watcher) -> Iterator[None]:
 
 @contextlib.contextmanager
 def heard(stream: TextIO) -> Iterator[None]:
-    """Write the lines of `say` to `stream` immediately inside this context, including the lines of steps in this
-    process.
-    """
+    """Write the lines of `say` to `stream` immediately inside this context, even during a step."""
     with _own(stream) as own:
         if own is None:
             yield

@@ -104,9 +104,7 @@ class Failure:
 
 
 def concerns(instance: dg.DagsterInstance, run: dg.DagsterRun, dataset: str) -> bool:
-    """Return whether to report a failed run for a dataset; a run of several datasets concerns it if one of its
-    steps failed.
-    """
+    """Return whether to report a failed run for a dataset: the run builds only it, or one of its steps failed."""
     if not belongs(run, dataset) or run.tags.get(DATASET) == dataset:
         return belongs(run, dataset)
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
@@ -180,9 +178,7 @@ def _failed_checks(events: Iterable[dg.DagsterEvent], declaration: DatasetDeclar
 
 
 def _error(failures: Sequence[dg.DagsterEvent], events: Sequence[dg.DagsterEvent]) -> str | None:
-    """Return the message of the first failed step, else Dagster's message about the run, such as that its process
-    died.
-    """
+    """Return the message of the first failed step, else Dagster's message about the run."""
     for event in failures:
         data = event.step_failure_data
         if data.user_failure_data is not None and data.user_failure_data.description:
@@ -328,9 +324,7 @@ LONGEST_LOOK_SECONDS = 40.0
 
 @dataclass(frozen=True, kw_only=True)
 class _Tick:
-    """The result of a tick: a `sentence` to show and the poll (`look`), which is None if the source was not polled
-    or could not be.
-    """
+    """The result of a tick: a `sentence` to show, and the poll (`look`), which is None if polling failed."""
 
     sentence: str
     look: PollResult | None = None

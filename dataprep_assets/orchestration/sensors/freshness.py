@@ -91,8 +91,7 @@ def fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefiniti
 
 
 def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timedelta) -> dg.SensorDefinition:
-    """Return the sensor that evaluates `fresh` for a dataset's products after each materialization and when one becomes
-    stale.
+    """Return the sensor that evaluates `fresh` of a dataset's products when they are built or become stale.
 
     Args:
         dataset: The dataset's name.
