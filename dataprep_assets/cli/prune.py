@@ -41,13 +41,13 @@ def command(
         size = shown_bytes(sum(obsolete_artifact.bytes or 0 for obsolete_artifact in obsolete))
         total = f"{count_of(len(obsolete), 'artifact')}, {size}"
         print(f"{total}. Dry run. Run `dataprep prune {dataset} --yes` to delete them")
-    kept = 0
+    kept_count = 0
     for artifact, is_removed in prune(specs, store) if obsolete and yes else ():
-        kept += not is_removed
+        kept_count += not is_removed
         if json_:
             print(json.dumps({"artifact": str(artifact), "removed": is_removed}))
         else:
             print(
                 f"removed {artifact}" if is_removed else f"kept, because a run is building it: {artifact}", flush=True
             )
-    return 1 if kept else 0
+    return 1 if kept_count else 0

@@ -52,13 +52,13 @@ def command(
     ] = False,
 ) -> int:
     """Add documents, or patients of notes, to a dataset's retraction list, and show what will be rebuilt."""
-    declared = project.component(dataset)
-    store = declared.store(project.storage())
+    declared_dataset = project.component(dataset)
+    store = declared_dataset.store(project.storage())
     if (ids is None) == (where is None):
         raise ConfigError("pass either --ids FILE or --where EXPRESSION")
-    rehearsed = _rehearsed(declared) if dry_run else nullcontext(declared)
-    with rehearsed as component, _list_ids(component, store, ids, where) as given:
-        return _retract(declared, component, store, given, strict=strict)
+    rehearsed = _rehearsed(declared_dataset) if dry_run else nullcontext(declared_dataset)
+    with rehearsed as component, _list_ids(component, store, ids, where) as id_list:
+        return _retract(declared_dataset, component, store, id_list, strict=strict)
 
 
 def _retract(declared: "Dataset", component: "Dataset", store: "ArtifactStore", given: Path, *, strict: bool) -> int:
