@@ -1,8 +1,8 @@
-"""The artifact `<dataset>/combined_bins_<split>`: the shards of a split in manifest order as one file, with `meta.pkl`.
+"""Combined bins (`<dataset>/combined_bins_<split>`): the shards of a split, concatenated in manifest order.
 
-Missing and damaged shards are refused. The store joins the token files (the kernel in a folder, the server in a
-bucket); the digest of every shard's range is compared with the shard's receipt, in the same pass that digests the
-whole.
+Missing or damaged shards are an error. The store joins the token files: the kernel does it in a folder, the server in
+a bucket. One pass over the result computes the digest of the file and of each shard's range. Each range must match the
+shard's receipt.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ COMBINED_BINS = "combined_bins"
 
 
 class CombinedBinsFacts(Facts):
-    """Facts of combined bins: those of `meta.pkl`, the number of shards, the token before every document."""
+    """Facts of combined bins: the values of `meta.pkl`, the number of shards, and the token before every document."""
 
     tokenizer: str
     vocab_size: int
@@ -69,10 +69,10 @@ class CombinedBinsFacts(Facts):
 def shard_receipts(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, split: str
 ) -> list[tuple[Artifact, Receipt]]:
-    """Every shard of a split with its receipt, in manifest order.
+    """Return every shard of a split with its receipt, in manifest order.
 
-    Raises MissingArtifactError naming the missing shards: a combined file is never made of only those that exist.
-    Raises IntegrityError if a shard was made of other files than the manifest has for it.
+    Raises MissingArtifactError, with the missing shards, because a combined file must contain every shard. Raises
+    IntegrityError if a shard was built from other files than the manifest lists for it.
     """
     shards = [corpus.artifact(TOKEN_BINS, partition) for partition in manifest.partitions(split)]
     receipts = store.receipts(shards)
@@ -85,7 +85,7 @@ def shard_receipts(
             f"{names}. Materialize these partitions of token_bins first"
         )
     for shard, receipt in pairs:
-        # a shard keeps its name when it loses a file
+        # a shard that lost a file keeps its name, so the files are compared
         planned_files = [entry.relpath for entry in manifest.shard(str(shard.partition))]
         if [line["file"] for line in receipt.sources] != planned_files:
             raise IntegrityError(
@@ -98,7 +98,7 @@ def shard_receipts(
 
 def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequence[Receipt]) -> None:
     pairs = [(receipt, TokenBinsFacts.of(receipt)) for receipt in receipts]
-    # what decides how ids are read: shards that differ in it are no one file
+    # these settings decide how ids are read, so shards that differ in them cannot share a file
     kinds = {
         (f.dtype, str(f.separator_id), str(f.bos_id), f.special_tokens, r.inputs["tokenizer"][:12]) for r, f in pairs
     }
@@ -108,7 +108,7 @@ def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequen
             f"{', '.join(map(str, sorted(kinds)))} (dtype, separator_id, bos_id, special_tokens, tokenizer). "
             "Materialize token_bins again: only stale shards are rebuilt"
         )
-    # all may be alike and of an earlier declaration, while `meta.pkl` says what is declared now
+    # all shards may come from the same earlier declaration, but `meta.pkl` describes the current one
     meta_values = meta_of(corpus)
     for receipt, facts in pairs:
         if (facts.dtype, receipt.inputs["tokenizer"]) != (meta_values["dtype"], meta_values["tokenizer_sha256"]):
@@ -122,9 +122,9 @@ def _recipe(
     corpus: CorpusDeclaration, split: str, shards: Sequence[tuple[Artifact, Receipt]], meta_values: Mapping[str, Any]
 ) -> Recipe:
     settings = dict(meta_values)
-    # told as a source that changed, not as a setting
+    # a new tokenizer is reported as a changed source, not as a changed setting
     tokenizer = settings.pop("tokenizer_sha256")
-    # a receipt names its shards: if one replaced another with the same bytes, the receipt has to be made again
+    # the names are in the key because the receipt lists shards by name, even if the bytes are the same
     made_of = [[str(r.partition), r.content] for _, r in shards]
     return Recipe(
         artifact=corpus.artifact(COMBINED_BINS, split),
@@ -144,15 +144,15 @@ def build_combined_bins(
 
     Args:
         corpus: The dataset.
-        store: Where its artifacts are.
-        manifest: Which shards the split has, in order.
+        store: The store of its artifacts.
+        manifest: Lists the shards of the split, in order.
         split: One of its splits.
-        progress: Counts and shows the bytes of the token files; None: nothing is shown.
+        progress: Counts and shows the bytes of the token files. None shows nothing.
 
     Returns:
         The receipt, and whether the combined bins were reused.
 
-    Raises IntegrityError if a shard is damaged, or if the joined size is not that of the tokens.
+    Raises IntegrityError if a shard is damaged, or if the joined size does not match the number of tokens.
     """
     shards = shard_receipts(corpus, store, manifest, split)
     meta_values = meta_of(corpus)
@@ -179,7 +179,7 @@ def build_combined_bins(
             )
         return WrittenFiles(
             inputs={str(r.partition): r.content for _, r in shards},
-            # the first shard's BOS is that of all: `shard_receipts` refuses shards that differ
+            # any shard's BOS will do, because `shard_receipts` rejects shards that differ
             facts=CombinedBinsFacts(**meta_values, shards=len(shards), bos_id=TokenBinsFacts.of(shards[0][1]).bos_id),
             ledger=ledger.of_documents,
             joined=(tokens,),
@@ -189,14 +189,15 @@ def build_combined_bins(
 
 
 def _ends(store: ArtifactStore, shards: Sequence[tuple[Artifact, Receipt]]) -> Iterator[tuple[Path, int]]:
-    """The document ends and the number of tokens of each shard; a local copy stays while it is read."""
+    """Yield each shard's file of document ends and its number of tokens; local copies exist only while they are
+    read."""
     for shard, receipt in shards:
         handle = ArtifactHandle(store, shard, receipt)
         yield handle.path(ENDS), (receipt.ledger or Ledger()).tokens
 
 
 def combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bins: ArtifactSpec) -> ArtifactSpec:
-    """The combined bins of a split.
+    """Return the spec of a split's combined bins.
 
     Args:
         corpus: The dataset.
@@ -231,11 +232,11 @@ def combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bins: Art
 def current_combined(
     corpus: CorpusDeclaration, store: ArtifactStore, split: str, shards: Mapping[str, Receipt]
 ) -> Receipt:
-    """The receipt of a split's combined bins; raises IntegrityError when they were made of other shards.
+    """Return the receipt of a split's combined bins; raise IntegrityError if they were built from other shards.
 
     Args:
         corpus: The dataset.
-        store: Where its artifacts are.
+        store: The store of its artifacts.
         split: One of its splits.
         shards: The receipts of the shards of every split, by partition.
     """
@@ -275,16 +276,16 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 def combined_without(
     corpus: CorpusDeclaration, store: ArtifactStore, split: str, listed: NDArray[np.uint64]
 ) -> Finding:
-    """Return whether neither the combined bins of a split nor its present shards hold documents with these ids.
+    """Check that neither the combined bins of a split nor its present shards contain documents with these ids.
 
     Args:
         corpus: The dataset.
-        store: Where its artifacts are.
+        store: The store of its artifacts.
         split: One of its splits.
         listed: The ids on the retraction list.
     """
     made_of = shard_receipts(corpus, store, load_manifest(corpus, store), split)
-    # without a list the receipts are enough, and no index is fetched
+    # without a list the receipts are enough, so no index is downloaded
     names = [IDS] if len(listed) else []
     shards = [(store.local(artifact, names), receipt) for artifact, receipt in made_of]
     return made_without(shards, listed, store.require(corpus.artifact(COMBINED_BINS, split)))
@@ -296,7 +297,7 @@ Shards = Sequence[tuple[Path, Receipt]]
 
 @dataclass(frozen=True)
 class OpenedCombined(OpenedArtifact):
-    """The combined bins of a split to check, and the shards that they are made of."""
+    """The combined bins of a split, opened for checks, and the shards they were built from."""
 
     corpus: CorpusDeclaration
     split: str
@@ -305,7 +306,7 @@ class OpenedCombined(OpenedArtifact):
 
     @cached_property
     def shards(self) -> Shards:
-        """The shards with their ends alone: tokens are compared by digest, and need not be fetched from a bucket."""
+        """The shards with only their document ends, because tokens are compared by digest and need no download."""
         return [(self.store.local(artifact, [ENDS]), receipt) for artifact, receipt in self.made_of]
 
     @cached_property
@@ -315,26 +316,26 @@ class OpenedCombined(OpenedArtifact):
 
     @cached_property
     def facts(self) -> CombinedBinsFacts:
-        """The receipt's facts; raises IntegrityError when one is missing."""
+        """The receipt's facts; raises IntegrityError if one is missing."""
         return CombinedBinsFacts.of(self.receipt)
 
     @property
     def tokens_path(self) -> Path:
-        """The file of all tokens."""
+        """The token file of the split."""
         return self.directory / f"{self.split}.bin"
 
     @property
     def separator_id(self) -> int:
-        """The declared separator."""
+        """Id of the declared separator."""
         return self.bundle.separator(self.corpus.document.separator, self.corpus.document.special_tokens).id
 
     @cached_property
     def _index(self) -> StreamIndex:
-        # opened only if a row has to be named
+        # lazy, because the index is needed only to name a row
         return StreamIndex({self.split: [IndexedShard(self.store, shard, receipt) for shard, receipt in self.made_of]})
 
     def source_at(self, token: int) -> str:
-        """The row of the source file that a token is of."""
+        """Return the source file and row that contain a token."""
         file, row = self._index.source(*self._index.by_token(self.split, None, token))
         return f"{file}: row {row}"
 
@@ -346,10 +347,11 @@ def _open(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequen
 
 
 def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: str) -> Finding:
-    """The combined file is the shards, byte for byte and in order, and so are its document ends.
+    """Check that the combined file is its shards, byte for byte and in order, with the same document ends.
 
-    One pass over the combined file gives the digest of each shard's range and of the whole; the shards themselves are
-    read only if a range differs, to name the byte. Document ends are compared with the shards', shifted.
+    One pass over the combined file computes the digest of each shard's range and of the whole file. A shard is read
+    only
+    if its range differs, to name the byte. Document ends are compared with the shards' ends, shifted.
     """
     path = directory / f"{split}.bin"
     claimed = receipt.file(path.name).sha256
@@ -372,7 +374,7 @@ def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: 
         start += record.bytes
     if file_digest != claimed:
         defects.append(f"{path.name}: sha256 {file_digest}, but the receipt of {name_of(receipt)} lists {claimed}")
-    # only where the tokens are right: with other tokens the ends would differ as well
+    # skipped after a defect, because different tokens would also give different ends
     if not defects:
         defects += _differing_ends(directory / ENDS, shards)
     return verdict(
@@ -384,7 +386,10 @@ def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: 
 
 
 def _range_digests(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
-    """SHA-256 of consecutive ranges of a file, and of all of it, in one pass. A range beyond the end is short."""
+    """Return the SHA-256 of consecutive ranges of a file and of the whole file, from one pass.
+
+    A range that reaches beyond the end of the file is shortened.
+    """
     file_digest = hashlib.sha256()
     ranges = []
     with open(path, "rb", buffering=0) as file:
@@ -395,14 +400,14 @@ def _range_digests(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
                 file_digest.update(data)
                 remaining -= len(data)
             ranges.append(part.hexdigest())
-        # what lies behind the last shard belongs to the whole
+        # bytes after the last shard belong to no range, but to the digest of the file
         while data := file.read(_BLOCK):
             file_digest.update(data)
     return ranges, file_digest.hexdigest()
 
 
 def _first_difference(path: Path, start: int, shard: Path, size: int) -> str:
-    """A description of the first difference between a range of the combined file and the shard's own file."""
+    """Describe the first difference between a range of the combined file and the shard's own file."""
     if not shard.is_file():
         return f"{shard} is missing, so the byte is unknown"
     with open(path, "rb") as combined, open(shard, "rb") as own:
@@ -439,7 +444,7 @@ def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
 
 
 def totals_match(receipt: Receipt, shards: Shards) -> Finding:
-    """The combined ledger is the sum of the shards' ledgers, count by count, in all that it says of documents."""
+    """Check that every document count in the combined ledger is the sum of the shards' counts."""
     counts = ledger_of(receipt).of_documents.to_json()
     wrong = []
     if receipt.facts.get("shards", len(shards)) != len(shards):
@@ -466,17 +471,17 @@ def totals_match(receipt: Receipt, shards: Shards) -> Finding:
 
 
 def _counts(value: Any) -> Any:
-    """Counts without zeros: a reason that dropped nothing makes no difference."""
+    """Return counts without zeros, because a reason that dropped nothing makes no difference."""
     return {k: v for k, v in value.items() if v} if isinstance(value, dict) else value
 
 
 def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry], split: str) -> Finding:
-    """The shards hold each manifest file of the split exactly once, in order, and no file of another split.
+    """Check that the shards contain each manifest file of the split exactly once, in order, and no file of other
+    splits.
 
-    `entries` are those of the whole manifest. Files are compared by path: the ordinal in a receipt is that of the
-    manifest with which the shard was made, and files added since have moved later ones. A file counts as another
-    split's by its path or, if the manifest has digests, by its bytes: a copy of a train file under a validation path
-    is a leak too.
+    `entries` are all entries of the manifest. Files are compared by path: a receipt keeps the ordinal from the manifest
+    of its time, and files added later may have shifted it. A file belongs to another split if its path does or, if the
+    manifest has digests, its bytes do. A copy of a train file under a validation path is therefore also a leak.
     """
     foreign = {e.sha256: e for e in entries if e.split != split and e.sha256}
     by_path = {e.relpath: e for e in entries}
@@ -499,7 +504,7 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
             elif entry.ordinal < previous:
                 defects.append(f"{where}: comes after file {previous} of the manifest, out of the manifest's order")
             previous = entry.ordinal if entry is not None else previous
-            # files without a document, such as empty ones, may be alike
+            # files without documents, such as empty ones, may have the same bytes
             if line["documents"] and (twin := foreign.get(line["sha256"])) is not None:
                 defects.append(f"{where}: has the same bytes as {twin.relpath} in split {twin.split}")
     members = [e for e in entries if e.split == split]
@@ -524,16 +529,16 @@ def meta_matches(
     dtype: str,
     facts: Mapping[str, Any] | None = None,
 ) -> Finding:
-    """`meta.pkl` equals `meta.json`, and both agree with the tokenizer and the bins.
+    """Check that `meta.pkl` equals `meta.json`, and that both agree with the tokenizer and the bins.
 
     Args:
         directory: The directory of the combined bins.
         bundle: The declared tokenizer.
         separator_id: Id of the declared separator.
         dtype: The dtype of the ids.
-        facts: The receipt's facts, which have to be the same.
+        facts: The receipt's facts, which must have the same values.
     """
-    # compares bytes: a pickle of a few bytes can take gigabytes, or run code, when it is loaded
+    # bytes are compared, because loading a small pickle can take gigabytes of memory or run code
     flat_bins.validate_meta(directory)
     meta_values = flat_bins.read_meta(directory)
     defects = [
@@ -636,26 +641,27 @@ CHECKS: tuple[Check[OpenedCombined], ...] = (
 )
 
 
-# Finds what a corpus keeps of retracted documents outside its plan: shards and joins that nothing reads any more.
+# `retracted_left` finds artifacts outside the plan that keep retracted documents: shards and joins that no artifact
+# reads.
 #
-# A shard of token bins says by its index whether it holds one. What is made of shards (combined bins, npy shards,
-# views) says by the shards of its receipt, as far as these are still there with the same content. What cannot say
-# it, because it is not whole, is of shards that are gone, or has another kind of index, may hold one: it is derived
-# and in no plan, so it is counted with them.
+# The index of a token bins shard shows whether the shard contains one. Artifacts built from shards (combined bins, npy
+# shards, views) are judged by the shards in their receipts, if these still exist with the same content.
 #
-# Entry point: `retracted_left`.
+# An artifact that cannot be judged counts as one that contains a retracted document. It is incomplete, was built from
+# deleted shards, or has another kind of index. It is derived and in no plan, so it can be removed.
 
 
 def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-    """The unplanned artifacts that hold a retracted document or may hold one.
+    """Return the unplanned artifacts that contain a retracted document or may contain one.
 
-    What is made of others comes before these: they say what is in it. Errors are those of `read_retractions`.
+    Artifacts built from shards come before the shards, which are needed to judge them. Raises the errors of
+    `read_retractions`.
     """
     if corpus.retractions is None or not corpus.retractions.exists():
         return []
-    # a snapshot has names and digests of files, and no document
+    # a snapshot has names and digests of files, but no documents
     candidates = [candidate for candidate in unplanned if candidate.name != SNAPSHOT]
-    if not candidates:  # then the key of the ids is not asked for
+    if not candidates:  # returns early, because the ids below may need a key
         return []
     ids = corpus.document.ids(sensitive=corpus.sensitive)
     removed_ids = retracted_ids(corpus.retractions, ids)
@@ -663,7 +669,7 @@ def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: I
         return []
     kind = (ids.id_field, ids.key_digest)
 
-    # many artifacts are made of the same shard, whose ids are then compared once
+    # cached, because many artifacts are built from the same shard
     @cache
     def holds(artifact: Artifact) -> bool:
         try:
@@ -671,7 +677,7 @@ def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: I
             if receipt is None:
                 return True
             return shard_holds(artifact, receipt) if artifact.name == TOKEN_BINS else made_of_one(receipt)
-        except (DataprepError, OSError):  # a damaged one does not say
+        except (DataprepError, OSError):  # a damaged artifact may contain one
             return True
 
     def shard_holds(artifact: Artifact, receipt: Receipt) -> bool:
@@ -689,7 +695,7 @@ def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: I
         return source_receipt is not None and source_receipt.content == content
 
     def source(name: str) -> Artifact:
-        # a view names what it is made of by split, combined bins and others by shard
+        # the receipt of a view lists its inputs by split, other receipts by shard
         return corpus.artifact(COMBINED_BINS if name in corpus.splits else TOKEN_BINS, name)
 
     return sorted(filter(holds, candidates), key=lambda artifact: artifact.name == TOKEN_BINS)

@@ -1,4 +1,4 @@
-"""A text corpus: its artifacts from the source to validated bins, and what a person is told of them."""
+"""Text corpora: the artifacts from the source to verified bins, and their summaries for people."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
@@ -70,13 +70,13 @@ class _StreamFacts(Facts):
 def corpus_card(
     corpus: CorpusDeclaration, specs: Sequence[ArtifactSpec], *, stream: str = COMBINED_BINS
 ) -> ArtifactSpec:
-    """The data card of a corpus, or of a release.
+    """Return the spec of the data card of a corpus or a release.
 
     Args:
         corpus: The dataset.
         specs: Its artifacts.
         stream: Name of the artifacts with the token stream, whose receipts name the tokenizer. They are products
-            unless only views are.
+          unless the dataset builds views from combined bins.
     """
     views = {artifact_name(view) for view in corpus.views}
     products = views if views and stream == COMBINED_BINS else {*views, stream}
@@ -96,7 +96,7 @@ def corpus_card(
 
 
 def card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[CardSection]:
-    """Yield what was done about duplicates: the declaration, how many went, and the curve by which they are found."""
+    """Yield the section on duplicates: the rule, how many documents were dropped, and the detection curve."""
     if (duplicates := corpus.duplicates) is None:
         return
     (receipt,) = (spec_receipts[0] for spec, spec_receipts in receipts.items() if spec.name == DUPLICATES)
@@ -151,7 +151,7 @@ def _records(corpus: CorpusDeclaration, _: Receipts) -> list[CardRecords]:
 
 
 class Corpus(Dataset):
-    """A text corpus, from its source to token bins that a trainer reads, every artifact proven."""
+    """A text corpus, from its source to token bins for trainers, with every artifact verified."""
 
     component: ClassVar[str] = "TokenizedCorpus"
     pipeline: ClassVar[str] = "corpus"
@@ -219,10 +219,10 @@ class Corpus(Dataset):
 
 
 def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
-    """The graph of a corpus: manifest → snapshot and certificate → token bins → combined bins → views.
+    """Return the specs of a corpus, inputs first: manifest, snapshot and certificate, token bins, combined bins, views.
 
-    With a table of documents: snapshot → tags → selection → token bins → documents, too. With duplicates: tags and
-    signatures of all splits → duplicates → selection.
+    A document table adds tags and a selection before the token bins, and documents after them. Deduplication adds
+    signatures, and builds `duplicates` from the tags and signatures of all splits before the selection.
     """
     shards = {split: _shards(corpus, split) for split in corpus.splits}
     manifest = manifest_spec(corpus, plans=tuple(shards.values()), watch=corpus_watch(corpus))
@@ -244,7 +244,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
             for split, snapshot in snapshots.items()
         ]
         duplicates = duplicates_spec(corpus, tags=tuple(tags.values()), signatures=signatures)
-        # the list is the order in which a dataset is made, and duplicates need the tags and signatures of all splits
+        # the list is the order of building, and duplicates need the tags and signatures of all splits
         specs += [*snapshots.values(), *tags.values(), *signatures, duplicates]
     token_bins = []
     for split, partitions in shards.items():
@@ -260,7 +260,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
             certificate=certificate,
             selection=selection,
         )
-        # with duplicates, snapshots and tags are in the list already
+        # with duplicates, snapshots and tags are already in the list
         specs += [
             spec
             for spec in (snapshots[split], tagged, selection, bins)
@@ -281,7 +281,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
 
 
 def _shards(corpus: CorpusDeclaration, split: str) -> Partitions:
-    """The shards of a split, which the manifest plans."""
+    """Return the shards of a split, which the manifest plans."""
     return Partitions(
         dynamic=f"{corpus.dataset}_{split}_shards",
         keys=lambda store: load_manifest(corpus, store).partitions(split),

@@ -1,7 +1,7 @@
-"""The declaration of a tokenized corpus, validated once, and the names of what is made from it.
+"""The declaration of a tokenized corpus, validated once, and the names of its artifacts.
 
 This is the schema of `type: dataprep_assets.components.TokenizedCorpus`: its field descriptions are the YAML
-reference. Paths are resolved against the folder of the YAML; none of them enters a key.
+reference. Paths are resolved against the folder of the YAML, and no key contains one.
 """
 
 from collections.abc import Iterable
@@ -55,7 +55,7 @@ from dataprep_assets.stream.declaration import (
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 _INSTEAD = {"id": "id_field", "source": "source_field"}
-"""Column of the table of documents → the key that fills it from a field."""
+"""Column of the document table → the key that fills it from a field."""
 
 
 class CorpusDocumentPolicy(DocumentPolicy):
@@ -90,7 +90,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
     @model_validator(mode="after")
     def _columns_differ(self) -> Self:
         fields = {path: column_of(path) for path in self.keep_fields or ()}
-        # functions and commands are given the text beside these columns, under the name `text`
+        # functions and commands also get the text, under the name `text`, next to these columns
         own = {*CarriedFields(text="", ids=None, url=self.url_field).columns, *DECIDED, *OTHERS, "text"}
         for path, column in fields.items():
             if column in own:
@@ -100,15 +100,15 @@ class CorpusDocumentPolicy(DocumentPolicy):
                     f"keep_fields: {column!r} is already a column of the table. Remove {path}"
                     + (f", and set `document.{instead}: {path}`" if instead else "")
                 )
-            # as of `meta.lang` and `meta_lang`: a dot becomes `_`
+            # `meta.lang` and `meta_lang` would collide, because a dot becomes `_`
             if [*fields.values()].count(column) > 1:
                 raise ValueError(f"keep_fields: two fields would become the column {column!r}. Remove one")
         return self
 
     def ids(self, *, sensitive: bool) -> DocumentIds | None:
-        """Return how documents are identified in the index; None for a sensitive dataset without a key.
+        """Return how the index identifies documents; None for a sensitive dataset without a key.
 
-        Raises ConfigError when the key is not in the environment.
+        Raises ConfigError if the key is not in the environment.
         """
         key = self.key()
         if key is None:
@@ -116,7 +116,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
         return DocumentIds(id_field=self.id_field, key=key)
 
     def key(self) -> bytes | None:
-        """The declared key, if any; raises ConfigError when it is not in the environment."""
+        """Return the declared key, if any; raise ConfigError if it is not in the environment."""
         return self.id_key.load("document.id_key") if self.id_key is not None else None
 
 
@@ -148,7 +148,7 @@ class ShardPlanDeclaration(Declared):
 
     @property
     def sizing(self) -> ShardSizing:
-        """The declared sizing as the shard plan takes it."""
+        """The declared sizing, in the shard plan's form."""
         return ShardSizing(target_bytes=self.target_bytes, count=self.count)
 
 
@@ -216,14 +216,14 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
     mds_sequence_length: int = Field(2048, ge=1, description="Tokens per sample in the mds view.")
     sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
-    # no field: what is serialized says nothing of where the YAML is
+    # a private attribute, so that the serialized declaration does not contain the folder of the YAML
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @field_validator("splits")
     @classmethod
     def _split_names(cls, splits: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for name, globs in splits.items():
-            if not (name.isascii() and name.isidentifier()):  # it is part of the names of Dagster's assets
+            if not (name.isascii() and name.isidentifier()):  # the name becomes part of the names of Dagster's assets
                 raise ValueError(
                     f"split name {name!r}: only letters a to z, digits and '_' are allowed, e.g., train, val, test"
                 )
@@ -315,20 +315,20 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
 
     @property
     def has_table(self) -> bool:
-        """Whether there is a table of documents: where anything is declared that is in it or needs it."""
+        """Whether the dataset has a document table, because a declared key fills or needs one."""
         return bool(self.tag or self.decontaminate) or self.selects or self.document.keep_fields is not None
 
     @property
     def selects(self) -> bool:
-        """Whether documents may be left out for what they say: by rules, as duplicates, or as benchmarks."""
+        """Whether documents may be dropped for their content: by rules, as duplicates, or for benchmark items."""
         benchmarks = self.decontaminate is not None and self.decontaminate.action != "tag"
         return bool(self.keep or self.drop) or self.duplicates is not None or benchmarks
 
     @property
     def signing(self) -> SignatureSettings:
-        """The values that determine the signatures by which duplicates are found.
+        """The settings that determine the signatures for duplicate detection.
 
-        Raises ConfigError when the key of a sensitive dataset is not in the environment.
+        Raises ConfigError if the key of a sensitive dataset is not in the environment.
         """
         assert self.duplicates is not None
         ids = self.document.ids(sensitive=self.sensitive)
@@ -336,7 +336,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
 
     @property
     def texts_alone(self) -> CarriedFields:
-        """What tells which rows hold a text, without anything that is carried along."""
+        """The settings that find the rows with a text, without any carried fields."""
         return CarriedFields(
             text=self.text_field,
             ids=self.document.ids(sensitive=self.sensitive),
@@ -346,7 +346,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
 
     @property
     def carried(self) -> CarriedFields:
-        """What the table of documents says of a row without looking at its text."""
+        """The columns of the document table that do not depend on the text."""
         return self._carried(self.document.ids(sensitive=self.sensitive))
 
     def _carried(self, ids: DocumentIds | None) -> CarriedFields:
@@ -362,7 +362,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
 
     @property
     def taggers(self) -> list[Tagger]:
-        """Its taggers, in their order."""
+        """The taggers, in their order."""
         taggers = taggers_of(self.tag, self._folder)
         if self.decontaminate is None:
             return taggers
@@ -372,14 +372,14 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
 
     @property
     def with_cases(self) -> list[str]:
-        """The names of its taggers that have cases of which the truth is known."""
+        """The names of the taggers that have test cases with known answers."""
         names = [tagger.name for tagger in self.taggers if isinstance(tagger, BuiltInTagger)]
         return [name for name in names if named_tagger(name).planted is not None]
 
     @property
     def columns(self) -> dict[str, ColumnType]:
-        """The columns that rules may name: those of the carried fields, then those of the taggers."""
-        # without ids, whose key need not be there to check a declaration
+        """The columns that rules may name: first the carried fields, then the taggers' columns."""
+        # ids are left out, because checking a declaration must work without their key
         columns = {name: kind for name, kind in self._carried(None).columns.items() if name != "bad"}
         for tagger in self.taggers:
             if duplicates := [name for name in tagger.columns if name in (*columns, *DECIDED, *OTHERS)]:
@@ -391,7 +391,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
 
     @property
     def rules(self) -> dict[str, tuple[bool, Rule]]:
-        """Its rules by name, in the order in which they are asked; true for those that name what is kept."""
+        """The rules by name, in the order of evaluation; True marks a rule that keeps matching documents."""
         drop, decontamination = self.drop, self.decontaminate
         if decontamination is not None and decontamination.action == "drop":
             if BENCHMARK in {**self.keep, **drop}:
@@ -401,10 +401,11 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         return rules_of(self.keep, drop, self.columns)
 
     def source_digests(self) -> SourceDigests:
-        """The digests of source files: keyed if the dataset is sensitive and its files are local.
+        """Return how source files are digested: with a key if the dataset is sensitive and its files are local.
 
-        A hub or bucket lists digests of its own, which the manifest has to repeat. Raises ConfigError when the key is
-        not in the environment.
+        Hubs and buckets list digests of their own, which the manifest must repeat. Raises ConfigError if the key is not
+        in
+        the environment.
         """
         keyed = self.sensitive and self._reads_local_files
         return SourceDigests(self.document.key() if keyed else None)

@@ -1,7 +1,7 @@
 """Remarks on a corpus before it is built, for `dataprep check` and the beginning of `dataprep run`.
 
-Only cheap checks are made: of a local tokenizer, the key of its ids, the listing and first rows of a local source, and
-of a split of a few kilobytes, which may be too short for a view.
+Only cheap checks are made. They read a local tokenizer, the key of the ids, and the listing and first rows of a local
+source. A split of a few kilobytes is tokenized, because it may be too short for a view.
 """
 
 from collections import Counter
@@ -49,15 +49,15 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _SHOWN = 3
 _MOST_LOOKED_AT = 1000
-"""How many Parquet files are opened: on a network file system each takes a while."""
+"""Maximum number of Parquet files to open, because each takes a while on a network file system."""
 _MOST_COMPARED = 256 << 20
-"""Bytes of files of equal sizes that are compared: reading more would hold up each run."""
+"""Maximum bytes of equally large files to compare, because reading more would delay each run."""
 _BYTES_A_TOKEN = 8
-"""More than a token has on average: only a split with fewer bytes for each token of a sample is read here."""
+"""More than the average token has, so only a split with fewer bytes per token of a sample is read here."""
 
 
 def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
-    """Remarks on its tokenizer, the tokens around a document, and the files of its source."""
+    """Yield remarks on the tokenizer, the tokens around a document, and the files of the source."""
     try:
         bundle = bundle_at_hand(corpus.tokenizer, corpus.document.special_tokens)
     except TokenizerError as error:
@@ -80,7 +80,7 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("document", "id_key"), sentence=str(error))
     else:
         try:
-            # only with the key, without which the list cannot be read: that is told above
+            # the list cannot be read without the key, whose absence is reported above
             retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
         except ConfigError as error:
             yield Remark(keys=("retractions",), sentence=str(error))
@@ -90,15 +90,15 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
 
 
 def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
-    """Remarks on what taggers and signatures need that is not there."""
+    """Yield remarks on missing libraries and files of taggers and signatures."""
     for index, tagger in enumerate(corpus.taggers):
         try:
-            tagger.version  # noqa: B018  # asked for what it raises
+            tagger.version  # noqa: B018  # noqa: B018  # the property raises if something is missing
         except ConfigError as error:
-            # what looks for benchmarks comes after those of `tag`, and its sentence begins with the key
+            # the benchmark tagger comes after the taggers of `tag`, and its message begins with the key
             keys = ("tag", index) if index < len(corpus.tag) else tuple(str(error).partition(":")[0].split("."))
             yield Remark(keys=keys, sentence=str(error))
-        except SourceError as error:  # of an asset
+        except SourceError as error:  # raised by an asset
             yield Remark(keys=("tag", index), sentence=str(error), of_source=True)
         else:
             if isinstance(tagger, BenchmarkTagger):
@@ -120,7 +120,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
     except SourceError as error:
         yield Remark(keys=("source",), sentence=str(error), of_source=True)
         return
-    except ConfigError as error:  # its sentence begins with the key
+    except ConfigError as error:  # the message begins with the key
         yield Remark(keys=tuple(str(error).partition(":")[0].split(".")), sentence=str(error))
         return
     if excluded_files := included(listing.left_out, corpus.include):
@@ -150,7 +150,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
     yield from _order_remarks(corpus, entries)
     faults = list(_field_remarks(corpus, entries, bundle))
     yield from faults
-    # where a field is wrong no text is found, and every split would seem too short
+    # a wrong field finds no text, so every split would seem too short
     if bundle is not None and all(fault.hint for fault in faults):
         for view in map(view_named, corpus.views):
             if view.shortest is not None:
@@ -158,7 +158,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
 
 
 def _order_of(corpus: CorpusDeclaration) -> tuple[str, Sequence[str]]:
-    """The column whose values have an order that is declared, and the order; both empty without one."""
+    """Return the column whose values have a declared order, and the order; both are empty without one."""
     priority = "oldest" if corpus.duplicates is None else corpus.duplicates.priority
     if isinstance(priority, str) or isinstance(priority.order, str):
         return "", ()
@@ -166,7 +166,7 @@ def _order_of(corpus: CorpusDeclaration) -> tuple[str, Sequence[str]]:
 
 
 def _order_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
-    """Remarks on sources in the order of a priority that no file is of; of other columns the values are not known."""
+    """Yield remarks on sources of a priority order that no file has. Values of other columns are not known yet."""
     column, order = _order_of(corpus)
     if column != "source" or corpus.document.source_field is not None:
         return
@@ -183,7 +183,7 @@ def _order_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
 
 
 def _idle_remarks(corpus: CorpusDeclaration, paths: Sequence[str]) -> Iterator[Remark]:
-    """Remarks on globs that match no file, beside others that do."""
+    """Yield remarks on globs that match no file."""
     globs_of: list[tuple[tuple[str, ...], Sequence[str]]] = [(("include",), corpus.include)]
     globs_of += [(("splits", name), globs) for name, globs in corpus.splits.items()]
     for keys, globs in globs_of:
@@ -193,11 +193,11 @@ def _idle_remarks(corpus: CorpusDeclaration, paths: Sequence[str]) -> Iterator[R
 
 
 def _linked_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
-    """Remarks on files that the source has under two names, by a link or as a copy."""
+    """Yield remarks on files that have two names in the source, by a link or as a copy."""
     source, names = open_source(corpus.source), dict[tuple[int, int], str]()
     twice: list[tuple[str, str]] = []
     unique_entries: list[ManifestEntry] = []
-    with suppress(OSError, SourceError):  # told of the file below
+    with suppress(OSError, SourceError):  # `_field_remarks` reports unreadable files
         for entry in entries[:_MOST_LOOKED_AT]:
             status = source.path(entry).stat()
             first_name = names.setdefault((status.st_dev, status.st_ino), entry.relpath)
@@ -216,14 +216,14 @@ def _linked_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry])
 
 
 def _copies(source: SourceAccess, entries: Sequence[ManifestEntry]) -> list[tuple[str, str]]:
-    """Files with the bytes of an earlier one, each with that one; only so many bytes of equal sizes are read."""
+    """Return pairs of a file and an earlier file with the same bytes, within a limit of bytes to read."""
     sizes = Counter(entry.size_bytes for entry in entries)
     copies, digests, remaining = list[tuple[str, str]](), dict[tuple[int, str], str](), _MOST_COMPARED
     for entry in entries:
         if sizes[entry.size_bytes] < 2 or not 0 < entry.size_bytes <= remaining:
             continue
         remaining -= entry.size_bytes
-        with suppress(OSError):  # told of the file below
+        with suppress(OSError):  # `_field_remarks` reports unreadable files
             original = digests.setdefault((entry.size_bytes, sha256_file(source.path(entry))), entry.relpath)
             if original != entry.relpath:
                 copies.append((entry.relpath, original))
@@ -233,7 +233,7 @@ def _copies(source: SourceAccess, entries: Sequence[ManifestEntry]) -> list[tupl
 def _field_remarks(
     corpus: CorpusDeclaration, entries: Sequence[ManifestEntry], bundle: TokenizerBundle | None
 ) -> Iterator[Remark]:
-    """Remarks on files that cannot be read, on fields that no row of a split has, and on rows that are bad."""
+    """Yield remarks on unreadable files, on fields missing from all rows of a split, and on bad rows."""
     source = open_source(corpus.source)
     for name in sorted({entry.format for entry in entries}):
         try:
@@ -260,10 +260,10 @@ def _field_remarks(
         fields.append((("document", "id_field"), corpus.document.id_field, (str, int)))
     all_rows: list[dict[str, Any]] = []
     for split in corpus.splits:
-        rows: dict[str, list[dict[str, Any]]] = {}  # of each format, which has fields of its own
+        rows: dict[str, list[dict[str, Any]]] = {}  # by format, because each format has its own fields
         members = [entry for entry in entries if entry.split == split]
         for name in sorted({entry.format for entry in members}):
-            with suppress(DataprepError, OSError):  # of a file when it is read
+            with suppress(DataprepError, OSError):  # reading the file later reports the error
                 paths = [source.path(entry) for entry in members if entry.format == name]
                 rows[name] = list(first_rows(paths, corpus.reading))
         if rows and not any(rows.values()):
@@ -277,7 +277,7 @@ def _field_remarks(
         range_text = "" if corpus.sensitive or not members else f", from {members[0].relpath} on,"
         rows_of_split = {f"split {split}{range_text}": list(chain.from_iterable(rows.values()))}
         apart = {f"the files of split {split} of format {name}": rows_of_part for name, rows_of_part in rows.items()}
-        # a field that no row has is said of the split, one that some formats lack is said of these
+        # a field missing from all rows is reported for the split, otherwise for the formats that lack it
         for parts in (rows_of_split, apart) if len(rows) > 1 else (rows_of_split,):
             faults = [
                 Remark(keys=keys, sentence=sentence)
@@ -302,7 +302,7 @@ def _field_remarks(
 
 
 def _merged_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
-    """A remark on a record that may be several; none once it is declared whether values are quoted."""
+    """Yield a remark on a record that may be several, unless the declaration sets whether values are quoted."""
     source = open_source(corpus.source)
     for entry in entries:
         reader = present_part(corpus, entry, source.path(entry)).read_rows()
@@ -312,7 +312,8 @@ def _merged_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry])
 
 
 class _JudgedFile:
-    """What the first rows of a file show: `damage` if it cannot be read, `refusal` if a run would refuse its rows."""
+    """The state of a file by its first rows: `damage` if it cannot be read, `refusal` if a run would reject its
+    rows."""
 
     def __init__(self, corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> None:
         part = present_part(corpus, entry, path)
@@ -336,7 +337,8 @@ def _fields(corpus: CorpusDeclaration) -> RecordFields:
 
 
 def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) -> Iterator[Remark]:
-    """Remarks on fields of the table of documents that none of these rows has: their columns would be empty."""
+    """Yield remarks on fields of the document table that none of these rows has, because their columns would be
+    empty."""
     document = corpus.document
     paths: list[tuple[tuple[str, ...], str | None]] = [
         (("document", "url_field"), document.url_field),
@@ -362,7 +364,7 @@ def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) 
 def _split_remarks(
     corpus: CorpusDeclaration, shortest: MinimumLength, bundle: TokenizerBundle, entries: Sequence[ManifestEntry]
 ) -> Iterator[Remark]:
-    """Remarks on splits that are too short for a view, which else fails last, when all else is built."""
+    """Yield remarks on splits that are too short for a view, which would otherwise fail at the end of the build."""
     from dataprep_assets.tokenization.engines import ReferenceEngine
 
     for split in corpus.splits:
@@ -372,13 +374,13 @@ def _split_remarks(
         try:
             around = 1 + (
                 bundle.bos(corpus.document.bos, corpus.document.special_tokens) is not None
-            )  # and the separator
+            )  # 1 for the separator
             engine, tokens = ReferenceEngine(bundle, corpus.document.special_tokens), 0
             for text in _texts(corpus, members):
                 tokens += len(engine.encode([text])[0]) + around
                 if tokens >= shortest.tokens:
                     break
-        except (DataprepError, OSError):  # told of the tokenizer above, and of a file when it is read
+        except (DataprepError, OSError):  # the tokenizer is reported above, an unreadable file when it is read
             continue
         if tokens < shortest.tokens:
             yield Remark(keys=(shortest.key,), sentence=shortest.refusal(split, tokens))

@@ -1,9 +1,9 @@
-"""Finds the documents of a corpus that a list of ids names, and counts them by shard.
+"""Lookup of the documents that a list of ids names, counted by shard.
 
-Those of finished shards are found by the index, other rows by their tags or in the source (`LeftOutRows`).
+The index finds documents of finished shards. `LeftOutRows` finds other rows by their tags or in the source.
 
-The tags of a shard have the id of every row that holds a document. A row that has no tags is read from the source,
-whatever split or glob leaves its file out: a removal request has to hold for what becomes a document later.
+The tags of a shard have the id of every row with a document. A row without tags is read from the source, even if no
+split or glob matches its file: a removal request must also apply to future documents.
 """
 
 from collections import Counter
@@ -52,12 +52,12 @@ from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
 _ANY_SIZE = 1 << 40
-"""Bytes of a record that is read for its id alone, which `bad_records` may refuse as too large."""
+"""Maximum bytes of a record that is read only for its id; larger than the limit of `bad_records`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOutRow:
-    """A row that is in no stream: its id, 16 hex digits, and why."""
+    """A row that is in no stream: its id (16 hex digits) and the reason."""
 
     hash: str
     why: str
@@ -67,13 +67,13 @@ class LeftOutRows:
     """The rows of a corpus that are in no finished stream."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore, ids: DocumentIds) -> None:
-        """Take a corpus; nothing is read yet."""
+        """Set the corpus, its store and its ids; read nothing yet."""
         self._corpus, self._store, self._ids = corpus, store, ids
 
     def find_row(self, file: str, row: int) -> LeftOutRow | None:
-        """The row of a source file; None if it is not there, or has no id.
+        """Return the row of a source file; None if it does not exist or has no id.
 
-        Raises SourceError, or another DataprepError, for a source that cannot be read.
+        Raises SourceError or another DataprepError if the source cannot be read.
         """
         shards = self._of_file.get(file, ())
         return next(
@@ -81,7 +81,7 @@ class LeftOutRows:
         ) or self._read_row(file, row)
 
     def with_ids(self, hashes: Collection[str]) -> Iterator[LeftOutRow]:
-        """The rows of tagged shards that have these ids."""
+        """Yield the rows of tagged shards that have these ids."""
         if hashes and self._manifest is not None:
             for shard in self._manifest.plan:
                 yield from self._tagged(shard, hashes=hashes)
@@ -92,7 +92,7 @@ class LeftOutRows:
 
     @cached_property
     def _of_file(self) -> Mapping[str, list[str]]:
-        """Source file → the shards that have rows of it."""
+        """Source file → the shards that contain its rows."""
         shards_of: dict[str, list[str]] = {}
         if (manifest := self._manifest) is not None:
             for shard in manifest.plan:
@@ -103,7 +103,7 @@ class LeftOutRows:
     def _tagged(
         self, shard: str, *, hashes: Collection[str] = (), at: tuple[str, int] | None = None
     ) -> Iterator[LeftOutRow]:
-        """The rows of a shard's tags that have one of some ids, or that are at a place."""
+        """Yield the rows in a shard's tags that have one of these ids, or that are at this file and row."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -127,7 +127,7 @@ class LeftOutRows:
         return ruled_out_of(self._corpus, self._store, shard) if is_selected else None
 
     def _read_row(self, file: str, row: int) -> LeftOutRow | None:
-        """A row as its source file has it now."""
+        """Read a row from the current source file."""
         corpus, entry = self._corpus, self._entry(file)
         if entry is None:
             return None
@@ -144,7 +144,7 @@ class LeftOutRows:
             if hashes is not None and len(hashes):
                 return LeftOutRow(hash=hex_ids(hashes)[0], why=why)
             declared_id = self._declared_id(part, row)
-        except FileNotFoundError:  # it has gone since the source was listed
+        except FileNotFoundError:  # the file was deleted after the source was listed
             return None
         return (
             None
@@ -153,7 +153,7 @@ class LeftOutRows:
         )
 
     def _declared_id(self, part: SourcePart, row: int) -> str | None:
-        """The declared id of a record without a text."""
+        """Return the declared id of a record without a text."""
         if (field := self._ids.id_field) is None:
             return None
         for block in part.read_rows([field], only={row}):
@@ -164,7 +164,7 @@ class LeftOutRows:
         return None
 
     def _entry(self, file: str) -> ManifestEntry | None:
-        """A file of the source as a manifest names it, also one that no split or glob takes in."""
+        """Return the manifest entry of a source file, even if no split or glob matches it."""
         planned_entry = self._planned_entries.get(file)
         if planned_entry is not None:
             return planned_entry
@@ -179,7 +179,7 @@ class LeftOutRows:
                 commit=self._listing.commit,
                 url_prefix=self._listing.url_prefix,
             )
-        except DataprepError:  # of no format that can be read
+        except DataprepError:  # the file has no readable format
             return None
         return entry
 
@@ -194,7 +194,7 @@ class LeftOutRows:
 
 @dataclass(frozen=True, kw_only=True)
 class IdLine:
-    """One line of a list of ids: exactly one of a declared id, a hash of the index, and a row of a source file.
+    """A line of a list of ids: a declared id, a hash of the index, or a row of a source file.
 
     `line` counts from 1.
     """
@@ -209,9 +209,9 @@ class IdLine:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldDocuments:
-    """The documents of a list that a shard holds. `files` are their source files: name → SHA-256.
+    """The listed documents in one shard. `files` are their source files: name → SHA-256.
 
-    A shard that is not `planned` is of an older plan, and nothing reads it.
+    If `planned` is False, the shard belongs to an older plan and no artifact reads it.
     """
 
     partition: str
@@ -226,12 +226,12 @@ class LocatedRows:
     """The result of looking up a list of ids.
 
     Attributes:
-        found: Those that are not on the list yet and that a row has, in a finished shard or not.
-        left_out: Why rows of these are in no finished shard → how many of the found ids they have.
-        listed: Entries for the retraction list: the found ones, and ids that no row has, for future documents.
-        already: Lines whose ids are on the list already.
+        found: Ids that are not on the list yet and that a row has, in a finished shard or elsewhere.
+        left_out: Reason why rows are in no finished shard → how many of the found ids they have.
+        listed: Entries for the retraction list: the found ids, and ids without a row, for future documents.
+        already: Lines whose ids are already on the list.
         unknown: Lines that match no row.
-        shards: The shards that hold documents of the list, also those that the next run drops anyway.
+        shards: The shards that contain listed documents, including documents that the next run drops anyway.
     """
 
     found: tuple[Retraction, ...]
@@ -254,10 +254,11 @@ def document_ids_of(corpus: CorpusDeclaration) -> DocumentIds:
 
 
 def read_ids(path: Path) -> list[IdLine]:
-    """A list of ids: one a line, as JSON (`{"id": …}`, `{"hash": …}`, `{"file": …, "row": …}`) or as plain text.
+    """Read a list of ids: one per line, as JSON (`{"id": …}`, `{"hash": …}`, `{"file": …, "row": …}`) or as plain text.
 
-    A plain line is a hash when it is 16 hex digits, a row when it is `file:row`, else a declared id. Raises ConfigError
-    for an empty list and, naming the line, for any other form, and for the name of a data file with what is no row.
+    A plain line is a hash if it is 16 hex digits, a row if it is `file:row`, else a declared id. Raises ConfigError for
+    an empty list. Raises ConfigError, with the line, for any other form, and for a data file without a valid row
+    number.
     """
     return [_parse_line(path, number, line) for number, line in id_lines(path)]
 
@@ -268,7 +269,7 @@ def _parse_line(path: Path, number: int, line: bytes) -> IdLine:
         if not text.startswith("{"):
             return _plain(path, number, text)
         value: dict[str, Any] = json_of(text)
-        # `true` is a number of Python, and no id or row
+        # `true` is an int in Python, but neither an id nor a row
         match value:
             case {"hash": str(found)} if _is_hash(found):
                 return IdLine(line=number, text=text, hash=found.lower())
@@ -276,7 +277,7 @@ def _parse_line(path: Path, number: int, line: bytes) -> IdLine:
                 return IdLine(line=number, text=text, id=str(found))
             case {"file": str(file), "row": int(row)} if row > 0 and not isinstance(row, bool):
                 return IdLine(line=number, text=text, file=file, row=row)
-    # neither UTF-8 nor JSON: refused below with its line
+    # neither UTF-8 nor JSON: the error below names the line
     except ValueError:
         pass
     raise ConfigError(
@@ -289,7 +290,7 @@ def _plain(path: Path, number: int, text: str) -> IdLine:
     file, colon, row = text.rpartition(":")
     if _is_hash(text):
         return IdLine(line=number, text=text, hash=text.lower())
-    # `doc:17` and `https://example.org:80` are ids: what precedes a row looks like a file, and not like a URL
+    # `doc:17` and `https://example.org:80` are ids, so a row must follow a file name that is not a URL
     if colon and "." in file and "://" not in file and row.isdecimal() and int(row):
         return IdLine(line=number, text=text, file=file, row=int(row))
     if colon and _is_data_file(file) and "://" not in file:
@@ -316,17 +317,18 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[IdLi
 
     Args:
         corpus: The dataset.
-        store: Where its shards are.
+        store: The store of its shards.
         given: The parsed lines of the list.
 
-    Raises ConfigError for declared ids if the dataset declares no field of ids, and another DataprepError if a row has
-    to be read from the source and cannot be.
+    Raises ConfigError for declared ids if the dataset declares no id field. Raises another DataprepError if a row must
+    be
+    read from the source and cannot be.
     """
     ids = document_ids_of(corpus)
     left_out = LeftOutRows(corpus, store, ids)
     planned_shards, unplanned = _shards(corpus, store)
     shards = [*planned_shards, *unplanned]
-    # planned shards come first: of a file that is in two plans the present one is asked first
+    # planned shards come first, so that the current plan wins for a file that is in two plans
     of_file: dict[str, list[IndexedShard]] = {}
     for shard in shards if any(one.file is not None for one in given) else ():
         for file in shard.files:
@@ -335,7 +337,7 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[IdLi
     hashes = [_hash(corpus, one, ids, of_file, left_out, elsewhere) for one in given]
     before = read_retractions(corpus.retractions, ids).keys()
     new = {one for one in hashes if one is not None} - before
-    # sorted, as `with_hashes` searches them
+    # sorted, because `with_hashes` requires it
     sorted_ids = np.array(sorted({int(one, 16) for one in hashes if one is not None}), np.uint64)
     held_hashes: set[str] = set()
     held_documents = []
@@ -353,9 +355,9 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[IdLi
                 )
             )
     elsewhere += left_out.with_ids(new - held_hashes - {one.hash for one in elsewhere})
-    # dropped by a list from which they were taken since, while no run was made
+    # rows that were dropped by a list from which they have since been removed, without a run in between
     elsewhere += [LeftOutRow(hash=one, why=RETRACTED) for shard in planned_shards for one in shard.facts.retracted]
-    # one reason for each id, the first that was found
+    # reversed, so that each id keeps the first reason found
     reasons = {one.hash: one.why for one in reversed(elsewhere) if one.hash in new - held_hashes}
     pairs = list(zip(given, hashes, strict=True))
     retraction_of = {h: Retraction(hash=h, given=one.id or one.text) for one, h in pairs if h is not None}
@@ -371,18 +373,18 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[IdLi
 
 
 def _shards(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[list[IndexedShard], list[IndexedShard]]:
-    """The finished shards of the plan; and those that are in no plan any more and can be searched alike."""
+    """Return the finished shards of the plan, and the unplanned shards that can be searched in the same way."""
     if not has_manifest(corpus, store):
         return [], []
     plan, ids = load_manifest(corpus, store).plan, document_ids_of(corpus)
     unplanned_keys = [key for key in store.partitions(corpus.dataset, TOKEN_BINS) if key not in plan]
-    # nothing is suppressed here: a shard of the plan that cannot be read may hold what is asked for
+    # errors are not suppressed here, because an unreadable planned shard may contain listed documents
     planned_shards = [shard for shard in _indexed(corpus, store, plan) if shard.facts.document_ids is not None]
-    # hashes of another field, or under another key, cannot be compared with these
+    # hashes of another field or with another key cannot be compared
     kind = (ids.id_field, ids.key_digest)
     alike = []
     for key in unplanned_keys:
-        with suppress(DataprepError, OSError):  # `retracted_left` names those that cannot be read
+        with suppress(DataprepError, OSError):  # `retracted_left` lists unreadable shards
             alike += [
                 candidate
                 for candidate in _indexed(corpus, store, [key])
@@ -406,7 +408,7 @@ def _hash(
     left_out: LeftOutRows,
     elsewhere: list[LeftOutRow],
 ) -> str | None:
-    """The id of what a line names; a row that is in no finished shard is added to `elsewhere`."""
+    """Return the id of the document on a line; add a row that is in no finished shard to `elsewhere`."""
     if one.hash is not None:
         return one.hash
     if one.file is not None:
@@ -428,13 +430,13 @@ def _hash(
 
 
 def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path, *, strict: bool = False) -> Retracted:
-    """Put the documents that a list of ids names on a corpus' retraction list.
+    """Add the documents of a list of ids to a corpus' retraction list.
 
     Args:
         corpus: The dataset.
-        store: Where its shards are.
+        store: The store of its shards.
         path: The list of ids.
-        strict: Write nothing unless every line is found, or was retracted before.
+        strict: Write nothing unless every line is found or was already retracted.
 
     Raises the errors of `read_ids`, `locate` and `add_retractions`.
     """
@@ -444,7 +446,7 @@ def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path, *, stri
     retractions = () if strict and rows.unknown else rows.listed
     names = sorted({name for shard in rows.shards for name in shard.files})
     added = add_retractions(corpus.retractions, document_ids_of(corpus), retractions)
-    # with the list as it is now
+    # computed after the list was written, because it depends on the list
     change = duplicates_change(corpus, store) if added else None
     return Retracted(
         list=corpus.retractions,
@@ -452,7 +454,7 @@ def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path, *, stri
         already=len(rows.already),
         found=len(rows.found),
         added=added,
-        # an id of a sensitive dataset is secret even if it is in no document
+        # an id of a sensitive dataset is secret even if no document has it
         not_found=tuple(NotFound(line=u.line, text=None if corpus.sensitive else u.text) for u in rows.unknown),
         counted=("document", "token"),
         held=tuple(Held(partition=s.partition, counts=(s.documents, s.tokens), planned=s.planned) for s in rows.shards),
@@ -467,14 +469,14 @@ def retract(corpus: CorpusDeclaration, store: ArtifactStore, path: Path, *, stri
 
 
 def _first_made_again(corpus: CorpusDeclaration) -> str:
-    """The first artifact that a retraction reaches."""
+    """Return the first artifact that a retraction changes."""
     if corpus.duplicates is not None:
         return DUPLICATES
     return SELECTION if corpus.selects else TOKEN_BINS
 
 
 def _copies(corpus: CorpusDeclaration, names: Sequence[str]) -> tuple[Path, ...]:
-    """The copies that a mirror keeps of source files; of sensitive data the folder alone, as names may be secret."""
+    """Return a mirror's copies of source files; for sensitive data only the folder, because names may be secret."""
     source = open_source(corpus.source)
     if corpus.sensitive:
         return (source.storage,) if source.mirrored and names else ()

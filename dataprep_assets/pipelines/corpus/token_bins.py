@@ -1,9 +1,9 @@
-"""The artifact `<dataset>/token_bins_<split>`, one partition per shard: the canonical token stream, tokenized once.
+"""Token bins (`<dataset>/token_bins_<split>`, one partition per shard): the token stream, tokenized once.
 
-For each shard the flat ids, the document ends, the quarantine of bad records and the receipt.
+Each shard has flat ids, document ends, the quarantine of bad records and the receipt.
 
-Repeated declared ids are a warning: a removal by an id takes out every document that has it, which surprises whoever
-takes an id for one document's, but a crawl that has an address twice is no defect of the stream.
+Repeated declared ids cause a warning, because removing an id removes every document that has it. They are not an
+error: a crawl may contain an address twice.
 """
 
 import os
@@ -44,9 +44,9 @@ from dataprep_assets.tokenization.certificate import Certificate
 
 
 def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
-    """The declared dtype, or for `auto` the narrowest that holds every id.
+    """Return the declared dtype; for `auto`, the narrowest dtype that fits every id.
 
-    Raises ConfigError if the declared dtype cannot hold every id.
+    Raises ConfigError if the declared dtype does not fit every id.
     """
     fits = dtype_for_vocab(bundle.vocab_size)
     if corpus.dtype == "auto":
@@ -60,7 +60,7 @@ def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
 
 
 def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPlan:
-    """Everything that decides the bytes of the dataset's token stream."""
+    """Return all settings that determine the bytes of the dataset's token stream."""
     bundle = load_bundle(corpus.tokenizer)
     bos = bundle.bos(corpus.document.bos, corpus.document.special_tokens)
     ids = corpus.document.ids(sensitive=corpus.sensitive)
@@ -83,7 +83,8 @@ def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPl
 
 
 def meta_of(corpus: CorpusDeclaration) -> dict[str, Any]:
-    """The content of `meta.pkl`, every value read from the tokenizer (docs/formats/flat-bins.md#metapkl)."""
+    """Return the content of `meta.pkl`, with every value read from the tokenizer
+    (docs/formats/flat-bins.md#metapkl)."""
     bundle = load_bundle(corpus.tokenizer)
     separator = bundle.separator(corpus.document.separator, corpus.document.special_tokens)
     return {
@@ -98,13 +99,13 @@ def meta_of(corpus: CorpusDeclaration) -> dict[str, Any]:
 
 _NO_RETRACTED = "no_retracted_document"
 _AT_ONCE = 1 << 24
-"""Ids that are sorted at a time: 128 MiB."""
+"""Number of ids to sort at a time: 128 MiB."""
 _SHOWN = 3
-"""Repeated ids of which the documents are named."""
+"""Number of repeated ids whose documents are listed."""
 
 
 def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactStore) -> Finding:
-    """Return whether no document of the shards that are there has the id of another one."""
+    """Check that all documents of the present shards have different ids."""
     manifest = load_manifest(corpus, store)
     splits = list(corpus.splits)
     before = [one for name in splits[: splits.index(split)] for one in manifest.partitions(name)]
@@ -134,9 +135,9 @@ def _shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequenc
 
 
 def _repeated(own: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
-    """The ids of documents of `own` that another document has: sorted, uint64."""
+    """Return the ids in `own` that another document also has: sorted, uint64."""
     passes = max(1, -(-sum(map(len, [*own, *others])) // _AT_ONCE))
-    # ids are hashes, so equal ranges of numbers hold about as many
+    # ids are hashes, so equal ranges of numbers contain about equally many
     bounds = [(1 << 64) * number // passes for number in range(1, passes)]
     repeated_ids = []
     for low, high in zip([0, *bounds], [*bounds, 1 << 64], strict=True):
@@ -154,7 +155,7 @@ def _between(every: Sequence[NDArray[Any]], low: int, high: int) -> Iterator[NDA
 
 
 def _locate_ids(shards: Sequence[IndexedShard], ids: NDArray[np.uint64]) -> Iterator[tuple[int, str, int]]:
-    """The first documents that have one of some ids: the id, and the file and row of each."""
+    """Yield the first documents that have one of these ids, each as id, file and row."""
     for shard in shards:
         for document in shard.with_hashes(ids)[:_SHOWN].tolist():
             file, row = shard.rows.locate(document)
@@ -168,9 +169,9 @@ DOCUMENT_IDS_UNIQUE: Check[tuple[CorpusDeclaration, str, ArtifactStore]] = Check
     blocking=False,
 )
 SMALL_BYTES, FEW_SHARDS = 32 << 20, 16
-"""Source files of this many bytes, as stored, are tokenized and proven in less time than it takes workers to start and
-load the tokenizer, which the run has loaded already if it made the certificate. Of many shards, however small, each
-waits for the disk: workers wait beside each other."""
+"""Limits below which this process builds and checks shards itself. Below `SMALL_BYTES` of stored source files,
+workers take longer to start and load the tokenizer, which the run may have loaded for the certificate. With more than
+`FEW_SHARDS` shards, workers are faster, because they wait for the disk in parallel."""
 
 
 def token_bins_spec(
@@ -182,7 +183,7 @@ def token_bins_spec(
     certificate: ArtifactSpec,
     selection: ArtifactSpec | None = None,
 ) -> ArtifactSpec:
-    """The token bins of a split.
+    """Return the spec of a split's token bins.
 
     Args:
         corpus: The dataset.
@@ -190,7 +191,7 @@ def token_bins_spec(
         partitions: The split's shards.
         snapshot: The snapshots of the shards.
         certificate: The engine certificate.
-        selection: Which rows the rules drop; None if there are no rules.
+        selection: Lists the rows that the rules drop; None if there are no rules.
     """
     return ArtifactSpec(
         declaration=corpus,
@@ -214,14 +215,14 @@ def token_bins_spec(
 def token_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, plan: StreamPlan, partitions: Iterable[str]
 ) -> list[TokenShard]:
-    """The given shards, to be made or proven.
+    """Return the given shards, ready to build or check.
 
     Args:
         corpus: The dataset.
-        store: Where its artifacts are.
-        manifest: Which files each shard has.
-        plan: Everything that decides the bytes of the stream.
-        partitions: The shards, in the order wanted.
+        store: The store of its artifacts.
+        manifest: Lists the files of each shard.
+        plan: The settings that determine the bytes of the stream.
+        partitions: The shards, in the order to return.
     """
     shards = []
     for partition in partitions:
@@ -234,7 +235,7 @@ def token_shards(
                 budget=corpus.bad_records.budget,
                 files=source_parts(corpus, store, manifest, partition, ruled_out),
                 sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
-                # a selection drops what is retracted, and its rows are in the key
+                # a selection already drops retracted rows, and its rows are in the key
                 retracted=() if corpus.selects else retracted_here(store, artifact, plan.retracted_ids),
                 ruled_out=ruled_out,
             )
@@ -244,9 +245,9 @@ def token_shards(
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
     manifest, plan = load_manifest(corpus, store), stream_plan(corpus, load_certificate(corpus, store))
-    for partition in partitions:  # one by one, so that a shard whose snapshot cannot be read hides no other
+    for partition in partitions:  # one by one, because an unreadable snapshot must not hide other shards
         (shard,) = token_shards(corpus, store, manifest, plan, [partition or ""])
-        # which retractions apply to an absent shard is only known when it is made
+        # the retractions that apply to a missing shard are known only after it is built
         is_known = corpus.selects or not plan.retracted or store.receipt(shard.artifact) is not None
         yield shard.recipe if is_known else replace(shard.recipe, key="")
 
@@ -267,10 +268,9 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 
 
 def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> bool:
-    """Return whether shards are made and proven in this process: few of few bytes, and no number of workers was asked
-    for.
+    """Return whether this process builds and checks the shards: they are few and small, and no workers were requested.
 
-    Never those of sensitive data: a native library that panics would quote them on this process's standard error.
+    Sensitive data always gets workers, because a native library that panics would print it to this process's stderr.
     """
     if not corpus.engine.is_this_machine or corpus.sensitive or len(partitions) > FEW_SHARDS:
         return False
@@ -281,7 +281,8 @@ def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequenc
 
 @dataclass(frozen=True, kw_only=True)
 class _ShardChecks(PartitionChecks[TokenShard, OpenedTokens]):
-    """The checks of shards; the one on retracted documents also warns of shards that left the plan and hold some."""
+    """The checks of shards; the check for retracted documents also warns of shards outside the plan that contain
+    some."""
 
     elsewhere: Callable[[ArtifactStore, Finding], Finding]
 
@@ -303,7 +304,7 @@ def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ..
     )
     if corpus.document.id_field is None:
         return (shard_checks,)
-    # of the whole split, whichever of its shards are examined now
+    # this check reads the whole split, whichever shards are checked now
     return shard_checks, WholeChecks(checks=(DOCUMENT_IDS_UNIQUE,), open=lambda store, _: (corpus, split, store))
 
 
@@ -320,16 +321,16 @@ def _planned(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
 def _workers(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> CheckWorkers | None:
     if _is_small(corpus, load_manifest(corpus, store), partitions):
         return None
-    # workers are forks of a process that has loaded what they encode with
+    # workers are forks, so this process loads the tokenizer before it starts them
     return CheckWorkers(engine=corpus.engine, declared=corpus.workers, prepare=partial(ready, _plan(corpus, store)))
 
 
 def _and_elsewhere(corpus: CorpusDeclaration, split: str, store: ArtifactStore, finding: Finding) -> Finding:
-    """The finding on retracted documents, which warns if shards of the split that left the plan hold some.
+    """Return the finding on retracted documents, with a warning if unplanned shards of the split contain some.
 
-    It blocks nothing: these shards are in no key, and the run that succeeds removes them (`engine.staleness.status`).
+    It does not block: no key contains these shards, and a successful run removes them (`engine.staleness.status`).
     """
-    # a failure says more than this warning would, and without a list no shard holds anything retracted
+    # a failure is more important than this warning, and without a list no shard contains retracted documents
     if not finding.passed or not _plan(corpus, store).retracted:
         return finding
     manifest = load_manifest(corpus, store)
