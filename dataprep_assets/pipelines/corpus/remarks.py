@@ -93,7 +93,7 @@ def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on missing libraries and files of taggers and signatures."""
     for index, tagger in enumerate(corpus.taggers):
         try:
-            tagger.version  # noqa: B018  # noqa: B018  # the property raises if something is missing
+            tagger.version  # noqa: B018  # the property raises if something is missing
         except ConfigError as error:
             # the benchmark tagger comes after the taggers of `tag`, and its message begins with the key
             keys = ("tag", index) if index < len(corpus.tag) else tuple(str(error).partition(":")[0].split("."))

@@ -1,9 +1,11 @@
-"""The artifacts `<dataset>/<view>_bins`: the files that each trainer expects, over the same bytes as the combined bins.
+"""Views (`<dataset>/<view>_bins`): the files that each trainer expects, with the same tokens as the combined bins.
 
-A view that links token files (one inode, no second copy) and adds its sidecars costs seconds and no tokenization:
-nanoGPT reads uint16 or uint32 ids, Megatron the same bytes as uint16 or int32, datatrove and OLMo as they are
-(docs/formats/README.md#one-stream). Views with formats of their own, MDS and Parquet, copy the ids: one pass over the
-stream in blocks, by as many threads as there are workers; files that a killed run finished are kept.
+A linked view has the token file (same inode, no second copy) and sidecars. It is built in seconds, without
+tokenization: nanoGPT reads uint16 or uint32 ids, Megatron the same bytes as uint16 or int32, datatrove and OLMo the
+bytes as they are (docs/formats/README.md#one-stream).
+
+Views in other formats, such as MDS and Parquet, copy the ids. They read the stream once, in blocks, with one thread
+per worker, and keep the files that a killed run finished.
 """
 
 import re
@@ -45,9 +47,9 @@ from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
 
 
 class ViewFacts(Facts):
-    """Facts of a view's receipt: those of the stream, tokens by split, and further facts of the view itself.
+    """Facts of a view: those of the stream, tokens by split, and the view's own.
 
-    `tokens_left_out` are the tokens of a split's end that fill no sample, by split; a view of whole samples sets it.
+    Views of whole samples set `tokens_left_out`: by split, the tokens at the end that do not fill a sample.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -63,7 +65,7 @@ class ViewFacts(Facts):
 
 @dataclass(frozen=True, kw_only=True)
 class CombinedSplit:
-    """A split's combined bins as a view uses them."""
+    """A split's combined bins, as a view uses them."""
 
     split: str
     artifact: Artifact
@@ -86,18 +88,18 @@ class CombinedSplit:
         return self.receipt.ledger.documents if self.receipt.ledger else 0
 
     def open_tokens(self, store: ArtifactStore) -> npt.NDArray[Any]:
-        """The ids, shape ``(tokens,)``, mapped; a bucket's are downloaded first."""
+        """Return the ids, shape ``(tokens,)``, memory-mapped; download them first from a bucket."""
         name = self.tokens.record.path
         return flat_bins.open_tokens(store.local(self.artifact, [name]) / name, self.facts.dtype)
 
     def open_ends(self, store: ArtifactStore) -> npt.NDArray[np.uint64]:
-        """The document ends, shape ``(documents,)``, mapped."""
+        """Return the document ends, shape ``(documents,)``, memory-mapped."""
         return document_ends.open_ends(store.local(self.artifact, [ENDS]) / ENDS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewWriter:
-    """A view that is being written into the staging directory `target`, with what its writer leaves for the receipt."""
+    """A view under construction in the staging directory `target`, with the writer's values for the receipt."""
 
     corpus: CorpusDeclaration
     store: ArtifactStore
@@ -108,27 +110,27 @@ class ViewWriter:
     facts: dict[str, object] = field(default_factory=dict)
 
     def link(self, split: CombinedSplit, name: str) -> None:
-        """Link the split's tokens under the trainer's name: the same bytes, which need not be read again."""
+        """Link the split's tokens under the trainer's name. The bytes are the same, so they are not read again."""
         self.joined.append(self.store.join(self.target, name, [split.tokens], verify=False))
 
     def local(self, split: CombinedSplit, name: str) -> Path:
-        """The local path of a small file of the combined bins."""
+        """Return the local path of a small file of the combined bins."""
         return self.store.local(split.artifact, [name]) / name
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 Copied = Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]
-"""Blocks of a copy in order: ids, shape ``(tokens,)``, and the lengths of the documents in them, if it keeps any."""
+"""Blocks of a copy, in order: ids, shape ``(tokens,)``, and the lengths of their documents, if the copy keeps any."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MinimumLength:
-    """The shortest split that a view can be made of.
+    """The length that a split must have for a view.
 
     Attributes:
-        tokens: How many tokens it has.
-        key: The key of the declaration that decides it.
-        refusal: Returns the sentence for a split of less, given its name and how many it has.
+        tokens: Minimum number of tokens.
+        key: The key of the declaration that determines the minimum.
+        refusal: Returns the error message for a shorter split, given the split's name and number of tokens.
     """
 
     tokens: int
@@ -138,10 +140,10 @@ class MinimumLength:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of Parquet in a view, which the data card describes.
+    """Parquet rows in a view, for the data card.
 
     Attributes:
-        prefix: Returns how the paths of a split's files begin, given its name.
+        prefix: Returns the start of the paths of a split's files, given the split's name.
         columns: Their columns.
     """
 
@@ -151,27 +153,27 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusView:
-    """One trainer's format.
+    """A trainer's format.
 
     Attributes:
-        name: Its name in a YAML, in lower case; its artifact is `<name>_bins`.
-        description: What it is, on the asset's page.
+        name: Name in YAML, in lower case; the artifact is `<name>_bins`.
+        description: Description on the asset's page.
         write: Writes all splits into a view under construction.
-        defects: Yields a sentence for everything in the finished layout that its trainer would not accept, given the
-            view's directory, its receipt and the splits.
+        defects: Yields a sentence for each part of the finished layout that the trainer would not accept, given the
+          view's directory, its receipt and the splits.
         linked: Returns the path of a linked split's tokens, relative to the view, given the split's name; None for a
-            copying view.
-        copied: Reads a copied split's ids back, given the view's directory and the split's name.
-        places: Opens a copying view to say where documents are in it.
-        trainer: Returns the line with the trainer's settings, given where the view is, and its facts.
-        calls: Returns what the reader of a linked view calls a document's place, given the view's receipt.
-        samples: Returns where each sample of a split ends in the split's stream, in increasing order, given the view
-            and the split's name; for a view of samples that lie one after another, by which `trace` can be asked.
-        shortest: Returns the shortest split that it can be made of, given the declaration.
-        rows: The rows of Parquet in it.
-        keeps_documents: Whether a copy holds every token and every document; else the tail may be left out.
+          copying view.
+        copied: Reads the ids of a copied split, given the view's directory and the split's name.
+        places: Opens a copying view to locate documents in it.
+        trainer: Returns the line with the trainer's settings, given the view's location and facts.
+        calls: Returns the reader's name for the position of a document in a linked view, given the view's receipt.
+        samples: Returns the end of each sample in the split's stream, in increasing order, given the view and the
+          split's name. Set it for views of consecutive samples, so that `trace` accepts sample numbers.
+        shortest: Returns the minimum length of a split, given the declaration.
+        rows: The view's Parquet rows.
+        keeps_documents: Whether a copy contains every token and every document; if not, it may omit the tail.
         kinds: Dagster's kinds.
-        settings: The declaration's keys that decide the view's bytes in addition to the stream.
+        settings: The declaration's keys that determine the view's bytes in addition to the stream.
         version: Increased when the writer changes a byte.
         columns: Name → type of each column, for a view whose rows have columns.
     """
@@ -203,9 +205,9 @@ class CorpusView:
 
 
 def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[CombinedSplit]:
-    """All splits' combined bins; raises MissingArtifactError naming the first that is not there.
+    """Return the combined bins of all splits.
 
-    Raises IntegrityError if the splits differ in tokenizer or dtype.
+    Raises MissingArtifactError for the first missing one, IntegrityError if the splits differ in tokenizer or dtype.
     """
     artifacts = [corpus.artifact(COMBINED_BINS, split) for split in corpus.splits]
     splits = []
@@ -221,22 +223,22 @@ def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[Com
 
 
 def view_named(name: str) -> CorpusView:
-    """The view with this name, of this package or of another.
+    """Return the view with this name, from this package or from another one.
 
-    Raises ConfigError if there is none, several packages have one, or it cannot be imported.
+    Raises ConfigError if it is unknown, defined by several packages, or cannot be imported.
     """
     extension = VIEWS[name]
     view = extension.load()
     if not isinstance(view, CorpusView):
         raise extension.unfit("is not a CorpusView")
-    # both names are used: the declared one for the artifact, the view's own in its key
+    # both names are used: the declared name in the artifact, the view's own in the key
     if view.name != name:
         raise extension.unfit(f"is called {view.name!r}")
     return view
 
 
 def artifact_name(view: str) -> str:
-    """The artifact, and asset, of a view: `nanogpt_bins`."""
+    """Return the name of a view's artifact and asset: `nanogpt_bins`."""
     return f"{view}_bins"
 
 
@@ -245,7 +247,7 @@ _REMEDY = "Materialize the view again"
 
 @dataclass(frozen=True)
 class OpenedView(OpenedArtifact):
-    """A view to check, and the combined bins that it is made of."""
+    """A view, opened for checks, and the combined bins it was built from."""
 
     corpus: CorpusDeclaration
     view: CorpusView
@@ -258,15 +260,16 @@ def _open(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: 
 
 
 def matches_combined_bins(opened: OpenedView) -> Finding:
-    """Every split's tokens in the view are those of the combined bins; all files match the receipt.
+    """Check that each split's tokens equal the combined bins, and that all files match the receipt.
 
-    Linked tokens are compared by digest; copied ones id by id, including document lengths if the view has any.
+    Linked tokens are compared by digest. Copied tokens are compared id by id, with document lengths if the view has
+    any.
     """
     directory, receipt, view, splits = opened.directory, opened.receipt, opened.view, opened.splits
     defects = [f"{name_of(receipt)}: {d}" for d in (*damage(directory, receipt), *_other_claims(receipt, view, splits))]
     tokens = sum(s.token_count for s in splits)
     if view.linked is None:
-        if not defects:  # files with other bytes than were committed need not be readable
+        if not defects:  # damaged files may be unreadable
             defects += [
                 f"{name_of(receipt)}: {d}" for s in splits for d in _other_ids(directory, view, s, opened.store)
             ]
@@ -288,7 +291,7 @@ def matches_combined_bins(opened: OpenedView) -> Finding:
 
 
 def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    """Wrong claims of a view's receipt; a tokenizer may have been renamed, which changes no byte."""
+    """Yield a sentence if the receipt is not for this stream. The tokenizer's name may differ: it changes no bytes."""
     facts, stream = ViewFacts.of(receipt), splits[0].facts
     ledger = Ledger.total(s.receipt.ledger or Ledger() for s in splits)
     expected = (
@@ -304,7 +307,7 @@ def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedS
 
 
 def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: ArtifactStore) -> Iterator[str]:
-    """The first difference between a copy and the combined bins, if there is one."""
+    """Yield the first difference between a copy and the combined bins, if there is one."""
     assert view.copied is not None
     expected, ends = split.open_tokens(store), split.open_ends(store)
     token = document = 0
@@ -315,7 +318,7 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
                 index = len(expected_ids) if len(expected_ids) < len(ids) else int(wrong[0])
                 yield f"{split.split}: token {token + index} differs from combined_bins"
                 return
-            # a format without documents gives no lengths: then no ends are compared
+            # a format without documents has no lengths, so no ends are compared
             document_ends = token + np.cumsum(lengths)
             if not np.array_equal(document_ends, ends[document : document + len(document_ends)].astype(np.int64)):
                 yield (f"{split.split}: documents from number {document} on end elsewhere than in combined_bins")
@@ -324,10 +327,10 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
     except DataprepError as error:
         yield str(error)
         return
-    except (ValueError, LookupError, TypeError) as error:  # of a reader in another package
+    except (ValueError, LookupError, TypeError) as error:  # raised by a reader in another package
         yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
         return
-    # other copies may leave out the tail
+    # other copies may omit the tail
     if view.keeps_documents and (token, document) != (len(expected), len(ends)):
         yield (
             f"{split.split}: {count_of(document, 'document')}, {count_of(token, 'token')}, but combined_bins has "
@@ -336,7 +339,7 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
 
 
 def layout_valid(opened: OpenedView) -> Finding:
-    """The sidecars describe the token files exactly: every invariant of the format, recomputed."""
+    """Check that the sidecars describe the token files exactly, by recomputing every invariant of the format."""
     return verdict(
         _defects(opened.directory, opened.receipt, opened.view, opened.splits),
         f"The {opened.view.name} layout is valid for {count_of(len(opened.splits), 'split')}.",
@@ -346,7 +349,7 @@ def layout_valid(opened: OpenedView) -> Finding:
 
 
 def _defects(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    """Check linked splits one at a time, so that an unreadable one hides no other; copies share a card or an index."""
+    """Check linked splits one by one, so that an unreadable one hides no other; copies share a card or an index."""
     for together in [[split] for split in splits] if view.linked is not None else [splits]:
         try:
             yield from view.defects(directory, receipt, together)
@@ -355,9 +358,9 @@ def _defects(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequen
 
 
 def no_retracted_document(opened: OpenedView) -> Finding:
-    """The view is made of the present combined bins, and none of their shards holds a listed id.
+    """Check that the view was built from the current combined bins, and that none of their shards has a listed id.
 
-    `matches_combined_bins` verifies that every token of the view is that of the combined bins.
+    `matches_combined_bins` verifies that the view has the same tokens as the combined bins.
     """
     corpus, store, receipt = opened.corpus, opened.store, opened.receipt
     combined = {split.split: split.receipt for split in opened.splits}
@@ -367,7 +370,7 @@ def no_retracted_document(opened: OpenedView) -> Finding:
         for split, of_split in combined.items():
             if receipt.inputs.get(split) != of_split.content:
                 yield f"{name_of(receipt)}: built from other combined bins of {split} than the current ones"
-            # without a list no shard is opened: there may be tens of thousands
+            # without a list no shard is opened, because there may be tens of thousands
             elif len(removed_ids) and not (finding := combined_without(corpus, store, split, removed_ids)).passed:
                 yield finding.summary
 
@@ -387,17 +390,18 @@ CHECKS = (
 
 
 def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
-    """The lines with trainer settings for each present view."""
+    """Yield the lines with trainer settings for each present view."""
     for name in corpus.views:
         artifact = corpus.artifact(artifact_name(name))
         if (receipt := store.receipt(artifact)) is not None:
             facts = ViewFacts.of(receipt)
-            splits = {split: facts.splits[split] for split in corpus.splits}  # as declared: a receipt sorts its keys
+            # in the declared order, because a receipt sorts its keys
+            splits = {split: facts.splits[split] for split in corpus.splits}
             yield view_named(name).trainer(store.location(artifact), facts.model_copy(update={"splits": splits}))
 
 
 def view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactSpec, ...]) -> ArtifactSpec:
-    """One view of a corpus.
+    """Return the spec of a view.
 
     Args:
         corpus: The dataset.
@@ -432,7 +436,7 @@ def _losses(receipts: Sequence[Receipt]) -> Iterator[Loss]:
 
 
 def _locate(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
-    """Open a view to say where documents are in it; raises IntegrityError if it was made of other shards."""
+    """Open a view to locate documents in it; raise IntegrityError if it was built from other shards."""
     handle = ArtifactHandle.of(store, corpus.artifact(artifact_name(view.name)))
     combined = {split: current_combined(corpus, store, split, shards).content for split in corpus.splits}
     if dict(handle.receipt.inputs) != combined:
@@ -469,14 +473,14 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
 
     Args:
         corpus: The dataset.
-        store: Where its artifacts are.
+        store: The store of its artifacts.
         name: Name of the view.
         threads: Number of threads of a copying view.
 
     Returns:
         The receipt, and whether the view was reused.
 
-    Raises ConfigError for a split that is shorter than the view allows.
+    Raises ConfigError if a split is shorter than the view allows.
     """
     view, splits = view_named(name), combined_splits(corpus, store)
     recipe = _recipe(corpus, view, splits)
@@ -491,7 +495,7 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
         view.write(splits, writer)
         return WrittenFiles(
             inputs={s.split: s.receipt.content for s in splits},
-            # those of any split: `combined_splits` refuses splits of another tokenizer or dtype
+            # any split will do, because `combined_splits` rejects splits with a different tokenizer or dtype
             facts=ViewFacts(
                 view=name,
                 splits={s.split: s.token_count for s in splits},
@@ -503,5 +507,5 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
             joined=tuple(writer.joined),
         )
 
-    # links cost nothing and are made anew; of a copy, files that a killed run finished are kept
+    # links cost nothing, so they are rebuilt; a copy keeps the files that a killed run finished
     return ensure(recipe, store, write, corpus.verify, resumes=view.linked is None)

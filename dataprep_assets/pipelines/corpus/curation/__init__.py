@@ -1,1 +1,1 @@
-"""Tags, rules, and the table of documents."""
+"""Tags, filter rules and the document table of a corpus."""

@@ -1,4 +1,4 @@
-"""Answers questions about the table of documents of a corpus, from its finished tags and tables."""
+"""Queries on a corpus' document table, answered from its finished tags and tables."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,10 +36,10 @@ _EXAMPLES = 10
 
 
 class CorpusDocuments(AskedDocuments):
-    """The table of documents of a corpus."""
+    """The document table of a corpus."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
-        """Take a corpus; raises ConfigError if it declares no table, MissingArtifactError before it is planned."""
+        """Raise ConfigError if the corpus declares no table, MissingArtifactError if it is not planned yet."""
         if not corpus.has_table:
             raise ConfigError(
                 f"{corpus.dataset} has no document table. Declare `tag`, `keep` or `drop`, or only the table with "
@@ -60,7 +60,7 @@ class CorpusDocuments(AskedDocuments):
         if not rules and duplicates is None:
             return None
         told = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
-        # before they were looked for nobody knows what goes as a duplicate
+        # the number of duplicates is unknown until they have been searched for
         if duplicates is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
             least = duplicates.similarity
             told[DUPLICATE] = (
@@ -81,7 +81,7 @@ class CorpusDocuments(AskedDocuments):
                     by_split[split_of(partition)].add(piece)
                     if not self._corpus.sensitive:
                         _add_examples(examples, piece)
-            except DataprepError:  # not there, or made by other taggers
+            except DataprepError:  # missing, or built by other taggers
                 untagged += 1
         total = SelectionCounts.total(by_split.values())
         sums = folded(total.sources.values())
@@ -122,7 +122,7 @@ class CorpusDocuments(AskedDocuments):
     def _read(
         self, partitions: Sequence[str], rules: Mapping[str, Rule], columns: Sequence[str] | None
     ) -> "Iterator[pa.Table]":
-        """Yield these columns of the rows of some partitions of which every rule is true."""
+        """Yield these columns of the rows that match every rule, from the given partitions."""
         needed = {*(columns or ())}.union(*(rule.columns for rule in rules.values()))
         for partition in partitions:
             for piece in side_by_side([self._table(partition)], None if columns is None else sorted(needed)):
@@ -137,7 +137,7 @@ class CorpusDocuments(AskedDocuments):
                 yield piece if columns is None else piece.select(list(columns))
 
     def why_not_id(self, hashed: int) -> str | None:
-        """Like `why_not`, of the first dropped row with this id, and where the row is."""
+        """Return the location of the first dropped row with this id, and the reason as `why_not` gives it."""
         import pyarrow.compute as pc
 
         for partition in self._partitions:
@@ -151,7 +151,7 @@ class CorpusDocuments(AskedDocuments):
         return None
 
     def why_not(self, file: str, row: int) -> str | None:
-        """Why a row of a file is no document, in words, with what its rule looked at; None if it is not known."""
+        """Return why a row of a file was dropped, in words, with the values that its rule read; None if unknown."""
         import pyarrow.compute as pc
 
         manifest = load_manifest(self._corpus, self._store)
@@ -168,7 +168,7 @@ class CorpusDocuments(AskedDocuments):
         reason = row["reason"]
         if reason is None:
             return None
-        # only a refused record has no length
+        # only rejected records have no length
         if row["bytes"] is None:
             return bad_in_words(reason)
         words, rule = in_words(reason), self._corpus.rules.get(reason)
@@ -206,7 +206,7 @@ class CorpusDocuments(AskedDocuments):
 
 
 def _add_examples(examples: Mapping[str, list[str]], rows: RuledRows) -> None:
-    """Put in the first documents that each rule drops."""
+    """Add the first documents that each rule drops."""
     for position, reason in enumerate(rows.reasons):
         if reason is not None and len(examples[reason]) < _EXAMPLES:
             examples[reason].append(f"{rows.table['file'][position]}:{rows.table['row'][position]}")

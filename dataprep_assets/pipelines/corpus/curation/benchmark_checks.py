@@ -1,4 +1,4 @@
-"""The check that no kept document contains an item of a benchmark, and that it would be seen if one did."""
+"""Check that no kept document contains a benchmark item, and that the search would find one."""
 
 import random
 from collections import defaultdict
@@ -19,15 +19,14 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, f
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
 _PLANTED = 200
-"""Items, and texts of items, that are planted."""
+"""Maximum number of planted items, and of planted texts of items."""
 _T = TypeVar("_T")
 _FOUND = 0.95
-"""Smallest share of the planted texts of each form that has to be found, and of those that only look like them that
-must not."""
+"""Minimum share of planted texts to find, in each form. At most the remaining share of look-alikes may be flagged."""
 
 
 def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    """Return whether no kept document of the shards of a split that are there contains an item."""
+    """Check that no kept document in the present shards of a split contains a benchmark item."""
     decontamination = corpus.decontaminate
     assert decontamination is not None
     tagger = next(one for one in corpus.taggers if isinstance(one, BenchmarkTagger))
@@ -62,7 +61,7 @@ def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, 
             **{f"found_{_fact(name)}_%": round(100 * share, 2) for name, share in shares.items()},
             **{f"mistaken_{_fact(name)}_%": round(100 * share, 2) for name, share in mistaken.items()},
         },
-        # without a table the defects are listed
+        # a table would replace the list of defects
         table=None if contaminated else _table(benchmarks, shares, mistaken),
     )
 
@@ -70,7 +69,7 @@ def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, 
 def _table(
     benchmarks: Benchmarks, found: Mapping[str, float], mistaken: Mapping[str, float]
 ) -> Iterator[dict[str, str | int | float]]:
-    """A row for each form, and for each set."""
+    """Yield a row for each planted form, and for each benchmark."""
     for name, share in found.items():
         yield {"planted": name, "found_%": round(100 * share, 2)}
     for name, share in mistaken.items():
@@ -91,7 +90,7 @@ def _fact(name: str) -> str:
 
 
 class _Kept:
-    """Looks through the kept documents of shards, and counts."""
+    """Searches the kept documents of shards for items, and counts what it finds."""
 
     def __init__(
         self, corpus: CorpusDeclaration, store: ArtifactStore, tagger: BenchmarkTagger, containment: float
@@ -100,7 +99,7 @@ class _Kept:
         self._corpus, self._store, self._tagger, self._least = corpus, store, tagger, containment
 
     def of(self, partitions: Sequence[str]) -> Iterator[str]:
-        """A sentence for each of the first kept documents that contain an item."""
+        """Yield a sentence for each of the first kept documents that contain an item."""
         for partition in partitions:
             selection = self._corpus.artifact(SELECTION, partition)
             if self._store.receipt(selection) is None:
@@ -128,10 +127,10 @@ class _Kept:
 
 
 def _planted(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
-    """The form → the share of planted texts and items that are found in it."""
+    """Return, for each form, the share of planted texts and items that is found."""
     forms: dict[str, list[str]] = defaultdict(list)
     for _, text in _list_some(benchmarks.items):
-        # upper case is no rewrite of some texts, as of a Turkish dotless i
+        # upper case does not always round-trip, e.g., for a Turkish dotless i
         changed = {"case"} if text.upper().casefold() != text.casefold() else set()
         for rewrite, rewritten in rewrites(text).items():
             if rewrite not in changed:
@@ -143,11 +142,11 @@ def _planted(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
 
 
 def _mistaken(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
-    """The kind of what only looks like an item → the share that is taken for one."""
+    """Return, for each kind of look-alike, the share that is taken for an item."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for name, text in _list_some(benchmarks.items):
         words = words_of(text)
-        # seeded by the item, so each examination plants the same texts
+        # seeded by the item, so that every run of the check plants the same texts
         shuffled = random.Random(name).sample(words, len(words))
         if shuffled != words:
             kinds["shuffled"].append(" ".join(shuffled))

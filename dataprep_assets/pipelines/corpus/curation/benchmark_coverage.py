@@ -1,6 +1,6 @@
-"""How much of its benchmarks a corpus looks for: sentences for checks, `dataprep check`, `documents` and `show`.
+"""Coverage of a corpus' benchmarks: sentences for checks, `dataprep check`, `documents` and `show`.
 
-Items of benchmarks are published, so their numbers are shown of sensitive datasets, too.
+Benchmark items are public, so their counts are also shown for sensitive datasets.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,11 +14,11 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 
 _FIRST = 1000
-"""Items that `dataprep check` looks at."""
+"""Number of items that `dataprep check` examines first."""
 
 
 def not_looked_for(coverage: Mapping[str, Coverage]) -> Iterator[str]:
-    """A sentence for each set of which some items are not looked for."""
+    """Yield a sentence for each set with items that are not searched for."""
     for name, counts in coverage.items():
         total = counts.items + counts.empty
         if total > counts.looked_for:
@@ -34,7 +34,7 @@ def _reasons(coverage: Coverage) -> str:
 
 
 def uncovered(coverage: Mapping[str, Coverage], floor: float) -> Iterator[str]:
-    """A sentence for each set of which less than this share of the items is looked for."""
+    """Yield a sentence for each set whose searched share of items is below `floor`."""
     for name, counts in coverage.items():
         if counts.share < floor:
             yield (
@@ -45,32 +45,32 @@ def uncovered(coverage: Mapping[str, Coverage], floor: float) -> Iterator[str]:
 
 
 def recorded_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Coverage]:
-    """Return what the tags that are there looked for; empty if there are none, or no benchmarks."""
+    """Return the coverage recorded in the present tags; empty without tags or benchmarks."""
     if corpus.decontaminate is None:
         return {}
     try:
         for partition in load_manifest(corpus, store).plan:
             if (receipt := store.receipt(corpus.artifact(TAGS, partition))) is not None:
                 return {name: Coverage(**counts) for name, counts in TagsFacts.of(receipt).benchmarks.items()}
-    except DataprepError:  # told by whoever needs it
+    except DataprepError:  # reported by the code that needs the tags
         pass
     return {}
 
 
 def coverage_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
-    """A line for each set of which some items are not looked for."""
+    """Yield a line for each set with items that are not searched for."""
     for sentence in not_looked_for(recorded_coverage(corpus, store)):
         yield f"benchmark {sentence}"
 
 
 def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Iterator[Remark]:
-    """Remarks on sets that cannot be read, or of which the first items are not looked for."""
+    """Yield remarks on sets that cannot be read, or whose items are not searched for."""
     assert corpus.decontaminate is not None
     for item_set in tagger.sets:
         keys = ("decontaminate", "sets", item_set.name)
         try:
             sample = Benchmarks([item_set], tagger.ngram, tagger.least, first=_FIRST)
-            # what the first items do not have, others may
+            # later items may be searchable even if the first ones are not
             if not (coverage := sample.coverage[item_set.name]).looked_for:
                 coverage = Benchmarks([item_set], tagger.ngram, tagger.least).coverage[item_set.name]
         except ConfigError as error:
@@ -78,7 +78,7 @@ def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Ite
             continue
         total = coverage.items + coverage.empty
         floor = corpus.decontaminate.least_covered
-        # of a part of the items the share is not known
+        # the share of all items is unknown if only the first ones were read
         if total < _FIRST and corpus.decontaminate.action != "tag" and coverage.share < floor:
             for text in uncovered({item_set.name: coverage}, floor):
                 todo = "Lower `min_words`, declare other `fields`, or lower `coverage`"

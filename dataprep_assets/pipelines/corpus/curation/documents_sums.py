@@ -1,4 +1,4 @@
-"""The sums of a table of documents, file by file, as they have to be in the ledger of the stream."""
+"""Sums of a document table, by file, for comparison with the ledger of the stream."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,27 +18,27 @@ FILE = "documents.parquet"
 
 
 def count_values(values: "pa.ChunkedArray") -> Counter[str]:
-    """Return how often each text is among them; nulls are not counted."""
+    """Return how often each text occurs; nulls are not counted."""
     counts = values.drop_null().value_counts()
     return Counter(dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)))
 
 
 def _hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
-    """The numbers that ids of 16 hex digits are; zeros if one is something else."""
+    """Parse ids of 16 hex digits into numbers; return zeros if any id has another form."""
     try:
-        # hex digits begin with the highest byte
+        # hex digits start with the most significant byte
         numbers = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         numbers = np.empty(0, np.uint64)
-    # what is no id makes a difference that is told, not an error of the check
+    # zeros differ from the stored ids, so the check reports a difference instead of raising
     return numbers if len(numbers) == len(ids) else np.zeros(len(ids), np.uint64)
 
 
 class TableSums:
-    """The sums of a table, file by file, and the ids of its documents."""
+    """The sums of a table, by file, and the ids of its documents."""
 
     def __init__(self, directory: Path, selected: Collection[str]) -> None:
-        """Read a table. `selected` are the reasons of its dataset's selection, which the ledger counts as one."""
+        """Read a table. The ledger counts the reasons in `selected`, of the dataset's selection, as one."""
         import pyarrow.compute as pc
 
         self._selected = frozenset(selected)
@@ -62,7 +62,7 @@ class TableSums:
             self.reasons += line["dropped"]
 
     def other_than(self, tokenized: Receipt) -> Iterator[str]:
-        """A sentence for each sum of a file that is not that of the ledger."""
+        """Yield a sentence for each sum of a file that differs from the ledger."""
         empty = {"rows_in": 0, "documents": 0, "tokens": 0, "dropped": Counter()}
         for line in tokenized.sources:
             sums = self._lines.pop(str(line["file"]), empty)
@@ -72,19 +72,19 @@ class TableSums:
             table_drops, ledger_drops = self._as_one(sums["dropped"]), self._as_one(line["dropped"])
             if table_drops != ledger_drops:
                 yield f"{line['file']}: drops are {dict(table_drops)}, but the ledger has {dict(ledger_drops)}"
-        # what is left: the files of the ledger were taken out above
+        # the files of the ledger were removed above, so these are not in the ledger
         for file in self._lines:
             yield f"{file}: in the table, but not a file of the shard"
 
     def _as_one(self, dropped: Mapping[str, int]) -> Counter[str]:
-        """Counts by reason as the ledger of a stream has them; a reason that dropped nothing makes no difference."""
+        """Return counts by reason in the ledger's form, without reasons that dropped nothing."""
         counts: Counter[str] = Counter()
         for reason, count in dropped.items():
             counts[SELECTED if reason in self._selected else reason] += count
         return +counts
 
     def other_ids(self, stored: NDArray[np.uint64] | None) -> Iterator[str]:
-        """A sentence if the ids of the kept rows are not those of the stream's documents."""
+        """Yield a sentence if the ids of the kept rows differ from those of the stream's documents."""
         if stored is None:
             return
         ids = np.concatenate(self._ids) if self._ids else np.empty(0, np.uint64)

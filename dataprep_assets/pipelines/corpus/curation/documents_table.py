@@ -1,7 +1,8 @@
-"""The artifact `<dataset>/documents_<split>`, one partition per shard: the table of documents, `documents.parquet`.
+"""The document table (`<dataset>/documents_<split>`, one partition per shard): `documents.parquet`.
 
-A row for each row of the source, in its order: where it is from, what taggers say of it, whether it was kept or why
-not, and its tokens. Anything that reads Parquet can ask it; `dataprep documents`, `trace` and `retract --where` do.
+It has one row per source row, in source order: the row's origin, the taggers' values, whether it was kept or the reason
+why not, and its number of tokens. Any Parquet reader can query it. `dataprep documents`, `trace` and
+`retract --where` do.
 """
 
 from collections import Counter
@@ -47,9 +48,9 @@ VERSION = 3
 
 
 class DocumentsFacts(Facts):
-    """Facts of a table: its rows, how many are kept, how many are not by reason, and of each source what is kept.
+    """Facts of a table: all rows, kept rows, dropped rows by reason, and counts by source.
 
-    Of a source: its rows, the documents kept, their bytes and their tokens.
+    The counts of a source are its rows, kept documents, and the bytes and tokens of the kept documents.
     """
 
     rows: int
@@ -59,14 +60,14 @@ class DocumentsFacts(Facts):
 
 
 def table_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
-    """The columns of the table, in their order."""
+    """Return the columns of the table, in order."""
     carried = {name: kind for name, kind in corpus.carried.columns.items() if name != "bad"}
     tagged = {name: kind for tagger in corpus.taggers for name, kind in tagger.columns.items()}
     return {**carried, **tagged, **decided_columns(corpus)}
 
 
 def decided_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
-    """The columns of what became of each row."""
+    """Return the columns with the outcome of each row."""
     return dict(DECIDED) if corpus.duplicates is None else {**DECIDED, "similarity": "number"}
 
 
@@ -79,14 +80,14 @@ def documents_spec(
     selection: ArtifactSpec | None,
     token_bins: ArtifactSpec,
 ) -> ArtifactSpec:
-    """The table of documents of a split.
+    """Return the spec of a split's document table.
 
     Args:
         corpus: The dataset.
         split: One of its splits.
         partitions: The split's shards.
         tags: The tags of the shards.
-        selection: What the rules drop; None if there are no rules.
+        selection: The rows that the rules drop; None if there are no rules.
         token_bins: The token bins of the shards.
     """
     return ArtifactSpec(
@@ -114,7 +115,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     taggers = [tagger.name for tagger in corpus.taggers]
     return Recipe(
         artifact=corpus.artifact(DOCUMENTS, partition),
-        # the contents of tags do not tell the order of taggers, which is that of the table's columns
+        # the taggers are in the key because their order is the order of columns, which the tags' contents do not show
         key=digest_value([DOCUMENTS, VERSION, upstream, list(taggers)]),
         version=VERSION,
         settings={"taggers": taggers},
@@ -133,7 +134,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
             recipe = _recipe(corpus, request.store, partition)
             write = partial(_write, corpus, request.store, partition, recipe)
             receipt, reused = ensure(recipe, request.store, write, corpus.verify)
-        # a shard that cannot be made does not stop the others
+        # a failed shard does not stop the others
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
@@ -159,13 +160,13 @@ def _write(
 
 
 def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table") -> int:
-    """Add the rows of a piece to the counts of their sources; returns how many of them are kept."""
+    """Add the rows of a piece to the counts of their sources; return the number of kept rows."""
     encoded = piece["source"].combine_chunks().dictionary_encode()
-    # a refused record has no source: it goes to one more row of `sums`, which is left out below
+    # a rejected record has no source, so it is counted in the last row of `sums`, which is left out below
     numbers = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     kept_mask = piece["kept"].to_numpy()
     sums = np.zeros((len(encoded.dictionary) + 1, 4), np.int64)
-    # `sums[numbers, 0] += 1` would count an index once, however often it comes
+    # `sums[numbers, 0] += 1` would count a repeated index only once
     np.add.at(sums[:, 0], numbers, 1)
     np.add.at(sums[:, 1], numbers[kept_mask], 1)
     for column, name in enumerate(("bytes", "tokens"), 2):
@@ -177,7 +178,7 @@ def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table
 
 
 def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Iterator["pa.Table"]:
-    """The tags of a shard with what became of each row, in pieces."""
+    """Yield the tags of a shard together with the outcome of each row, in pieces."""
     import pyarrow as pa
 
     directory = store.local(corpus.artifact(TAGS, partition))
@@ -191,11 +192,11 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
             is_document, lengths = shard.count_tokens(file, run["row"].to_numpy().astype(np.uint64))
             selected = None if ruled_out is None else ruled_out.rows_of(file)
             reasons += _reasons(run, is_document, selected, shard.retracted)
-            # of a row that is no document `lengths` has a neighbour's, which the mask makes null
+            # `lengths` has a neighbor's value for a row that is not a document; the mask makes it null
             tokens.append(pa.array(lengths, mask=~is_document))
-        # duplicates are found by their place in the shard, what rules drop by file and row
+        # duplicates are listed by position in the shard, rows dropped by rules by file and row
         by_duplicate = removed.among(start, start + len(reasons))
-        # what was retracted since is told as that
+        # a duplicate that was retracted later is reported as retracted
         stands = [
             by_duplicate.get(position, (None, None)) if reason == DUPLICATE else (None, None)
             for position, reason in enumerate(reasons)
@@ -216,8 +217,8 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
 def _reasons(
     run: "pa.Table", there: NDArray[np.bool_], selected: RuledOutRows | None, retracted: frozenset[str]
 ) -> list[str | None]:
-    """Why each row of a file is no document; None for those that are, in the order of `curation.selection`."""
-    # what comes first in that order is written last
+    """Return why each row of a file is not a document, None for documents. Reasons rank as in `curation.selection`."""
+    # reasons of higher rank are written later, so that they overwrite the others
     reasons: list[str | None] = [None if kept else NO_TOKENS for kept in there.tolist()]
     if retracted and "id" in run.column_names:
         ids = run["id"].to_pylist()
@@ -256,17 +257,17 @@ class _Tokenized:
 
     @cached_property
     def retracted(self) -> frozenset[str]:
-        """Ids, 16 hex digits, that dropped documents of the shard, beside those that its selection drops."""
+        """Ids, 16 hex digits, that dropped documents of the shard in addition to its selection."""
         return frozenset(TokenBinsFacts.of(self.receipt).retracted)
 
     @cached_property
     def _files(self) -> Mapping[str, tuple[NDArray[np.uint64], NDArray[np.int64]]]:
-        """Of each file the rows of its documents, and the tokens of each."""
+        """File → the rows of its documents, and the tokens of each document."""
         index = document_rows(self.directory, self.receipt)
         ends = document_ends.open_ends(self.directory / ENDS)
         documents, start = {}, 0
         for number, line in enumerate(self.receipt.sources):
-            # documents are numbered through the shard, so those of a file are one range of its index and ends
+            # documents are numbered through the shard, so a file is one range of the index and of the ends
             stop = start + int(line["documents"])
             rows = np.asarray(index.rows(number, start, stop)).astype(np.uint64)
             begin = int(ends[start - 1]) if start else 0
@@ -276,18 +277,18 @@ class _Tokenized:
         return documents
 
     def count_tokens(self, file: str, rows: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Return which rows of a file are documents, and the tokens of each: shapes `(rows,)`."""
+        """Return which rows of a file are documents, and the tokens of each row: shapes `(rows,)`."""
         if file not in self._files:
             raise IntegrityError(f"{self.artifact}: built without {file}. Materialize it again")
         document_numbers, lengths = self._files[file]
         if not len(document_numbers):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-        # a row after the last document is compared with that one, and differs
+        # a row after the last document is compared with the last one, and differs
         positions = np.minimum(np.searchsorted(document_numbers, rows), len(document_numbers) - 1)
         return document_numbers[positions] == rows, lengths[positions]
 
     def ids(self) -> NDArray[np.uint64] | None:
-        """The ids of its documents, in order; None if they have none."""
+        """Return the ids of the documents, in order; None if they have none."""
         if TokenBinsFacts.of(self.receipt).document_ids is None:
             return None
         documents = self.receipt.ledger.documents if self.receipt.ledger else 0
@@ -318,13 +319,13 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 
 @dataclass(frozen=True)
 class _OpenedDocuments(OpenedArtifact):
-    """The table of a shard to check."""
+    """The document table of a shard, opened for checks."""
 
     corpus: CorpusDeclaration
 
     @cached_property
     def facts(self) -> DocumentsFacts:
-        """The receipt's facts; raises IntegrityError when one is missing."""
+        """The receipt's facts; raises IntegrityError if one is missing."""
         return DocumentsFacts.of(self.receipt)
 
 

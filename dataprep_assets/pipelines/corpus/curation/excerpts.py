@@ -1,4 +1,4 @@
-"""How the texts of rows begin, for tables that people look at; never of a sensitive dataset."""
+"""Excerpts of texts, for tables that people read; never from a sensitive dataset."""
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -7,21 +7,20 @@ from dataprep_assets.pipelines.corpus.source.source_parts import PresentFiles
 from dataprep_assets.sources.readers.records import RecordFields
 
 _CHARACTERS, _MOST_BYTES = 120, 64 << 20
-"""Characters of an excerpt; bytes of a file that is read for one: to find a row it is read from its beginning."""
+"""Length of an excerpt in characters, and maximum bytes of a file, which must be read from its beginning to a row."""
 
 
 class Excerpts:
     """Reads the beginnings of texts from the present source files."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
-        """Take a dataset and where its manifest is; nothing is read yet."""
+        """Set the dataset and the store of its manifest; read nothing yet."""
         self._sensitive, self._text_field = corpus.sensitive, corpus.text_field
         self._files = PresentFiles(corpus, store)
 
     def excerpt(self, name: str) -> str:
-        """Return how the text of a row, `file:row`, begins; nothing if it cannot be read, or if the dataset is
-        sensitive."""
-        # from the right, because the name of a file may have a colon
+        """Return the beginning of a row's text (`file:row`); "" if it is unreadable or the dataset is sensitive."""
+        # split from the right, because a file name may contain a colon
         file, _, row = name.rpartition(":")
         if self._sensitive:
             return ""

@@ -1,8 +1,8 @@
-"""The age of each source file: which of the builds that found new files brought it, by which `oldest` decides.
+"""The age of each source file: the number of the build that first saw it. The priority `oldest` depends on it.
 
-An age is given once and never changes: a new file gets the next one. Ages are in `ages.json` of the present duplicates,
-and those of a shard's files in the receipt of its selection, too: so they outlive the loss of the duplicates, and what
-stands stays. Only where both are gone do all files count as of one age.
+An age never changes, and files new to a build get the next number. Ages are stored in `ages.json` of the current
+duplicates. Each selection's receipt also has the ages of its shard's files, so that ages, and therefore kept documents,
+survive the loss of the duplicates. If both are lost, all files get the same age.
 
 Entry points: `ages_of`, `ages_in_shard`, `write_ages`.
 """
@@ -26,18 +26,18 @@ AGES = "ages.json"
 
 
 def ages_of(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> dict[str, int]:
-    """Source file → its age, from 0, by name; empty if ages do not count.
+    """Return source file → age (from 0), sorted by name; empty if the priority does not use ages.
 
     Args:
         corpus: The dataset.
-        store: Where its duplicates and selections are.
-        manifest: Its files.
+        store: The store of its duplicates and selections.
+        manifest: The manifest that lists its files.
     """
     assert corpus.duplicates is not None
     if corpus.duplicates.priority != "oldest":
         return {}
     before = _stored_ages(corpus, store)
-    # `{}` is an answer: a column has decided so far, and all files are of one age
+    # an empty mapping is valid: a column was the priority so far, so all files have the same age
     if before is None:
         before = _selected(corpus, store)
     new = max(before.values(), default=-1) + 1
@@ -45,7 +45,7 @@ def ages_of(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest)
 
 
 def ages_in_shard(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, int]:
-    """The ages of a shard's files by the present duplicates; empty if ages do not count."""
+    """Return the ages of a shard's files in the current duplicates; empty if the priority does not use ages."""
     if corpus.duplicates is None or corpus.duplicates.priority != "oldest":
         return {}
     ages = _stored_ages(corpus, store) or {}
@@ -54,12 +54,12 @@ def ages_in_shard(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
 
 
 def write_ages(directory: Path, ages: Mapping[str, int]) -> None:
-    """Write `ages.json` into a folder."""
+    """Write `ages.json` into a directory."""
     (directory / AGES).write_bytes(canonical_json(dict(ages)) + b"\n")
 
 
 def _stored_ages(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, int] | None:
-    """The ages of the present duplicates; None if they cannot be read."""
+    """Return the ages in the current duplicates; None if they cannot be read."""
     artifact = corpus.artifact(DUPLICATES)
     try:
         if (receipt := store.receipt(artifact)) is None:
@@ -69,15 +69,15 @@ def _stored_ages(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str
         return None
 
 
-# The second argument is there for the cache: the path stays the same when the duplicates are replaced.
+# The second argument invalidates the cache, because the path stays the same when the duplicates are replaced.
 @lru_cache(maxsize=4)
 def _read_ages(path: Path, _: str) -> Mapping[str, int] | None:
-    """The ages of a file; read once for all shards while the duplicates have the same content."""
+    """Return the ages in a file, cached for all shards while the duplicates have the same content."""
     return read_state(path, dict[str, NonNegativeInt])
 
 
 def _selected(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, int]:
-    """The ages by the receipts of selections; of a file that came twice the last one."""
+    """Return the ages in the receipts of selections, for each file the highest."""
     artifacts = [corpus.artifact(SELECTION, partition) for partition in store.partitions(corpus.dataset, SELECTION)]
     age_of: dict[str, int] = {}
     try:

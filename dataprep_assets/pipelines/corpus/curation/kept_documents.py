@@ -1,6 +1,6 @@
-"""Which documents of all shards are kept where some are alike, and what that changes of what was made before.
+"""The kept documents of all shards after deduplication, and the changes since the previous deduplication.
 
-The artifact `duplicates` is made of it, and `dataprep retract` says by it what a longer list will change.
+The artifact `duplicates` is built from them, and `dataprep retract` predicts the effect of a longer list.
 
 Entry points: `kept_documents`, `duplicates_change`.
 """
@@ -35,13 +35,13 @@ class KeptDocuments:
     kept: KeptSet
 
     def by_shard(self) -> Iterator[tuple[str, Nodes, NDArray[np.bool_]]]:
-        """Each shard with the positions of the rows that go, which increase, and which of its rows are kept."""
+        """Yield each shard with the positions of its removed rows, ascending, and a mask of its kept rows."""
         documents = self.found.documents
         bits = documents.taken.copy()
         bits[self.kept.removed] = False
         for number, partition in enumerate(self.found.partitions):
             begin, end = documents.first[number : number + 2].tolist()
-            # numbers increase, so those that go from a shard are one slice
+            # numbers increase, so the removed rows of a shard are one slice
             part = slice(*np.searchsorted(self.kept.removed, [begin, end]).tolist())
             yield partition, self.kept.removed[part] - begin, bits[begin:end]
 
@@ -54,16 +54,16 @@ def kept_documents(
     *,
     known: ComparedPairs,
 ) -> KeptDocuments:
-    """Compare the documents of some shards, or of all.
+    """Compare the documents of the given shards.
 
     Args:
         corpus: The dataset.
-        store: Where its signatures and tags are.
+        store: The store of its signatures and tags.
         ages: Source file → its age (`file_ages`).
-        partitions: The shards; None: all of the plan.
-        known: Pairs that need not be compared again.
+        partitions: The shards; None for all shards of the plan.
+        known: Pairs that need no comparison.
 
-    Raises MissingArtifactError if something of a shard is not there.
+    Raises MissingArtifactError if an artifact of a shard is missing.
     """
     duplicates = corpus.duplicates
     assert duplicates is not None
@@ -79,29 +79,29 @@ def kept_documents(
 
 
 def known_pairs(corpus: CorpusDeclaration, store: ArtifactStore) -> ComparedPairs:
-    """Return what the present duplicates compared: of the same shingles, whatever the threshold was."""
+    """Return the pairs that the current duplicates compared on the same shingles, at any threshold."""
     artifact = corpus.artifact(DUPLICATES)
     try:
-        # its own check failed: a wrong pair may be the reason
+        # its own check failed, possibly because of a wrong pair
         if store.must_rebuild(artifact) or (receipt := store.receipt(artifact)) is None:
             return ComparedPairs()
         now, before = corpus.signing.key_parts, receipt.recipe["settings"]
-        # not the bands: they decide which pairs are compared, not how alike these are
+        # bands are not compared: they determine which pairs are compared, not how similar these are
         if any(
             now.get(name) != before.get(name)
             for name in ("kind", "normalization", "unicode", "words", "shingle", "key")
         ):
             return ComparedPairs()
-        # these pairs are taken without a look at their shingles, so every byte is verified first
+        # every byte is verified first, because these pairs are used without comparing their shingles
         if store.damage(artifact, receipt, "full"):
             return ComparedPairs()
         return pairs_in(store.local(artifact, [PAIRS]))
-    except (DataprepError, OSError, KeyError):  # what cannot be read is compared again
+    except (DataprepError, OSError, KeyError):  # unreadable pairs are compared again
         return ComparedPairs()
 
 
 def pairs_in(directory: Path) -> ComparedPairs:
-    """The compared pairs that a folder of duplicates keeps; raises FormatError where the file was cut."""
+    """Return the compared pairs in a directory of duplicates; raise FormatError if the file is truncated."""
     data = (directory / PAIRS).read_bytes()
     if len(data) % 32:
         raise FormatError(
@@ -111,7 +111,7 @@ def pairs_in(directory: Path) -> ComparedPairs:
 
 
 def present_duplicates(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, tuple[str, Nodes]]:
-    """Shard → content of its signatures and the rows that go, of the present duplicates; empty if there are none."""
+    """Return shard → content of its signatures and its removed rows, in the current duplicates; empty without them."""
     try:
         if (receipt := store.receipt(corpus.artifact(DUPLICATES))) is None:
             return {}
@@ -127,10 +127,10 @@ def present_duplicates(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappi
 def change_of(
     corpus: CorpusDeclaration, store: ArtifactStore, before: Mapping[str, tuple[str, Nodes]], now: KeptDocuments
 ) -> DuplicatesChange:
-    """Return how many rows of shards with the same texts are taken in again, and how many go that did not before."""
+    """Return how many rows are restored and how many more are removed, in shards with unchanged texts."""
     back = removed_documents = 0
     for shard, removed, is_kept in now.by_shard():
-        # positions are of the same rows only if the signatures are the same
+        # positions can be compared only if the signatures are the same
         if shard not in before or before[shard][0] != store.require(corpus.artifact(SIGNATURES, shard)).content:
             continue
         back += int(np.count_nonzero(is_kept[before[shard][1]]))
@@ -139,15 +139,15 @@ def change_of(
 
 
 def duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -> DuplicatesChange | None:
-    """Return what the next run will change, by the rules and the retraction list as they are now; nothing is written.
+    """Return how the rules and the retraction list change the duplicates in the next run; write nothing.
 
-    None if duplicates are not looked for, or were not looked for yet, or something that they are made of is not there.
+    Returns None without declared or built duplicates, or if one of their inputs is missing.
     """
     if corpus.duplicates is None or not (before := present_duplicates(corpus, store)):
         return None
     try:
         manifest = load_manifest(corpus, store)
-        # files that came since are not signed yet, and what they change is not due to the list
+        # shards of new files have no signatures yet, and changes by them are not due to the list
         shards = [shard for shard in manifest.plan if shard in before]
         ages, pairs = ages_of(corpus, store, manifest), known_pairs(corpus, store)
         return change_of(corpus, store, before, kept_documents(corpus, store, ages, shards, known=pairs))

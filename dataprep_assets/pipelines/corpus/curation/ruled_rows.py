@@ -1,6 +1,7 @@
-"""What the retraction list, the rules and the duplicates that were found make of the rows of a shard's tags: said once.
+"""The effect of the retraction list, the rules and the duplicates on the rows of a shard's tags, defined in one place.
 
-The selection drops by it, `dataprep documents` counts what it would drop, and what rules keep is compared with others.
+The selection drops rows by it, `dataprep documents` predicts drops with it, and deduplication compares the rows that
+rules keep.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -24,15 +25,15 @@ from dataprep_assets.pipelines.corpus.source.listed_rows import are_listed, list
 
 @dataclass(frozen=True, kw_only=True)
 class RuledRows:
-    """Some rows of a shard's tags, in their order.
+    """A block of rows of a shard's tags, in order.
 
     Attributes:
-        table: The columns that were asked for, and those of the rules: a `pyarrow.Table`.
-        good: Which rows are no bad records: shape `(rows,)`.
-        listed: Which rows are on the retraction list: shape `(rows,)`.
-        rule: The number of the first rule that drops each, -1 for none; shape `(rows,)`.
+        table: The requested columns and the columns of the rules: a `pyarrow.Table`.
+        good: Mask of the rows that are not bad records: shape `(rows,)`.
+        listed: Mask of the rows on the retraction list: shape `(rows,)`.
+        rule: Number of the first rule that drops each row, -1 for none: shape `(rows,)`.
         names: Names of the rules.
-        alike: Place of a duplicate → the kept document that stands for it, and how alike they are.
+        alike: Position of a duplicate → the kept document that represents it, and their similarity.
     """
 
     table: Any
@@ -44,13 +45,14 @@ class RuledRows:
 
     @cached_property
     def reasons(self) -> list[str | None]:
-        """Why each row is dropped; None for what is kept, and for bad records, which have reasons of their own.
+        """Why each row is dropped; None for kept rows, and for bad records, which have reasons of their own.
 
-        A retraction is the reason before a rule, so that every removal shows as one; a rule before a duplicate, because
-        only what rules keep is compared with others.
+        Retraction ranks before rules, so that every removal is visible. Rules rank before `duplicate`, because only
+        rows that
+        the rules keep are compared.
         """
         reasons: list[str | None] = [None] * len(self.good)
-        # what is written later wins
+        # later assignments win
         for position in self.alike:
             reasons[position] = DUPLICATE
         for position in np.flatnonzero(self.rule >= 0).tolist():
@@ -65,20 +67,20 @@ class RuledRows:
 def ruled_rows(
     corpus: CorpusDeclaration, tags: Path, columns: Collection[str], removed: RemovedRows = NONE_REMOVED
 ) -> Iterator[RuledRows]:
-    """The rows of a shard, and what becomes of each by the rules and the retraction list as they are now.
+    """Yield the rows of a shard, with the effect of the current rules and retraction list on each.
 
     Args:
         corpus: The dataset.
         tags: The directory of the shard's tags.
-        columns: The columns that are wanted beside those of the rules.
-        removed: The rows of the shard that go as duplicates.
+        columns: Columns to read in addition to the rules' columns.
+        removed: The rows of the shard that are removed as duplicates.
 
     Raises FormatError if a file cannot be read.
     """
     rules, hashes, start = corpus.rules, listed_ids(corpus), 0
     column_names = {"bad", *columns, *(column for _, rule in rules.values() for column in rule.columns)}
     column_names |= {"id"} if len(hashes) else set()
-    # files of taggers whose columns nobody asks for are not opened
+    # files of taggers without a requested column are not opened
     files = [ROWS, *(file_of(tagger) for tagger in corpus.taggers if column_names & tagger.columns.keys())]
     for table in side_by_side([tags / file for file in files], sorted(column_names)):
         yield RuledRows(
@@ -87,6 +89,6 @@ def ruled_rows(
             listed=are_listed(table["id"], hashes) if len(hashes) else np.zeros(table.num_rows, np.bool_),
             rule=ruled(table, rules) if rules else np.full(table.num_rows, -1),
             names=tuple(rules),
-            # arguments are evaluated from the left: the first one is where this piece begins
+            # arguments are evaluated from left to right, so the first one is the start of this piece
             alike=removed.among(start, start := start + table.num_rows),
         )

@@ -1,11 +1,11 @@
-"""The artifact `<dataset>/selection_<split>`, one partition per shard: the rows that are dropped, and why.
+"""The selection (`<dataset>/selection_<split>`, one partition per shard): the dropped rows and the reasons.
 
-The reason is the first of: `retracted`, the name of a rule, `duplicate`. A duplicate is named with the document that
-stands for it and how alike they are.
+The reason is the first that applies: `retracted`, the name of a rule, `duplicate`. A duplicate also has the document
+that represents it and their similarity.
 
-It is made of the tags, without the texts, so a changed threshold costs little; and token bins depend only on which rows
-are dropped, so it reaches only the shards in which it drops other rows. What is dropped of each source is counted here,
-before anything is tokenized: more than the declared budget is a blocking check.
+The selection is built from tags, without texts, so a changed threshold costs little. Token bins depend only on the
+dropped rows, so only shards with other dropped rows are rebuilt. Dropped rows are counted by source before
+tokenization, and exceeding the declared budget fails a blocking check.
 """
 
 from collections import Counter
@@ -66,9 +66,9 @@ VERSION = 3
 
 
 def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
-    """The rows of a shard that the selection drops; None if neither rules nor duplicates are declared.
+    """Return the rows of a shard that the selection drops; None if neither rules nor duplicates are declared.
 
-    Raises MissingArtifactError if its selection is not there.
+    Raises MissingArtifactError if the selection is missing.
     """
     if not corpus.selects:
         return None
@@ -79,7 +79,7 @@ def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str
 
 
 def columns_of(corpus: CorpusDeclaration) -> Columns:
-    """The columns of `dropped.parquet`."""
+    """Return the columns of `dropped.parquet`."""
     return COLUMNS if corpus.duplicates is None else {**COLUMNS, "representative": "string", "similarity": "number"}
 
 
@@ -91,14 +91,14 @@ def selection_spec(
     tags: ArtifactSpec,
     duplicates: ArtifactSpec | None = None,
 ) -> ArtifactSpec:
-    """The selection of a split.
+    """Return the spec of a split's selection.
 
     Args:
         corpus: The dataset.
         split: One of its splits.
         partitions: The split's shards.
         tags: The tags of the shards.
-        duplicates: The duplicates of the dataset; None if they are not looked for.
+        duplicates: The duplicates of the dataset; None without deduplication.
     """
     return ArtifactSpec(
         declaration=corpus,
@@ -123,10 +123,10 @@ def selection_spec(
 def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
     tags = store.require(corpus.artifact(TAGS, partition))
     rules = {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()}
-    # of the duplicates only those of the shard: others change without it
+    # only the shard's duplicates count, because duplicates of other shards do not change its selection
     removed = duplicates_of(corpus, store, partition)
     of_shard = {} if removed is None else {DUPLICATES: removed}
-    # a receipt keeps the ages of its files, so they are part of what it is made of
+    # the receipt contains the ages of the shard's files, so they are inputs of the recipe
     ages, retracted = ages_in_shard(corpus, store, partition), listed_in(corpus, store, partition)
     extra_settings = {"retracted": counted_ids(retracted)} if retracted else {}
     extra_settings |= {"ages": digest_value(ages)} if ages else {}
@@ -134,7 +134,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     extra_settings |= {"counted_by": ", ".join(count_columns)} if count_columns else {}
     return Recipe(
         artifact=corpus.artifact(SELECTION, partition),
-        # a list, because the first rule is the reason
+        # a list, because the order of rules determines the reason
         key=digest_value(
             [
                 *(SELECTION, VERSION, tags.content, dict(tags.inputs), list(rules.items())),
@@ -143,14 +143,14 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
         ),
         version=VERSION,
         settings={"rules": rules, "order": list(rules), **extra_settings},
-        # its receipt lists the files of its shard, so another compression of one makes another receipt
+        # the receipt lists the shard's files, so a recompressed file needs a new receipt
         sources={**of_shard, **tags.inputs},
         upstream={f"{TAGS}/{partition}": tags.content},
     )
 
 
 def _counted_by(corpus: CorpusDeclaration) -> list[str]:
-    """The columns by which dropped documents are counted, besides their source."""
+    """Return the columns, besides the source, by which dropped documents are counted."""
     return [LANGUAGE] if corpus.columns.get(LANGUAGE) == "string" else []
 
 
@@ -164,7 +164,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
         try:
             recipe = _recipe(corpus, request.store, partition)
             receipt, reused = ensure(recipe, request.store, partial(_write, corpus, request.store, partition))
-        # a shard that cannot be made does not stop the others
+        # a failed shard does not stop the others
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
@@ -181,7 +181,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
                 writer.add(rows)
                 yield rows
 
-        # in one pass: rows are written while they are collected for the digest
+        # rows are written while their digest is computed, so that one pass is enough
         rows_of = by_file(write_rows())
     ages = ages_in_shard(corpus, store, partition)
     return WrittenFiles(
@@ -201,7 +201,8 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
 def _dropped_rows(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counted: SelectionCounts
 ) -> Iterator[dict[str, list[Any]]]:
-    """The rows of a shard that go, as column of `dropped.parquet` → values; all of its documents are `counted`."""
+    """Yield the dropped rows of a shard as column of `dropped.parquet` → values; count all its documents in
+    `counted`."""
     tags = store.local(corpus.artifact(TAGS, partition))
     removed = removed_rows(corpus, store, partition)
     for piece in ruled_rows(corpus, tags, ("file", "row", "source", "bytes", *_counted_by(corpus)), removed):
@@ -231,7 +232,7 @@ def _metadata(corpus: CorpusDeclaration, _: ArtifactStore, receipt: Receipt) -> 
 
 
 def _losses(receipts: Sequence[Receipt], split: str) -> Iterator[Loss]:
-    """The rows of a split that its selection drops, by reason and file."""
+    """Yield the dropped rows of a split, by reason and file."""
     documents = totals_of(receipts)[0][0]
     for reason, files in files_of(receipts).items():
         yield Loss(
@@ -247,7 +248,7 @@ def _losses(receipts: Sequence[Receipt], split: str) -> Iterator[Loss]:
 
 
 def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
-    """A row for each rule: what it says, and what it drops."""
+    """Return a row for each rule: its condition, and the documents and bytes that it drops."""
     totals, by_rule = totals_of(receipts)
     rows = []
     for name, (keeps, rule) in corpus.rules.items():
@@ -267,7 +268,7 @@ def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[d
 
 @dataclass(frozen=True)
 class _OpenedSelection(OpenedArtifact):
-    """The selection of a shard to check."""
+    """The selection of a shard, opened for checks."""
 
     corpus: CorpusDeclaration
 
@@ -297,7 +298,7 @@ SHARD_CHECKS: tuple[Check[_OpenedSelection], ...] = (
     ),
 )
 _Split = tuple[CorpusDeclaration, str, ArtifactStore, Sequence[str]]
-"""The selections of a split, whichever of its shards are examined now."""
+"""The arguments of checks that read all selections of a split, whichever of its shards are checked now."""
 SPLIT_CHECKS: tuple[Check[_Split], ...] = (
     Check(
         "within_budget",

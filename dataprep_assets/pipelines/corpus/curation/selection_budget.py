@@ -1,12 +1,11 @@
-"""Compares what rules and duplicates drop with `budget`: of each source, and of all documents by rule.
+"""Comparison of dropped documents with `budget`: all drops per source, and the drops of each rule.
 
-What is retracted is no rule's, and counts neither as dropped nor as a document. A share of few documents says nothing,
-so sources of fewer than `FEW` are compared together, as one.
+Retracted documents count neither as dropped nor as documents, because rules do not decide on them. Shares of few
+documents are not significant, so sources with fewer than `FEW` documents are compared together.
 
-Examples are shown because people decide by them whether a rule is wrong or the source is. A sensitive dataset shows
-none.
+Examples help people judge whether a rule or a source is wrong. Sensitive datasets show none.
 
-Entry points: `within_budget` and `sources_kept`, the checks; `over_budget`, for what is not built yet.
+Entry points: the checks `within_budget` and `sources_kept`; `over_budget` for a selection that is not built yet.
 """
 
 from collections import Counter
@@ -36,19 +35,19 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
 _EACH = 3
-"""Examples of a source."""
+"""Number of examples per source."""
 
 
 def examples_of(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], sources: Sequence[str]
 ) -> list[Row]:
-    """Rows that are dropped of some sources, those of the first source first; the text of each begins beside its name.
+    """Return dropped rows of these sources, in the order of the sources, each with the beginning of its text.
 
     Args:
         corpus: The dataset.
-        store: Where its tags and selections are.
-        partitions: The shards that are looked through.
-        sources: The sources.
+        store: The store of its tags and selections.
+        partitions: The shards to search.
+        sources: The sources to find examples for.
     """
     if corpus.sensitive or not sources:
         return []
@@ -57,7 +56,7 @@ def examples_of(
     for partition in partitions:
         for source, row in _find_dropped(corpus, store, partition, excerpts, examples):
             examples[source].append(row)
-        # the files of a shard are opened, or fetched, only while an example is wanted
+        # stops here, because opening more shards may download their files
         if all(len(rows) == _EACH for rows in examples.values()):
             break
     return [row for rows in examples.values() for row in rows]
@@ -66,7 +65,7 @@ def examples_of(
 def _find_dropped(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, excerpts: Excerpts, found: dict[str, list[Row]]
 ) -> Iterator[tuple[str, Row]]:
-    """The first dropped rows of a shard, of sources of which more examples are wanted."""
+    """Yield the first dropped rows of a shard, for sources that need more examples."""
     selection = corpus.artifact(SELECTION, partition)
     if store.receipt(selection) is None:
         return
@@ -96,16 +95,16 @@ def _find_dropped(
 
 
 _NEARLY_ALL = 0.95
-"""The share of a source of which a rule without a budget is warned of: no published filter drops as much of one."""
+"""Share of a source that a rule without a budget may drop without a warning; no published filter drops more."""
 _EXAMPLES = 3
-"""Sources over their budget of which examples are shown."""
+"""Number of sources over their budget to show examples of."""
 FEW = 20
-"""Documents of a source below which it is not compared on its own: of one document a rule drops all or nothing."""
+"""Documents that a source needs to be compared on its own: of a single document a rule drops all or nothing."""
 ByRule = Mapping[str, Counts]
 
 
 def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    """Return whether rules drop no more than is allowed of the shards of a split that are there."""
+    """Check that rules drop no more than the budget from the present shards of a split."""
     receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
     totals, by_rule = totals_of(receipts)
     drops = folded(counts for rule, counts in by_rule.items() if rule != RETRACTED)
@@ -129,7 +128,7 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
 
 
 def _emptied(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: ByRule) -> Iterator[str]:
-    """A sentence if rules leave nothing of a split, unless a budget says that all of something may go."""
+    """Yield a sentence if rules drop the whole split, unless a budget allows it."""
     budget = corpus.budget
     may = budget.per_source == 1 or 1 in budget.per_rule.values()
     rules = {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
@@ -143,9 +142,9 @@ def _emptied(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: ByRu
 
 
 def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    """Return whether no rule without a budget drops nearly all of a source, or of all shards of a split that are there.
+    """Check that no rule without a budget drops nearly all of a source, a language or the present shards of a split.
 
-    Duplicates are no rule here: that a source is a copy of another is what they are looked for.
+    Duplicates are not counted, because a source that copies another one is expected to be dropped.
     """
     receipts = [
         receipt
@@ -180,16 +179,16 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
 def over_budget(
     corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped: Mapping[str, ByRule]
 ) -> Iterator[tuple[Sequence[str], str]]:
-    """A sentence for each rule and source over its budget, with the sources that it is about.
+    """Yield a sentence for each rule and source over its budget, with the names of its sources.
 
     Args:
         corpus: The dataset.
-        split: The split that was counted.
-        sources: What each source has.
-        dropped: What each reason drops of it.
+        split: The split of the counts.
+        sources: Source → its counts.
+        dropped: Source → reason → dropped counts.
     """
     retracted = {source: by_rule.get(RETRACTED, NOTHING) for source, by_rule in dropped.items()}
-    # without what is retracted, which no rule could keep
+    # without retracted documents, which no rule can keep
     remaining = {source: _subtract_counts(counts, retracted.get(source, NOTHING)) for source, counts in sources.items()}
     by_rules = {
         source: {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
@@ -204,7 +203,7 @@ def _subtract_counts(counts: Counts, others: Counts) -> Counts:
 
 
 def _rules_over(corpus: CorpusDeclaration, every: Counts, dropped: Mapping[str, ByRule]) -> Iterator[str]:
-    """A sentence for each rule that drops more than its budget."""
+    """Yield a sentence for each rule that drops more than its budget."""
     for rule, limit in corpus.budget.per_rule.items():
         dropped_counts = folded(by_rule.get(rule, NOTHING) for by_rule in dropped.values())
         for noun, unit in (("documents", 0), ("bytes", 1)):
@@ -217,7 +216,7 @@ def _rules_over(corpus: CorpusDeclaration, every: Counts, dropped: Mapping[str, 
 def _sources_over(
     corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped: Mapping[str, ByRule]
 ) -> Iterator[tuple[Sequence[str], str]]:
-    """The sources over their budget, with a sentence: that which loses most comes first."""
+    """Yield the sources over their budget, each with a sentence, largest share first."""
     limit = corpus.budget.per_source
     if limit is None:
         return
@@ -230,7 +229,7 @@ def _sources_over(
             (part / total if total else 0.0, part, total)
             for part, total in (pair(dropped_counts, counts, 0), pair(dropped_counts, counts, 1))
         ]
-        # told by its documents, and by its bytes only if these alone are over the budget
+        # counted in documents, or in bytes if only the bytes exceed the budget
         unit = 0 if shares[0][0] > limit else 1
         if shares[unit][0] > limit:
             lost.append((max(share for share, _, _ in shares), names, unit, shares[unit], by_rule))
@@ -248,7 +247,7 @@ def _sources_over(
 
 
 def _compare(sources: Mapping[str, Counts]) -> Iterator[tuple[str, ...]]:
-    """The sources that are compared on their own, then all others together, if these have enough documents."""
+    """Yield the sources to compare on their own, then all others together if they have enough documents."""
     few = []
     for name, (documents, _) in sorted(sources.items()):
         if documents >= FEW:

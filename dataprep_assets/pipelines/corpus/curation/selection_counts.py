@@ -1,4 +1,4 @@
-"""Counts of the documents of a shard: of each source, and how many are dropped of it by reason."""
+"""Counts of the documents of a shard, by source, and of the dropped documents, by source and reason."""
 
 from collections.abc import Iterable
 from itertools import compress
@@ -12,16 +12,16 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows
 
 SELECTION = "selection"
-"""The artifact of whose receipts these are."""
+"""Name of the artifact whose receipts contain these counts."""
 LANGUAGE = "language"
-"""The column, of a tagger or a record, by whose values documents are counted as by their sources."""
+"""Column of a tagger or a record whose values are counted like sources."""
 Counts = tuple[int, int]
-"""Documents and their bytes of text."""
+"""A number of documents, and the bytes of their texts."""
 NOTHING: Counts = (0, 0)
 
 
 class SelectionCounts:
-    """Counts of the rows of a shard, as in its facts."""
+    """Counts of the rows of a shard, in the form of its facts."""
 
     def __init__(self) -> None:
         self.sources: dict[str, Counts] = {}
@@ -30,7 +30,7 @@ class SelectionCounts:
         self.by_rule_of_language: dict[str, dict[str, Counts]] = {}
 
     def add(self, rows: RuledRows) -> None:
-        """Count the documents among some rows, and of each source and language what each reason drops."""
+        """Count the documents in these rows and, by source and language, the drops by reason."""
         sizes = rows.table["bytes"].filter(rows.good).to_pylist()
         reasons = list(compress(rows.reasons, rows.good))
         for column, counts_of, by_rule in (
@@ -42,7 +42,7 @@ class SelectionCounts:
             for name, size, reason in zip(
                 rows.table[column].filter(rows.good).to_pylist(), sizes, reasons, strict=True
             ):
-                if name is None:  # of which no language is known
+                if name is None:  # the language is unknown
                     continue
                 counts_of[name] = add_counts(counts_of.get(name, NOTHING), (1, size))
                 if reason is not None:
@@ -51,12 +51,12 @@ class SelectionCounts:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts that say it; without languages they are as they were before languages were counted."""
+        """The counts as facts; without languages they equal facts from before languages were counted."""
         return {name: counts for name, counts in vars(self).items() if counts or name in ("sources", "by_rule")}
 
     @classmethod
     def total(cls, every: "Iterable[SelectionCounts | SelectionFacts]") -> "SelectionCounts":
-        """The sum of many."""
+        """Add up the counts of several shards."""
         total_counts = cls()
         for part in every:
             for sums, part_sums in ((total_counts.sources, part.sources), (total_counts.languages, part.languages)):
@@ -74,12 +74,12 @@ class SelectionCounts:
 
 
 def add_counts(one: Counts, other: Counts) -> Counts:
-    """The sum of two."""
+    """Add two counts."""
     return one[0] + other[0], one[1] + other[1]
 
 
 def folded(counts: Iterable[Counts]) -> Counts:
-    """The sum of many."""
+    """Add up several counts."""
     total = NOTHING
     for addend in counts:
         total = add_counts(total, addend)
@@ -87,21 +87,20 @@ def folded(counts: Iterable[Counts]) -> Counts:
 
 
 def percent(part: int, whole: int) -> float:
-    """A part in percent of a whole."""
+    """Return a part in percent of a whole, rounded to three digits; 0 if the whole is 0."""
     return round(100 * part / whole, 3) if whole else 0.0
 
 
 def pair(part: Counts, whole: Counts, at: int) -> Counts:
-    """Documents (0) or bytes (1) of two counts."""
+    """Return the documents (`at` 0) or bytes (`at` 1) of two counts."""
     return part[at], whole[at]
 
 
 class SelectionFacts(Facts):
-    """Facts of a selection: the digest of the dropped rows, and of each source what it has and what each reason drops.
+    """Facts of a selection: the digest of the dropped rows and, by source, all counts and the counts by reason.
 
-    The same of each language, where there is a column of that name. A count is of documents and of bytes; refused
-    records are neither. `ages` are those of the shard's files
-    (`file_ages`), where they decide which duplicates are kept.
+    If there is a column `language`, the same counts exist by language. Rejected records are not counted. `ages` are the
+    ages of the shard's files (`file_ages`), if they determine which duplicates are kept.
     """
 
     dropped: str
@@ -113,7 +112,7 @@ class SelectionFacts(Facts):
 
 
 def totals_of(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
-    """Return what all documents of some selections are, and what each reason drops of them."""
+    """Return the counts of all documents in the given selections, and the dropped counts by reason."""
     sources, by_reason = by_source(receipts)
     by_rule: dict[str, Counts] = {}
     for of_source in by_reason.values():
@@ -123,7 +122,7 @@ def totals_of(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
 
 
 def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
-    """A row for each source, those of which most is dropped first."""
+    """Return a row for each source, largest dropped share first."""
     sources, by_reason = by_source(receipts)
     rows: list[dict[str, Any]] = []
     for source, (documents, size) in sources.items():
@@ -143,11 +142,11 @@ def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
 
 
 def counted_in(receipts: Iterable[Receipt]) -> SelectionCounts:
-    """The counts of some selections."""
+    """Return the summed counts of the given selections."""
     return SelectionCounts.total(SelectionFacts.of(receipt) for receipt in receipts)
 
 
 def by_source(receipts: Iterable[Receipt]) -> tuple[dict[str, Counts], dict[str, dict[str, Counts]]]:
-    """Return what each source has, and what each reason drops of it."""
+    """Return counts by source, and dropped counts by source and reason."""
     total = counted_in(receipts)
     return total.sources, total.by_rule

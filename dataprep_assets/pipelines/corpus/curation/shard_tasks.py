@@ -1,4 +1,4 @@
-"""Artifacts of which a worker's task makes each shard, of its source files alone: tags, and signatures."""
+"""Artifacts whose shards are built by workers, each from its source files only: tags and signatures."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from dataprep_assets.stream.token_stream import Fetch
 
 
 class CorpusShard(Protocol):
-    """A shard of such an artifact, to be made or checked."""
+    """A shard of such an artifact, to build or to check."""
 
     @property
     def artifact(self) -> Artifact:
@@ -35,7 +35,7 @@ class CorpusShard(Protocol):
         ...
 
     def recipe(self) -> Recipe:
-        """The values whose digest is the key."""
+        """Return the values whose digest is the key."""
         ...
 
 
@@ -44,14 +44,14 @@ S = TypeVar("S", bound=CorpusShard)
 
 @dataclass(frozen=True, kw_only=True)
 class ShardTasks(Generic[S]):
-    """How the shards of an artifact are made and checked.
+    """The functions that build and check the shards of an artifact.
 
     Attributes:
         name: The artifact's name.
-        shards: Some of its shards, by partition; raises MissingArtifactError where one has no snapshot.
-        ensure: A worker's task: a shard's receipt, and whether it was current.
+        shards: Returns the shards of these partitions; raises MissingArtifactError if one has no snapshot.
+        ensure: The task of a worker: returns a shard's receipt, and whether the shard was up to date.
         checks: The checks of each shard.
-        open: Opens a shard for its checks; a function of a module, because workers import it.
+        open: Opens a shard for its checks; a module-level function, because workers import it.
     """
 
     name: str
@@ -63,18 +63,18 @@ class ShardTasks(Generic[S]):
     def recipes(
         self, corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
     ) -> Iterator[Recipe]:
-        """The recipe of each partition."""
+        """Yield the recipe of each partition."""
         manifest = load_manifest(corpus, store)
-        for partition in partitions:  # one by one, so that a shard whose snapshot cannot be read hides no other
+        for partition in partitions:  # one by one, because an unreadable snapshot must not hide other shards
             (shard,) = self.shards(corpus, store, manifest, [partition or ""])
             yield shard.recipe()
 
     def build(self, corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-        """Make the shards that are not current."""
+        """Build the shards that are out of date."""
         manifest = load_manifest(corpus, request.store)
         fetch_again(corpus, manifest, request.partitions)
         shards = self.shards(corpus, request.store, manifest, request.partitions)
-        # on this machine the files are there now; workers on others fetch what they do not have
+        # this machine has just fetched the files; workers on other machines fetch missing files themselves
         fetches = {} if corpus.engine.is_this_machine else shard_fetches(corpus, manifest, request.partitions)
         jobs = [TaskJob(one, self.ensure, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
         try:
@@ -86,7 +86,7 @@ class ShardTasks(Generic[S]):
             raise WorkerDiedError(f"{error}. It ran {', '.join(own)}. Check these first") from error
 
     def group(self, corpus: CorpusDeclaration) -> PartitionChecks[S, Any]:
-        """The checks of each shard."""
+        """Return the checks of each shard."""
 
         def planned(store: ArtifactStore, partitions: Sequence[str]) -> list[S]:
             manifest = load_manifest(corpus, store)

@@ -1,6 +1,6 @@
-"""Makes the tags of one shard: reads its source once, asks the taggers, writes a file each.
+"""Build of the tags of a shard: reads the source once, calls the taggers, and writes one file per tagger.
 
-A file that would come out as it is there is taken over, so a tagger runs once a shard and version.
+Files that would not change are copied, so each tagger runs once per shard and version.
 """
 
 import shutil
@@ -40,10 +40,10 @@ class TagsFacts(Facts):
     """Facts of a shard's tags.
 
     Attributes:
-        rows: Its rows.
-        bad: Those among them that are refused.
-        made_of: What decides each of its files.
-        benchmarks: Of each benchmark how many items are looked for (`Coverage`); only where some are declared.
+        rows: Number of rows.
+        bad: Number of rejected rows.
+        made_of: File → digest of the values that determine it.
+        benchmarks: Benchmark → its numbers of items (`Coverage`); only if benchmarks are declared.
     """
 
     rows: int
@@ -54,38 +54,38 @@ class TagsFacts(Facts):
 
 @dataclass(frozen=True)
 class DrawnRows:
-    """Rows of a shard that a check builds again: their places from 0, which ascend, among `of`."""
+    """Rows of a shard that a check builds again: ascending positions from 0, among `of` rows."""
 
     places: NDArray[np.int64]
     of: int
 
     def between(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Those from `start` to `stop`, counted from `start`."""
+        """Return the positions from `start` to `stop`, relative to `start`."""
         return self.places[slice(*np.searchsorted(self.places, [start, stop]))] - start
 
 
 def drawn_rows(receipt: Receipt, rows: int, samples: int | None) -> DrawnRows:
-    """The rows of a shard that its check builds again, drawn by the key of its receipt."""
+    """Return the rows of a shard for its check to build again, drawn by the key of its receipt."""
     return DrawnRows(draw_documents(receipt.key, rows, samples), rows)
 
 
 def file_of(tagger: Tagger) -> str:
-    """The file with the columns of a tagger."""
+    """Return the name of the file with a tagger's columns."""
     return f"{tagger.name}.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaggedShard:
-    """The tags of one shard, to be made or proven.
+    """The tags of one shard, to build or to check.
 
     Attributes:
         artifact: Their artifact.
-        store: Where it is.
+        store: The artifact's store.
         files: The shard's source files, in order.
-        fields: What is carried along of each row.
+        fields: The fields to carry along from each row.
         taggers: The taggers, in the order of their columns.
         source_bytes: Bytes of the files as stored.
-        samples: How many rows its check builds again; None: all.
+        samples: How many rows the check builds again; None for all.
     """
 
     artifact: Artifact
@@ -103,18 +103,18 @@ class TaggedShard:
 
     @property
     def names(self) -> list[str]:
-        """The files of the table, the rows first."""
+        """The files of the tags, the rows first."""
         return [ROWS, *map(file_of, self.taggers)]
 
     def made_of(self) -> dict[str, str]:
-        """Name of each file → digest of everything that decides it."""
+        """Return file name → digest of the values that determine the file."""
         files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
-        # part of what decides each tagger's file: other rows make all of them anew
+        # part of each tagger's digest, because other rows require all tags again
         rows = digest_value([VERSION, self.fields.key_parts, files])
         return {ROWS: rows, **{file_of(tagger): digest_value([rows, tagger.key_parts]) for tagger in self.taggers}}
 
     def recipe(self) -> Recipe:
-        """The named values whose digest is the key."""
+        """Return the named values whose digest is the key."""
         fields = self.fields
         return Recipe(
             artifact=self.artifact,
@@ -135,7 +135,10 @@ class TaggedShard:
 
 
 def ensure_tags(shard: TaggedShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
-    """A worker's task: the tags of a shard, unless they are current; returns the receipt and whether it was reused."""
+    """Build the tags of a shard unless they are up to date; return the receipt and whether it was reused.
+
+    Runs in a worker.
+    """
     recipe = shard.recipe()
 
     def write(staged: Path) -> WrittenFiles:
@@ -154,7 +157,7 @@ def _write(shard: TaggedShard, staged: Path) -> WrittenFiles:
 
 
 def write_anew(shard: TaggedShard, staged: Path) -> WrittenFiles:
-    """Write all files of a shard's tags, whatever its present tags have."""
+    """Write all files of a shard's tags without reusing its present tags."""
     return _describe(shard, tag(shard, staged, frozenset()), shard.made_of())
 
 
@@ -166,7 +169,7 @@ def _describe(shard: TaggedShard, facts: TagsFacts, made_of: dict[str, str]) -> 
 
 
 def _coverage(taggers: Sequence[Tagger]) -> dict[str, Any]:
-    """Return how many items of benchmarks are looked for, as a fact that only those have that look."""
+    """Return the numbers of benchmark items as a fact; empty if no benchmarks are searched for."""
     looking = next((one for one in taggers if isinstance(one, BenchmarkTagger)), None)
     if looking is None:
         return {}
@@ -176,17 +179,17 @@ def _coverage(taggers: Sequence[Tagger]) -> dict[str, Any]:
 def _taken_over(
     shard: TaggedShard, staged: Path, made_of: Mapping[str, str]
 ) -> tuple[TagsFacts | None, frozenset[str]]:
-    """Copy the files that the present tags of the shard have and that would come out the same; which these are."""
+    """Copy the files of the present tags that would not change; return their facts and names."""
     try:
         if shard.store.must_rebuild(shard.artifact) or (receipt := shard.store.receipt(shard.artifact)) is None:
             return None, frozenset()
         facts = TagsFacts.of(receipt)
         names = [name for name, identity in made_of.items() if facts.made_of.get(name) == identity]
-        # Copies get a receipt of their own: a byte that is wrong now would be right by it.
+        # every byte is verified, because the copies get a new receipt, which would make a damaged byte valid
         if shard.store.damage(shard.artifact, receipt, "full"):
             return None, frozenset()
         directory = shard.store.local(shard.artifact, names)
-    except DataprepError:  # what cannot be read is made again
+    except DataprepError:  # unreadable files are built again
         return None, frozenset()
     for name in names:
         shutil.copyfile(directory / name, staged / name)
@@ -194,9 +197,9 @@ def _taken_over(
 
 
 def tag(shard: TaggedShard, staged: Path, taken: frozenset[str], some: DrawnRows | None = None) -> TagsFacts:
-    """Read the source once, and write every file that is not among the `taken`; of `some` rows if they are given."""
+    """Read the source once, and write every file that is not in `taken`; only the rows in `some` if given."""
     running = [tagger for tagger in shard.taggers if file_of(tagger) not in taken]
-    # texts, and what may be of them, are in files for as long as commands are at work
+    # texts, and columns that may contain texts, are on disk only while commands run
     with scratch(shard.store.root / shard.artifact.dataset) as folder:
         texts_path, columns_path = folder / "given-texts.parquet", folder / "made-columns.parquet"
         facts = _tag_rows(shard, staged, taken, running, texts_path, some)
@@ -206,7 +209,7 @@ def tag(shard: TaggedShard, staged: Path, taken: frozenset[str], some: DrawnRows
             elif isinstance(tagger, AssetTagger):
                 tagger.write([part.label for part in shard.files], columns_path, shard.shard)
             else:
-                # asked batch by batch, while the source was read
+                # batch taggers were called while the source was read
                 continue
             align(
                 tagger,
@@ -216,7 +219,7 @@ def tag(shard: TaggedShard, staged: Path, taken: frozenset[str], some: DrawnRows
                 shard.shard,
                 sensitive=shard.fields.sensitive,
             )
-            # the next one writes a file of this name
+            # the next tagger writes a file with this name
             columns_path.unlink()
     return facts
 
@@ -229,7 +232,7 @@ def _tag_rows(
     given: Path,
     some: DrawnRows | None,
 ) -> TagsFacts:
-    """Write the rows, what taggers of this process say of them, and the file `given` to commands, if there are any."""
+    """Write the rows, the columns of batch taggers, and the file `given` for commands, if there are any."""
     rows = bad = 0
     with ExitStack() as stack:
         texts = None
@@ -250,7 +253,7 @@ def _tag_rows(
                 tags = tags_of(tagger, batch, sensitive=shard.fields.sensitive)
                 file.add({name: _scatter(values, batch) for name, values in tags.items()})
             rows, bad = rows + len(batch), bad + len(batch) - len(batch.good)
-    # what decides each file is added by `_write`
+    # `_describe` adds the digests in `made_of`
     return TagsFacts(rows=rows, bad=bad, made_of={})
 
 
@@ -261,7 +264,8 @@ def _for_commands(fields: CarriedFields) -> dict[str, Any]:
 def batches_of_shard(
     files: Sequence[SourcePart], fields: CarriedFields, some: DrawnRows | None = None
 ) -> Iterator[DocumentBatch]:
-    """The rows of a shard's files, or `some` of them; raises IntegrityError if they were drawn of other rows."""
+    """Yield the rows of a shard's files, or `some` of them; raise IntegrityError if these were drawn from other
+    rows."""
     start = 0
     for part in files:
         for batch in batches_of(part, fields):
@@ -276,7 +280,7 @@ def batches_of_shard(
 
 
 def batches_of(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:
-    """The rows of a source file, read to its end: then its digest is compared."""
+    """Yield the rows of a source file; after the last one, compare the file's digest."""
     reader = part.read_records(fields.records) if fields.of_texts_alone else part.read_rows(fields.field_names)
     before = 0
     for batch in read_batches(reader, part.label, fields, all_texts=part.format in CSV):
@@ -287,7 +291,7 @@ def batches_of(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatc
 
 
 def _scatter(values: list[Any], batch: DocumentBatch) -> list[Any]:
-    """Values of the texts of a batch as values of all its rows."""
+    """Expand the values of a batch's texts to all its rows; bad rows get None."""
     if len(values) == len(batch):
         return values
     row_values: list[Any] = [None] * len(batch)

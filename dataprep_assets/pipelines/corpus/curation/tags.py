@@ -1,7 +1,7 @@
-"""The artifact `<dataset>/tags_<split>`, one partition per shard: what is known of each row before any rule decides.
+"""Tags (`<dataset>/tags_<split>`, one partition per shard): the values of each row, before rules are applied.
 
-`rows.parquet` has what is carried along of each row of the source; beside it each tagger has a file of its own with the
-same rows. Thresholds are no part of it.
+`rows.parquet` has the carried fields of each source row. Each tagger has its own file with the same rows. Thresholds
+are not part of tags.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -54,15 +54,15 @@ from dataprep_assets.pipelines.corpus.source.snapshot import readings
 from dataprep_assets.pipelines.corpus.source.source_parts import source_parts
 
 _AROUND = 32
-"""Documents into which cases are planted."""
+"""Number of documents to plant cases into."""
 
 
 class OpenedTags(OpenedPartition[TaggedShard]):
-    """The tags of a shard to check."""
+    """The tags of a shard, opened for checks."""
 
     @cached_property
     def facts(self) -> TagsFacts:
-        """The receipt's facts; raises IntegrityError when one is missing."""
+        """The receipt's facts; raises IntegrityError if one is missing."""
         return TagsFacts.of(self.receipt)
 
 
@@ -92,9 +92,10 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
     # all files are read, so that their numbers of rows are compared
     for piece in side_by_side([directory / name for name in columns_of]):
         for file, run in runs_of(piece):
-            # a file that is none of the shard's is before all others, and so never in order
+            # a file from another shard ranks before all others, so it is never in order
             rank, numbers = order.get(file, -2), run["row"].to_numpy()
-            # of each row the one before it in its file, also from the last piece; 0 for the first, as rows count from 1
+            # the previous row in the same file, possibly from the last piece; 0 for the first row, because rows count
+            # from 1
             before = np.concatenate([[end[1] if rank == end[0] else 0], numbers[:-1]])
             if rank < end[0] or not (after := numbers > before).all():
                 row = numbers[0] if rank < end[0] else numbers[np.argmin(after)]
@@ -108,7 +109,7 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
 
 def _rebuild_matches(opened: OpenedTags) -> Finding:
     shard, directory, receipt, facts = opened.planned, opened.directory, opened.receipt, opened.facts
-    # what another version of a tagger gave is not damaged, and its other files are taken over when it runs
+    # tags of another tagger version are out of date, not damaged; a run reuses the other files
     if (change := shard.recipe().difference(receipt)) is not None:
         out_of_date = f"{name_of(receipt)}: is out of date: {change.reason}"
         return verdict([out_of_date], "", "Run the dataset", warning=True)
@@ -123,7 +124,7 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
     chance = {file_of(one) for one in shard.taggers if not one.repeats}
     if shard.samples is None:
         chance &= _other_again(shard, directory, faults.keys() & chance)
-    # first those that are damage
+    # damage first
     differences = sorted(faults.items(), key=lambda one: one[0] in chance)
     return verdict(
         (f"{name_of(receipt)}: {one}" for _, one in differences),
@@ -138,8 +139,8 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
 
 
 def _drawn_rows(shard: TaggedShard, directory: Path, drawn: DrawnRows, folder: Path) -> dict[str, str]:
-    """The files in which drawn rows are different, each with a sentence."""
-    # a command or an asset cannot be asked for a few documents
+    """Return file → sentence for the files in which drawn rows differ."""
+    # commands and assets cannot process a few documents only
     left_out = frozenset(file_of(one) for one in shard.taggers if not isinstance(one, BatchTagger))
     tag(shard, folder, left_out, drawn)
     names = [name for name in shard.names if name not in left_out]
@@ -148,7 +149,7 @@ def _drawn_rows(shard: TaggedShard, directory: Path, drawn: DrawnRows, folder: P
 
 
 def _all_rows(shard: TaggedShard, directory: Path, receipt: Receipt, folder: Path) -> dict[str, str]:
-    """The files and claims that are different when all rows are tagged again, each with a sentence."""
+    """Return file or claim → sentence for the differences after all rows were tagged again."""
     files = write_anew(shard, folder)
     names = [record.path for record in receipt.files]
     claims = {claim: claim for claim in other_claims(files, receipt)}
@@ -156,8 +157,7 @@ def _all_rows(shard: TaggedShard, directory: Path, receipt: Receipt, folder: Pat
 
 
 def _other_again(shard: TaggedShard, directory: Path, names: Set[str]) -> set[str]:
-    """Return which of these files of taggers, that differ from the stored ones, a second run writes differently
-    again."""
+    """Return which of these differing tagger files also differ between two further runs."""
     if not names:
         return set()
     with scratch(shard.store.root / shard.artifact.dataset) as folder:
@@ -170,12 +170,12 @@ def _other_again(shard: TaggedShard, directory: Path, names: Set[str]) -> set[st
 def taggers_accurate(
     shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]
 ) -> Finding:
-    """Return what taggers find of their planted cases.
+    """Check how many planted cases taggers find.
 
     Args:
-        shard: The shard into whose first documents they are put; None if there is none.
-        floors: Tagger → the least that it has to find; a default for the others.
-        names: The taggers that have cases.
+        shard: The shard whose first documents get the cases; None if there is none.
+        floors: Tagger → its minimum accuracy; other taggers have a default.
+        names: The taggers with test cases.
     """
     if not names:
         return Finding(passed=True, summary="No tagger of the dataset has test cases.")
@@ -221,7 +221,7 @@ def _row(counts: PlantedCounts) -> dict[str, int | float]:
 
 
 def _documents(shard: TaggedShard | None) -> list[str]:
-    """The first texts of a shard; none if its source cannot be read."""
+    """Return the first texts of a shard; empty if its source cannot be read."""
     if shard is None:
         return []
     for part in shard.files:
@@ -235,7 +235,7 @@ def _documents(shard: TaggedShard | None) -> list[str]:
 
 
 def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, snapshot: ArtifactSpec) -> ArtifactSpec:
-    """The tags of a split.
+    """Return the spec of a split's tags.
 
     Args:
         corpus: The dataset.
@@ -272,7 +272,7 @@ def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, 
 def tagged_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partitions: Sequence[str]
 ) -> list[TaggedShard]:
-    """The tags of the given shards; raises MissingArtifactError where one has no snapshot."""
+    """Return the tags of the given shards, to build or to check; raise MissingArtifactError if one has no snapshot."""
     fields, taggers, shards = corpus.carried, [tagger.located() for tagger in corpus.taggers], []
     for partition in partitions:
         files = source_parts(corpus, store, manifest, partition)
@@ -303,7 +303,7 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 def _planted_in(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]
 ) -> tuple[TaggedShard | None, CorpusDeclaration]:
-    """The shard into whose first documents cases are planted."""
+    """Return the shard whose first documents get the planted cases, and its corpus."""
     shards = tagged_shards(corpus, store, load_manifest(corpus, store), partitions[:1])
     return next(iter(shards), None), corpus
 

@@ -1,9 +1,8 @@
-"""Runs the taggers of a corpus on its first rows, for `dataprep check` and first runs: one that fails on ten
-fails on all.
+"""Trial of a corpus' taggers on its first rows, for `dataprep check` and first runs.
 
-A function of the user's is called by a worker, because it may print, hang or end its process. Commands and assets are
-not tried: what they cost is not known. Rules are asked about these rows, too: one that drops all of them is more often
-mistaken than meant.
+A tagger that fails on ten rows fails on all of them. User functions run in a worker, because they may print, hang or
+end their process. Commands and assets are not tried, because their cost is unknown. Rules are tried on the same rows: a
+rule that drops all of them is usually a mistake.
 """
 
 import time
@@ -27,20 +26,20 @@ from dataprep_assets.stores.files import private_files
 from dataprep_assets.stream.source import is_mirrored, open_source
 
 _ROWS = 10
-"""Documents of each split that are looked at."""
+"""Number of documents per split."""
 _SECONDS = 120.0
-"""How long a function may take: some load a model first."""
+"""Time limit of a function in seconds; some load a model first."""
 Tags = list[dict[str, list[Any]]]
-"""Of each batch, column → values."""
+"""For each batch, column → values."""
 Found = Tags | DataprepError | None
-"""What a tagger says; why it fails; or None if it took too long."""
+"""Columns of a tagger; its error; or None if it took too long."""
 
 
 def tried(corpus: CorpusDeclaration) -> Iterator[Remark]:
-    """Remarks on taggers that fail on the first documents of the splits, and on rules that drop all of these."""
+    """Yield remarks on taggers that fail on the first documents of the splits, and on rules that drop all of them."""
     try:
-        taggers = corpus.taggers[: len(corpus.tag)]  # what looks for benchmarks comes after them
-    except ConfigError:  # told of the declaration
+        taggers = corpus.taggers[: len(corpus.tag)]  # leaves out the benchmark tagger, which comes last
+    except ConfigError:  # reported with the declaration
         return
     if not corpus.tag and not corpus.rules:
         return
@@ -63,7 +62,8 @@ def tried(corpus: CorpusDeclaration) -> Iterator[Remark]:
 
 
 def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
-    """The first documents of each split; none of what is not here or cannot be read, which is told elsewhere."""
+    """Return the first documents of each split; empty if the source is remote or unreadable, which is reported
+    elsewhere."""
     batches: list[DocumentBatch] = []
     if is_mirrored(corpus.source):
         return batches
@@ -74,7 +74,7 @@ def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
             entry = next((candidate for candidate in entries if candidate.split == split), None)
             if entry is None:
                 continue
-            # of more is nothing read: at its end the reader would ask for the digest of the file
+            # one batch only, because the reader compares the file's digest at its end
             batch = next(batches_of(present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
                 batches.append(batch.only(slice(0, _ROWS)))
@@ -82,14 +82,14 @@ def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
 
 
 def _tagged(tagger: BatchTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
-    """Return what a tagger says of documents; raises DataprepError where it fails."""
+    """Return a tagger's columns for these documents; raise DataprepError if the tagger fails."""
     return [tags_of(tagger, batch, sensitive=sensitive) for batch in batches]
 
 
 def _of_named(
     corpus: CorpusDeclaration, taggers: Sequence[Tagger], batches: Sequence[DocumentBatch]
 ) -> Iterator[tuple[Tagger, Found]]:
-    """Yield what each tagger that has a name says of documents."""
+    """Yield the columns or the error of each built-in tagger."""
     for tagger in taggers:
         if isinstance(tagger, BuiltInTagger):
             try:
@@ -101,7 +101,10 @@ def _of_named(
 def _of_functions(
     corpus: CorpusDeclaration, taggers: Sequence[Tagger], batches: Sequence[DocumentBatch]
 ) -> Iterator[tuple[Tagger, Found]]:
-    """Yield what each function says of documents, in one worker, but for those after one that took too long."""
+    """Yield the columns or the error of each function, from one worker at a time.
+
+    A function that takes too long ends its worker; the next function gets a new one.
+    """
     remaining = [one for one in taggers if isinstance(one, FunctionTagger)]
     while remaining:
         with private_files(corpus.sensitive), WorkerPool(1) as pool:
@@ -111,13 +114,13 @@ def _of_functions(
                 pool.submit(Task(TaskId(f"tag: {tagger.name}"), _call_tagger, (tagger, batches, corpus.sensitive)))
                 try:
                     tags = _awaited(pool)
-                except DataprepError as error:  # its worker died
+                except DataprepError as error:  # the worker died
                     tags = error
                 yield tagger, tags
 
 
 def _awaited(pool: WorkerPool) -> Found:
-    """The answer of a pool with one task; None if it takes too long."""
+    """Return the result of a pool with one task; None if it takes too long."""
     limit = time.monotonic() + _SECONDS
     for event in pool.events():
         if isinstance(event, FinishedTask):
@@ -129,14 +132,14 @@ def _awaited(pool: WorkerPool) -> Found:
 
 
 def _call_tagger(tagger: FunctionTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
-    """A worker's task: as `_tagged`; without documents the function is imported alone."""
+    """Load a function and call it for the documents, if there are any, without output. Runs in a worker."""
     with without_output(private=True):
         tagger.load()
         return _tagged(tagger, batches, sensitive)
 
 
 def _rule_remarks(corpus: CorpusDeclaration, batches: Sequence[DocumentBatch], columns: Tags) -> Iterator[Remark]:
-    """Remarks on each rule that drops all of some documents, as far as its columns are known."""
+    """Yield a remark on each rule that drops all of these documents, if the values of its columns are known."""
     import pyarrow as pa
 
     if not batches or not corpus.rules:
