@@ -350,8 +350,7 @@ def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: 
     """Check that the combined file is its shards, byte for byte and in order, with the same document ends.
 
     One pass over the combined file computes the digest of each shard's range and of the whole file. A shard is read
-    only
-    if its range differs, to name the byte. Document ends are compared with the shards' ends, shifted.
+    only if its range differs, to name the byte. Document ends are compared with the shards' ends, shifted.
     """
     path = directory / f"{split}.bin"
     claimed = receipt.file(path.name).sha256

@@ -404,8 +404,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         """Return how source files are digested: with a key if the dataset is sensitive and its files are local.
 
         Hubs and buckets list digests of their own, which the manifest must repeat. Raises ConfigError if the key is not
-        in
-        the environment.
+        in the environment.
         """
         keyed = self.sensitive and self._reads_local_files
         return SourceDigests(self.document.key() if keyed else None)

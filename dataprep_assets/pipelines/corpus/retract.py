@@ -321,8 +321,7 @@ def locate(corpus: CorpusDeclaration, store: ArtifactStore, given: Sequence[IdLi
         given: The parsed lines of the list.
 
     Raises ConfigError for declared ids if the dataset declares no id field. Raises another DataprepError if a row must
-    be
-    read from the source and cannot be.
+    be read from the source and cannot be.
     """
     ids = document_ids_of(corpus)
     left_out = LeftOutRows(corpus, store, ids)

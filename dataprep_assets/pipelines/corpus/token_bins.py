@@ -169,8 +169,8 @@ DOCUMENT_IDS_UNIQUE: Check[tuple[CorpusDeclaration, str, ArtifactStore]] = Check
     blocking=False,
 )
 SMALL_BYTES, FEW_SHARDS = 32 << 20, 16
-"""Limits below which this process builds and checks shards itself. Below `SMALL_BYTES` of stored source files,
-workers take longer to start and load the tokenizer, which the run may have loaded for the certificate. With more than
+"""Limits below which this process builds and checks shards itself. Below `SMALL_BYTES` of stored source files, workers
+take longer to start and load the tokenizer, which the run may have loaded for the certificate. With more than
 `FEW_SHARDS` shards, workers are faster, because they wait for the disk in parallel."""
 
 

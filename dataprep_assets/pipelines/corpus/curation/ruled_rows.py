@@ -48,8 +48,7 @@ class RuledRows:
         """Why each row is dropped; None for kept rows, and for bad records, which have reasons of their own.
 
         Retraction ranks before rules, so that every removal is visible. Rules rank before `duplicate`, because only
-        rows that
-        the rules keep are compared.
+        rows that the rules keep are compared.
         """
         reasons: list[str | None] = [None] * len(self.good)
         # later assignments win

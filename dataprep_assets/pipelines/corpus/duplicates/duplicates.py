@@ -1,16 +1,16 @@
-"""The artifact `<dataset>/duplicates`: which documents of the dataset are alike, and which of them is kept.
+"""Duplicates (`<dataset>/duplicates`): groups of similar documents in the dataset, and the kept one of each.
 
-It joins the stored signatures of all shards of all splits, without any text: an appended file is compared with what was
-there by the tables of its shard and theirs, and pairs that were compared before are not compared again. For each shard
-it has a file of the rows that go, `<shard>.parquet`, on which the shard's selection depends: so only shards in which
-other rows go are made again.
+The artifact joins the stored signatures of all shards of all splits, without any text. An appended file is compared
+with earlier files by the tables of their shards, and pairs that were compared before are not compared again. Each shard
+has a file of its removed rows, `<shard>.parquet`. The shard's selection depends on that file, so only shards whose
+removed rows change are rebuilt.
 
 - `<shard>.parquet`: `position` (the row of the shard's table, from 0), the kept `representative` (`file:row`), their
   `similarity`
-- `<shard>.kept.bin`: a bit for each row, whether it is kept; what other datasets are compared with
-- `pairs.bin`, uint64 `(pairs, 4)`: what was compared (`curation.duplicates.kept_set.ComparedPairs`)
+- `<shard>.kept.bin`: one bit per row, whether it is kept; other datasets compare their documents with kept rows
+- `pairs.bin`, uint64 `(pairs, 4)`: the compared pairs (`curation.duplicates.kept_set.ComparedPairs`)
 - `clusters.parquet`: the largest clusters; `across.parquet`: pairs of kept documents of different splits
-- `ages.json`: source file → which of the builds that found new files brought it; empty if a column decides
+- `ages.json`: source file → number of the build that first saw it; empty if a column is the priority
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,22 +62,23 @@ from dataprep_assets.stores.files import digest_value
 
 CLUSTERS = "clusters.parquet"
 _SHOWN = 10
-"""Clusters of the table."""
+"""Maximum number of clusters in the table."""
 
 
 def largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[dict[str, Any]]:
-    """A row for each of the largest clusters: the document that is kept, how many go, and the one least like it.
+    """Return a row for each of the largest clusters: the kept document, the number of removed ones, and the least
+    similar.
 
-    The texts of both begin in `text` and `example_text`, where their files can be read and are small enough. Nothing is
-    returned of a sensitive dataset.
+    `text` and `example_text` are the beginnings of the kept and the least similar document, if their files are readable
+    and small enough. The list is empty for a sensitive dataset.
 
     Args:
         corpus: The dataset.
-        store: Where its duplicates are.
+        store: The store of its duplicates.
     """
     if corpus.sensitive:
         return []
-    # all clusters are in one piece; there is none if nothing went
+    # all clusters are in one piece, or in none if no document was removed
     clusters = next(side_by_side([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
     excerpts = Excerpts(corpus, store)
     return [
@@ -98,21 +99,21 @@ _ACROSS: Columns = {
 }
 _ADVICE = "Declare `duplicates` with the same settings in it"
 _LARGEST = 1000
-"""Clusters that are listed."""
+"""Maximum number of clusters to list."""
 
 
 class DuplicatesFacts(Facts):
     """Facts of duplicates.
 
     Attributes:
-        documents: Documents that were compared: those that no rule drops.
-        removed: Those of them that go, by split.
-        equal: How many of these are equal to the one that is kept.
+        documents: Compared documents: those that no rule drops.
+        removed: Removed documents, by split.
+        equal: Removed documents that equal the kept one.
         candidates: Pairs that share a band.
         compared: Pairs whose shingles were compared.
-        across: Pairs of kept documents of different splits that are alike.
-        against: How many go because another dataset keeps one that they are like, by dataset; only where some are
-            declared.
+        across: Pairs of similar kept documents in different splits.
+        against: Documents removed because another dataset keeps a similar one, by dataset; only if `against` is
+          declared.
     """
 
     documents: int
@@ -127,7 +128,7 @@ class DuplicatesFacts(Facts):
 def duplicates_spec(
     corpus: CorpusDeclaration, *, tags: Sequence[ArtifactSpec], signatures: Sequence[ArtifactSpec]
 ) -> ArtifactSpec:
-    """The duplicates of a dataset.
+    """Return the spec of a dataset's duplicates.
 
     Args:
         corpus: The dataset.
@@ -177,16 +178,17 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
         "threshold": duplicates.similarity,
         "priority": priority if isinstance(priority, str) else priority.model_dump(mode="json"),
         "across_splits": duplicates.across_splits,
-        # in their order, which decides with `across_splits: drop`
+        # in declared order, which `across_splits: drop` depends on
         "splits": list(corpus.splits),
         "rules": {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()},
     }
-    # entered only if it is set, so that the keys of other datasets stay as they were
+    # added only if set, so that the keys of other datasets do not change
     if duplicates.against:
         settings["against"] = list(duplicates.against)
     ages = ages_of(corpus, store, manifest)
     retracted = listed_ids(corpus)
-    # names, because a kept document is named by file and row; ages, because they decide which one is kept
+    # file names are inputs because a kept document is named by file and row, ages because they determine the kept
+    # document
     sources = {"files": digest_value(_files_by_age(manifest, ages)), **other_documents.sources}
     if len(retracted):
         sources["retractions"] = digest_value([f"{hashed:016x}" for hashed in retracted.tolist()])
@@ -209,14 +211,14 @@ def _files_by_age(manifest: Manifest, ages: Mapping[str, int]) -> list[Any]:
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     store, artifact = request.store, corpus.artifact(DUPLICATES)
     recipe = _recipe(corpus, store)
-    # asked now, because `ensure` replaces them
+    # read before `ensure` replaces the duplicates
     before = present_duplicates(corpus, store)
     kept_sets: list[KeptDocuments] = []
     write = partial(_write, corpus, store, recipe, kept_sets, known_pairs(corpus, store))
     receipt, reused = ensure(recipe, store, write, corpus.verify)
     back = change_of(corpus, store, before, kept_sets[0]).back if kept_sets else 0
     if back:
-        # without a verb, which would tell whether it is one
+        # without a verb, which would need to agree in number
         request.warn(
             f"{artifact}: restored, because the document kept instead was removed: {count_of(back, 'document')}"
         )
@@ -227,7 +229,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 def rebuilt_duplicates(
     corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, directory: Path, known: ComparedPairs
 ) -> Iterator[str]:
-    """A sentence for each file and claim that differs when all documents are compared again, except `known` pairs."""
+    """Return a sentence for each file and claim that differs when all pairs except `known` ones are compared again."""
     recipe = _recipe(corpus, store)
     return rebuilt(recipe, store, receipt, directory, partial(_write, corpus, store, recipe, [], known))
 
@@ -243,11 +245,11 @@ def _write(
     duplicates = corpus.duplicates
     assert duplicates is not None
     ages = ages_of(corpus, store, load_manifest(corpus, store))
-    # for whoever compares it with what was there before
+    # returned to the caller, which compares the result with the previous duplicates
     compared.append(kept_documents(corpus, store, ages, known=known))
     all_documents, kept_set = compared[0].found, compared[0].kept
     documents = all_documents.documents
-    # the documents that a file names: no other name is read
+    # only the documents named in a file need their names read
     nodes = np.unique(np.concatenate([kept_set.removed, kept_set.representatives, kept_set.across.ravel()]))
     names = _Names(corpus, store, all_documents, nodes)
     removed: dict[str, int] = dict.fromkeys(corpus.splits, 0)
@@ -271,7 +273,7 @@ def _write(
     return WrittenFiles(
         inputs=dict(recipe.upstream),
         facts=DuplicatesFacts(
-            # from `own` on numbers are of documents of other datasets
+            # documents from number `own` on belong to other datasets
             documents=int(np.count_nonzero(documents.taken[: all_documents.own])),
             removed=removed,
             equal=int(np.count_nonzero(kept_set.similarities == 1)),
@@ -284,8 +286,8 @@ def _write(
 
 
 def _by_other(found: JoinedDocuments, kept: KeptSet) -> dict[str, int]:
-    """Return how many documents go because another dataset keeps one that they are like, by dataset."""
-    # negative for the dataset's own shards, which come before those of others
+    """Return, by dataset, how many documents were removed because that dataset keeps a similar one."""
+    # negative for the dataset's own shards, which come before other datasets' shards
     homes = found.documents.shard_of(kept.representatives) - len(found.partitions)
     counts: dict[str, int] = {}
     for number, dataset in enumerate(found.others):
@@ -294,10 +296,10 @@ def _by_other(found: JoinedDocuments, kept: KeptSet) -> dict[str, int]:
 
 
 class _Names:
-    """How rows are named: `file:row`, those of another dataset `dataset:file:row`."""
+    """The names of rows: `file:row`, or `dataset:file:row` for rows of another dataset."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore, found: JoinedDocuments, nodes: Nodes) -> None:
-        """Read the names of some documents, which increase."""
+        """Read the names of these documents, whose numbers increase."""
         self._nodes, self._names = nodes, list[str]()
         for number, partition in enumerate(found.partitions):
             begin, end = found.documents.first[number : number + 2].tolist()
@@ -311,13 +313,13 @@ class _Names:
                 self._names += dataset.names(store).names_at(rows)
 
     def names_of(self, nodes: Nodes) -> list[str]:
-        """The names of some of them."""
+        """Return the names of the given documents."""
         return [self._names[position] for position in np.searchsorted(self._nodes, nodes).tolist()]
 
 
 def _write_clusters(path: Path, kept: KeptSet, names: _Names) -> None:
-    """The largest clusters: the document that is kept, how many go, and the one of them that is least like it."""
-    # by cluster, then by similarity: the first of each run is the one least like the kept document
+    """Write the largest clusters: the kept document, the number of removed ones, and the least similar of them."""
+    # sorted by cluster, then by similarity, so each run starts with the document least similar to the kept one
     order = np.lexsort((kept.removed, kept.similarities, kept.representatives))
     stands = kept.representatives[order]
     starts = np.flatnonzero(np.append(True, stands[1:] != stands[:-1])) if len(stands) else np.empty(0, np.int64)

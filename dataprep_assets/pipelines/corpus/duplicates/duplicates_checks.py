@@ -1,4 +1,4 @@
-"""Checks of the duplicates of a dataset: they are compared again, planted ones are found, splits are apart."""
+"""Checks of a dataset's duplicates: they can be rebuilt, planted ones are found, and splits are disjoint."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,21 +35,21 @@ from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import fetch_again
 
 _SHARDS, _TEXTS, _WORDS = 4, 24, 20
-"""Shards that texts are taken from, texts of each, and fewest words of one: a shorter one has few shingles to lose."""
+"""Number of shards to sample, of texts per shard, and minimum words of a text; a shorter text has few shingles."""
 _SLACK, _DEVIATIONS, _BELOW = 0.01, 4.0, 0.05
-"""What chance may take: a share of all pairs, and standard deviations; and how far the default floor is below what is
-promised."""
+"""Tolerance for chance, as a share of all pairs and in standard deviations; distance of the default floor below the
+predicted recall."""
 
 
 @dataclass(frozen=True)
 class OpenedDuplicates(OpenedArtifact):
-    """The duplicates of a dataset to check."""
+    """The duplicates of a dataset, opened for checks."""
 
     corpus: CorpusDeclaration
 
 
 def recall_sufficient(opened: OpenedDuplicates) -> Finding:
-    """Near-duplicates that are planted in a sample of the texts are found as often as the bands promise."""
+    """Check that near-duplicates planted in sampled texts are found as often as the bands predict."""
     corpus = opened.corpus
     assert corpus.duplicates is not None
     texts = _sample(corpus, opened.store)
@@ -62,9 +62,9 @@ def recall_sufficient(opened: OpenedDuplicates) -> Finding:
     above_from = corpus.duplicates.similarity
     above = alike >= above_from
     share, promised = float(shared.mean()), float(chance.mean())
-    # each pair is found with a chance p of its own, so the variance of their sum is the sum of all p (1 - p)
+    # each pair is found with its own probability p, so the variance of the sum is the sum of p (1 - p)
     deviation = float(np.sqrt((chance * (1 - chance)).sum())) / len(alike)
-    # nothing planted is that much alike: nothing was missed
+    # no planted pair is similar enough, so none was missed
     recall = float(shared[above].mean()) if above.any() else 1.0
     promised_above = float(chance[above].mean()) if above.any() else 1.0
     floor = corpus.duplicates.recall if corpus.duplicates.recall is not None else promised_above - _BELOW
@@ -95,7 +95,7 @@ def recall_sufficient(opened: OpenedDuplicates) -> Finding:
 
 
 def _row(one: Planted, corpus: CorpusDeclaration) -> dict[str, Any]:
-    """Return what was found of one kind of edit."""
+    """Return a table row with the results for one kind of edit."""
     assert corpus.duplicates is not None
     chance, above = corpus.duplicates.banding.chance(one.similarities), corpus.duplicates.similarity
     alike = one.similarities >= above
@@ -190,11 +190,11 @@ _DISJOINT = Check(
     _splits_disjoint,
 )
 DUPLICATES_CHECKS: tuple[Check[OpenedDuplicates], ...] = (FILES_INTACT, _REBUILT, _RECALL, _DISJOINT)
-"""All of them; where only equal texts go nothing is planted, and one split is like no other."""
+"""All checks. Exact deduplication has no planted duplicates, and a single split has no other split to compare."""
 
 
 def duplicates_checks(corpus: CorpusDeclaration) -> WholeChecks[OpenedDuplicates]:
-    """The checks of a dataset's duplicates."""
+    """Return the checks of a dataset's duplicates."""
     assert corpus.duplicates is not None
     left_out = set()
     if corpus.duplicates.across_splits == "ignore" or len(corpus.splits) < 2:

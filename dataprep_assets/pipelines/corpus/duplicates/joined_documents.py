@@ -1,4 +1,4 @@
-"""The documents of all shards of a corpus, ready to be compared: which rows count, and which of two is kept."""
+"""The documents of all shards of a corpus, ready for comparison, with the priority that decides which one is kept."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from dataprep_assets.planning.manifest import natural_key, split_of
 
 @dataclass(frozen=True, kw_only=True)
 class JoinedDocuments:
-    """The documents of all shards, ready to be compared.
+    """The documents of all shards, ready for comparison.
 
     Attributes:
         partitions: The shards, in the order of the plan.
-        others: The shards of other datasets, after them.
-        documents: The documents of all of these.
-        priority: Which of two is kept.
+        others: The shards of other datasets, which follow.
+        documents: The documents of all these shards.
+        priority: Decides which of two documents is kept.
     """
 
     partitions: Sequence[str]
@@ -40,11 +40,11 @@ class JoinedDocuments:
 
     @property
     def own(self) -> int:
-        """How many rows the shards of the dataset itself have: the numbers below are theirs."""
+        """Number of rows in the dataset's own shards; they have the numbers below it."""
         return int(self.documents.first[len(self.partitions)])
 
     def bounds_of_others(self) -> Iterator[tuple[OtherShard, int, int]]:
-        """Each shard of another dataset, with its first number and the one after its last."""
+        """Yield each shard of another dataset, with the number of its first row and the number after its last."""
         bounds = self.documents.first[len(self.partitions) :].tolist()
         yield from zip(self.others, bounds, bounds[1:], strict=False)
 
@@ -56,19 +56,19 @@ def join_documents(
     ages: Mapping[str, int] | None = None,
     partitions: Sequence[str] | None = None,
 ) -> JoinedDocuments:
-    """The documents of all shards, and of datasets that come before: which rows are compared, and their priority.
+    """Return the documents of all shards and of the datasets in `against`, with the rows to compare and their priority.
 
     Args:
         corpus: The dataset.
-        store: Where its signatures and tags are.
-        manifest: Its shards.
-        ages: Source file → its generation; None: those of the present duplicates.
-        partitions: Some of its shards, in the order of the plan; None: all.
+        store: The store of its signatures and tags.
+        manifest: Its manifest.
+        ages: Source file → its age; None for the ages in the present duplicates.
+        partitions: The shards to join, in the order of the plan; None for all shards.
     """
     duplicates = corpus.duplicates
     assert duplicates is not None
     ages = ages_of(corpus, store, manifest) if ages is None else ages
-    # by name, not by place in the plan, which depends on the appends that brought the files
+    # ranked by name, because the position in the plan depends on when a file was appended
     ranks = {name: index for index, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
     splits = {name: index for index, name in enumerate(corpus.splits)}
     shards, masks, orders = [], [], []
@@ -76,14 +76,14 @@ def join_documents(
     for partition in partitions:
         signed = open_signatures(store, corpus.artifact(SIGNATURES, partition))
         rows = _Rows(corpus, store.local(corpus.artifact(TAGS, partition)))
-        # rows of both are told by position alone, so they have to be of the same files
+        # rows of both artifacts are matched by position, so both must have the same rows
         if len(rows.taken) != signed.rows:
             raise IntegrityError(
                 f"{corpus.artifact(SIGNATURES, partition)}: has {count_of(signed.rows, 'row')}, but its tags have "
                 f"{len(rows.taken):,}. Materialize both again"
             )
         shards.append(signed)
-        # an empty text has zeros for a digest, and is compared with nothing
+        # the digest of an empty text is zero; empty texts are not compared
         masks.append(rows.taken & signed.digests[:, :2].any(axis=1))
         orders.append(
             ShardOrder(
@@ -94,7 +94,7 @@ def join_documents(
                 values=rows.values,
             )
         )
-    # after the dataset's own shards, whose rows keep their numbers whatever is compared with them
+    # other datasets come last, so that the dataset's own rows keep their numbers
     other_shards = others_of(corpus, store).shards
     for shard in other_shards:
         signed, mask = shard.open_signatures(store)
@@ -107,7 +107,7 @@ def join_documents(
 
 
 class _Rows:
-    """The rows of a shard: which are compared, where files begin, and the values of the column that decides."""
+    """The rows of a shard: a mask of compared rows, the starts of files, and the values of the priority column."""
 
     def __init__(self, corpus: CorpusDeclaration, directory: Path) -> None:
         assert corpus.duplicates is not None
@@ -116,14 +116,14 @@ class _Rows:
         self.values: NDArray[np.float64] | None = None
         priority = corpus.duplicates.priority
         columns = [] if isinstance(priority, str) else [priority.column]
-        # begun with nothing, because a shard may have no row
+        # starts with empty arrays, because a shard may have no rows
         masks, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
         for piece in ruled_rows(corpus, directory, ("file", *columns)):
             mask = piece.good & ~piece.listed & (piece.rule < 0)
             masks.append(mask)
             for column in columns:
                 values.append(_sortable(piece.table[column].to_pylist(), priority.order))  # type: ignore[union-attr]
-            # a file may go on from the piece before
+            # a file may continue from the previous piece
             for index, name in _changes(piece.table["file"].to_pylist(), self.files[-1] if self.files else None):
                 self.starts.append(rows + index)
                 self.files.append(name)
@@ -141,7 +141,7 @@ def _changes(names: Sequence[str], last: str | None) -> Iterator[tuple[int, str]
 
 
 def _sortable(values: Sequence[Any], order: str | tuple[str, ...]) -> NDArray[np.float64]:
-    """Numbers that are lower for what is kept first; NaN for what comes last."""
+    """Return sort keys: lower numbers are kept first, NaN comes last."""
     if isinstance(order, str):
         sign = -1.0 if order == "highest" else 1.0
         return np.array([np.nan if one is None else sign * float(one) for one in values], np.float64)

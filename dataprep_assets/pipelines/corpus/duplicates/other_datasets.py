@@ -1,7 +1,7 @@
-"""The documents of other datasets with which a corpus is compared, `duplicates.against`: those that they keep.
+"""Kept documents of other datasets, with which a corpus is compared (`duplicates.against`).
 
-Nothing of another dataset's declaration is read: its `duplicates` artifact says how its texts were compared, of which
-shards, and which rows of each are kept. Its documents come before all of this one's, so none of them ever goes.
+The declarations of other datasets are not read. Their `duplicates` artifacts record how their texts were compared, the
+shards, and the kept rows of each. Documents of other datasets have priority over this one's, so they are never removed.
 
 Entry points: `others_of`, `OtherShard`.
 """
@@ -32,7 +32,7 @@ _DECLARED = {
     "rows": "duplicates.threshold and permutations",
     "key": "document.id_key",
 }
-"""What decides signatures → where a person says it."""
+"""Setting of signatures → the key that declares it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +41,10 @@ class OtherShard:
 
     Attributes:
         dataset: The dataset.
-        place: Its place in `duplicates.against`, which decides between documents of two of them.
+        place: Position in `duplicates.against`; it sets the priority between documents of two other datasets.
         partition: The shard.
         signatures: The content of its signatures.
-        kept: The digest of the file that says which rows are kept.
+        kept: The digest of the file with its kept rows.
     """
 
     dataset: str
@@ -54,11 +54,12 @@ class OtherShard:
     kept: str
 
     def open_signatures(self, store: ArtifactStore) -> tuple[SignedShard, NDArray[np.bool_]]:
-        """Its signatures, and which of its rows are kept: ``(rows,)``. Raises IntegrityError if both do not fit."""
+        """Return its signatures and the mask of its kept rows, ``(rows,)``; raise IntegrityError if their sizes
+        differ."""
         signed = open_signatures(store, Artifact(dataset=self.dataset, name=SIGNATURES, partition=self.partition))
         name = kept_file(self.partition)
         data = np.fromfile(store.local(self._duplicates, [name]) / name, np.uint8)
-        # a bit a row, the last byte filled up
+        # one bit per row, padded to whole bytes
         if len(data) != -(-signed.rows // 8):
             raise IntegrityError(
                 f"{self._duplicates}: {name} does not have {count_of(signed.rows, 'row')}. Materialize it again"
@@ -66,13 +67,15 @@ class OtherShard:
         return signed, np.unpackbits(data, count=signed.rows).astype(np.bool_)
 
     def order(self, split: int) -> ShardOrder:
-        """The values that determine the priority of its rows: its dataset alone. `split` is the number of a split that
-        is no one's of this dataset."""
+        """Return the values that determine the priority of its rows, which depends only on its dataset.
+
+        `split` is a number that no split of this dataset has.
+        """
         zero = np.zeros(1, np.int64)
         return ShardOrder(split=split, starts=zero, files=zero, ages=zero + self.place, theirs=True)
 
     def names(self, store: ArtifactStore) -> RowNames:
-        """Return how its rows are named: `dataset:file:row`."""
+        """Return the names of its rows: `dataset:file:row`."""
         tags = Artifact(dataset=self.dataset, name=TAGS, partition=self.partition)
         return RowNames(rows=store.local(tags, [ROWS]) / ROWS, prefix=f"{self.dataset}:")
 
@@ -83,11 +86,11 @@ class OtherShard:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherDocuments:
-    """The documents of all datasets with which a corpus is compared.
+    """The documents of all datasets that a corpus is compared with.
 
     Attributes:
         shards: Their shards, in the order of the datasets and of their plans.
-        files: Dataset → digest of the names of its files, by which its documents are named.
+        files: Dataset → digest of the names of its files, which are part of its documents' names.
     """
 
     shards: Sequence[OtherShard]
@@ -95,21 +98,21 @@ class OtherDocuments:
 
     @property
     def upstream(self) -> Mapping[str, Content]:
-        """The input artifacts of what is made of them."""
+        """The input artifacts of artifacts that depend on these documents."""
         return {f"{shard.dataset}:{SIGNATURES}/{shard.partition}": shard.signatures for shard in self.shards}
 
     @property
     def sources(self) -> Mapping[str, str]:
-        """What else enters its recipe: names of files, and which rows are kept, a part of the others' duplicates."""
+        """Further inputs of a recipe: digests of file names, and of the kept rows in the other datasets' duplicates."""
         kept_digests = {f"kept rows of {shard.dataset}/{shard.partition}": shard.kept for shard in self.shards}
         return {f"files of {name}": digest for name, digest in self.files.items()} | kept_digests
 
 
 def others_of(corpus: CorpusDeclaration, store: ArtifactStore) -> OtherDocuments:
-    """The documents of the datasets that `duplicates.against` names, as they are in the store now.
+    """Return the documents of the datasets in `duplicates.against` that are in the store now.
 
-    Raises MissingArtifactError for one that was not made, or whose signatures are newer than its duplicates;
-    ConfigError for one whose texts were compared in another way.
+    Raises MissingArtifactError if a dataset has no duplicates, or its signatures are newer than its duplicates. Raises
+    ConfigError if its texts were compared in a different way.
     """
     assert corpus.duplicates is not None
     shards: list[OtherShard] = []
@@ -135,7 +138,7 @@ def _shards(
     digest_of = {file.path: file.sha256 for file in receipt.files}
     artifacts = [Artifact(dataset=name, name=SIGNATURES, partition=partition) for partition in signed]
     for (partition, content), now in zip(signed.items(), store.receipts(artifacts), strict=True):
-        # which rows are kept is told by their positions in those signatures
+        # kept rows are stored by position, so they are valid only for the same signatures
         if now is None or now.content != content:
             raise _missing_error(
                 corpus, name, f"signatures of {partition} differ from those used to find its duplicates"
@@ -156,7 +159,7 @@ def _missing_error(corpus: CorpusDeclaration, name: str, what: str) -> MissingAr
 
 
 def _require_alike(corpus: CorpusDeclaration, name: str, theirs: Mapping[str, Any]) -> None:
-    """Raise ConfigError if the texts of another dataset were compared in another way."""
+    """Raise ConfigError if the texts of another dataset were compared in a different way."""
     own = corpus.signing.key_parts
     names = ("kind", "normalization", "unicode", "words", "shingle", "bands", "rows", "rensa", "key")
     for setting in names:
@@ -168,7 +171,7 @@ def _require_alike(corpus: CorpusDeclaration, name: str, theirs: Mapping[str, An
             if where
             else f"was built with a different version of {setting}: {theirs.get(setting)}"
         )
-        # of a key not even its digest is shown
+        # not even the digest of a key is shown
         detail = (
             "" if setting == "key" or where is None else f" ({setting} {theirs.get(setting)}, here {own.get(setting)})"
         )

@@ -1,7 +1,7 @@
-"""The S-curve of near-duplicates as a picture: the chance that two documents share a band, by how alike they are.
+"""Picture of the S-curve of near-duplicates: the probability that two documents share a band, by their similarity.
 
-The line is what the bands promise, the points what was found of planted pairs; from the threshold on, pairs go. Only
-numbers go into the picture.
+The line is the prediction of the bands, and the points are the results for planted pairs. Duplicates are removed from
+the threshold on. The picture contains only numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,15 @@ from dataprep_assets.curation.duplicates.banding import Banding
 from dataprep_assets.engine.artifact.metadata_values import Markdown, picture
 
 _LEFT, _TOP, _WIDTH, _HEIGHT, _RIGHT, _BELOW = 56, 20, 420, 220, 20, 44
-"""Pixels: of the margins, and of the curve's square."""
+"""Pixels of the margins and of the plot area."""
 _BINS = 20
-"""Points at most: similarities are told apart by twentieths."""
+"""Maximum number of points: similarities are grouped by twentieths."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """Planted pairs that are about as alike: their mean similarity, the share that shares a band, and their number."""
+    """Planted pairs of about the same similarity: their mean similarity, the share with a common band, and their
+    number."""
 
     similarity: float
     share: float
@@ -29,10 +30,10 @@ class Point:
 
 
 def points_of(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -> list[Point]:
-    """The points of planted pairs.
+    """Group planted pairs into points.
 
     Args:
-        similarities: How alike the two texts of each pair are: ``(pairs,)``.
+        similarities: Similarity of the two texts of each pair: ``(pairs,)``.
         shared: Whether they share a band: ``(pairs,)``.
     """
     # a similarity of 1 belongs to the last bin
@@ -42,18 +43,18 @@ def points_of(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -> l
 
 
 def curve(banding: Banding, threshold: float, points: Sequence[Point] = ()) -> Markdown:
-    """The picture.
+    """Draw the picture.
 
     Args:
-        banding: How signatures are cut into bands.
-        threshold: The similarity from which on two documents are alike.
-        points: What was found of planted pairs; none where nothing was planted.
+        banding: How signatures are divided into bands.
+        threshold: The similarity from which two documents are duplicates.
+        points: Results for planted pairs; empty if none were planted.
     """
     width, height = _LEFT + _WIDTH + _RIGHT, _TOP + _HEIGHT + _BELOW
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'font-family="monospace" font-size="12">',
-        # its own ground: the UI has a light and a dark one
+        # a background of its own, because the UI has a light and a dark theme
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         *_axes(),
         f'<line x1="{_x(threshold):.1f}" x2="{_x(threshold):.1f}" y1="{_TOP}" y2="{_TOP + _HEIGHT}" stroke="#b0552f" '

@@ -1,4 +1,4 @@
-"""The rows of a shard that go as duplicates, in the artifact `<dataset>/duplicates`, for whoever reads them."""
+"""Readers of the artifact `<dataset>/duplicates`: the rows of a shard that were removed as duplicates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,20 +18,19 @@ REMOVED: Columns = {"position": "integer", "representative": "string", "similari
 
 
 def removed_file(partition: str) -> str:
-    """The file with the rows of a shard that go."""
+    """Return the name of the file with the removed rows of a shard."""
     return f"{partition}.parquet"
 
 
 def kept_file(partition: str) -> str:
-    """The file that says of each row of a shard whether it is kept, a bit a row, the first the highest of a byte."""
+    """Return the name of the file with the kept rows of a shard: one bit per row, most significant bit first."""
     return f"{partition}.kept.bin"
 
 
 def duplicates_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> str | None:
-    """Return what a shard's selection depends on: the digest of the rows that go; None if duplicates are not looked
-    for.
+    """Return the digest of a shard's removed rows, an input of its selection; None without deduplication.
 
-    Raises MissingArtifactError if they were not looked for yet, IntegrityError if the shard was not there then.
+    Raises MissingArtifactError if the duplicates are not built, IntegrityError if they were built without this shard.
     """
     if corpus.duplicates is None:
         return None
@@ -44,14 +43,15 @@ def duplicates_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
 
 @dataclass(frozen=True, kw_only=True)
 class RemovedRows:
-    """The rows of a shard that go, by position, with the kept document that stands for each, and how alike they are."""
+    """The removed rows of a shard, by position, with the kept document that represents each, and their similarity."""
 
     positions: Nodes
     representatives: Sequence[str]
     similarities: Sequence[float]
 
     def among(self, start: int, stop: int) -> dict[int, tuple[str, float]]:
-        """Of the rows from `start` on: position after it → representative and similarity."""
+        """Return, for the removed rows from `start` to `stop`: position after `start` → representative and
+        similarity."""
         begin, end = np.searchsorted(self.positions, [start, stop]).tolist()
         return {
             int(self.positions[index]) - start: (self.representatives[index], self.similarities[index])
@@ -63,7 +63,7 @@ NONE_REMOVED = RemovedRows(positions=np.empty(0, np.int64), representatives=(), 
 
 
 def removed_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RemovedRows:
-    """The rows of a shard that go as duplicates; none if these are not looked for."""
+    """Return the rows of a shard that were removed as duplicates; empty without deduplication."""
     if corpus.duplicates is None:
         return NONE_REMOVED
     name = removed_file(partition)
@@ -71,7 +71,7 @@ def removed_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str
 
 
 def read_removed(path: Path) -> RemovedRows:
-    """The rows of a file of them."""
+    """Read a file of removed rows."""
     columns: dict[str, list[Any]] = {name: [] for name in REMOVED}
     for piece in side_by_side([path]):
         for name, values in columns.items():

@@ -1,4 +1,4 @@
-"""How messages and tables name the rows of a shard's source files: `file:row`."""
+"""Names of the rows of a shard's source files in messages and tables: `file:row`."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -20,23 +20,23 @@ class RowNames:
 
     Attributes:
         rows: The file of its tags with the columns `file` and `row`.
-        prefix: What stands before each name: `dataset:` for rows of another dataset.
+        prefix: Prefix of each name: `dataset:` for rows of another dataset.
     """
 
     rows: Path
     prefix: str = ""
 
     def names_at(self, positions: NDArray[np.int64]) -> list[str]:
-        """The names at some positions, which increase."""
+        """Return the names at these positions, which must increase."""
         names = list[str]()
         for start, piece in self._pieces():
-            # positions increase, so those in a piece are one slice, and the file is read once
+            # positions increase, so the positions in a piece are one slice, and the file is read once
             offsets = positions[slice(*np.searchsorted(positions, [start, start + piece.num_rows]).tolist())] - start
             names += self._names(piece.take(offsets))
         return names
 
     def positions(self, names: Collection[str]) -> dict[str, int]:
-        """The position of each of these names that a row has."""
+        """Return name → position for those of these names that exist."""
         return {
             name: position
             for start, piece in self._pieces()

@@ -1,7 +1,7 @@
-"""The artifact `<dataset>/signatures_<split>`, one partition per shard: what is compared of each text.
+"""Signatures (`<dataset>/signatures_<split>`, one partition per shard): the values to compare for each text.
 
-It depends on the source and on how texts are compared, not on the threshold within what the same bands find, nor on
-rules: so an appended file is signed, and nothing else.
+They depend on the source and on how texts are compared, but not on rules, nor on the threshold unless it changes the
+bands. An appended file is therefore the only one that gets new signatures.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ from dataprep_assets.pipelines.corpus.source.source_parts import source_parts
 def signatures_spec(
     corpus: CorpusDeclaration, split: str, *, partitions: Partitions, snapshot: ArtifactSpec
 ) -> ArtifactSpec:
-    """The signatures of a split.
+    """Return the spec of a split's signatures.
 
     Args:
         corpus: The dataset.
@@ -75,7 +75,10 @@ def signatures_spec(
 def signature_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partitions: Sequence[str]
 ) -> list[SignatureShard]:
-    """The signatures of the given shards; raises MissingArtifactError where one has no snapshot."""
+    """Return the signatures of the given shards, to build or to check.
+
+    Raises MissingArtifactError if a shard has no snapshot.
+    """
     assert corpus.duplicates is not None
     settings, fields = corpus.signing, corpus.texts_alone
     return [
@@ -105,7 +108,7 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 
 
 class OpenedSignatures(OpenedPartition[SignatureShard]):
-    """The signatures of a shard to check."""
+    """The signatures of a shard, opened for checks."""
 
 
 def _rebuild_matches(opened: OpenedSignatures) -> Finding:
@@ -124,7 +127,7 @@ def _rebuild_matches(opened: OpenedSignatures) -> Finding:
 
 
 def _other_drawn(shard: SignatureShard, receipt: Receipt, drawn: DrawnRows) -> Iterator[str]:
-    """A sentence for each array in which drawn rows are different."""
+    """Yield a sentence for each array in which drawn rows differ."""
     if {record.path for record in receipt.files} != set(FILES):
         yield f"has other files than {', '.join(FILES)}"
         return
@@ -133,7 +136,7 @@ def _other_drawn(shard: SignatureShard, receipt: Receipt, drawn: DrawnRows) -> I
         facts = sign(shard, folder, drawn).facts
         assert isinstance(facts, SignaturesFacts)
         signed_shard = SignedShard(folder, facts.rows, facts.documents, facts.bands)
-        # while its files are there
+        # inside the block, because the files are temporary
         yield from signed_shard.other_than(stored_shard, drawn.places)
 
 

@@ -1,4 +1,4 @@
-"""Makes the signatures of one shard: reads its source once, and keeps what is compared of each text."""
+"""Build of the signatures of one shard, from one pass over its source."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +23,10 @@ class SignaturesFacts(Facts):
     """Facts of a shard's signatures.
 
     Attributes:
-        rows: Its rows.
-        documents: Those among them that are compared.
-        blank: Those that hold no text but white space, and are compared with nothing.
-        bands: Bands of a signature.
+        rows: Number of rows.
+        documents: Number of compared rows.
+        blank: Rows with only white space, which are not compared.
+        bands: Number of bands per signature.
     """
 
     rows: int
@@ -37,16 +37,16 @@ class SignaturesFacts(Facts):
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureShard:
-    """The signatures of one shard, to be made or proven.
+    """The signatures of one shard, to build or to check.
 
     Attributes:
         artifact: Their artifact.
-        store: Where it is.
+        store: The artifact's store.
         files: The shard's source files, in order.
-        fields: Which rows hold a text.
-        settings: What decides the signatures.
+        fields: The settings that find the rows with a text.
+        settings: The settings that determine the signatures.
         source_bytes: Bytes of the files as stored.
-        samples: How many rows its check builds again; None: all.
+        samples: How many rows the check builds again; None for all.
     """
 
     artifact: Artifact
@@ -58,7 +58,7 @@ class SignatureShard:
     samples: int | None = SAMPLED
 
     def recipe(self) -> Recipe:
-        """The named values whose digest is the key."""
+        """Return the named values whose digest is the key."""
         settings = {"text_field": self.fields.text, **self.settings.key_parts}
         files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
         return Recipe(
@@ -71,7 +71,10 @@ class SignatureShard:
 
 
 def ensure_signatures(shard: SignatureShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
-    """A worker's task: the signatures of a shard, unless they are current; the receipt and whether it was reused."""
+    """Build the signatures of a shard unless they are up to date; return the receipt and whether it was reused.
+
+    Runs in a worker.
+    """
     return ensure(shard.recipe(), shard.store, partial(_write, shard, fetch), verification)
 
 
@@ -81,7 +84,7 @@ def _write(shard: SignatureShard, fetch: Fetch | None, staged: Path) -> WrittenF
 
 
 def sign(shard: SignatureShard, staged: Path, some: DrawnRows | None = None) -> WrittenFiles:
-    """Read the source once, and write the signatures of its rows, or of `some` of them."""
+    """Read the source once, and write the signatures of its rows, or only of the rows in `some`."""
     with SignatureWriter(staged, shard.settings) as writer:
         for batch in batches_of_shard(shard.files, shard.fields, some):
             writer.add(len(batch), batch.good, batch.texts)
@@ -94,6 +97,6 @@ def sign(shard: SignatureShard, staged: Path, some: DrawnRows | None = None) -> 
 
 
 def open_signatures(store: ArtifactStore, artifact: Artifact) -> SignedShard:
-    """The signatures of a shard; raises MissingArtifactError if they are not there."""
+    """Open the signatures of a shard; raise MissingArtifactError if they are missing."""
     facts = SignaturesFacts.of(store.require(artifact))
     return SignedShard(store.local(artifact), facts.rows, facts.documents, facts.bands)

@@ -1,1 +1,1 @@
-"""Where a corpus comes from: its snapshot and its manifest."""
+"""The source of a corpus: its manifest and its snapshot."""

@@ -1,6 +1,6 @@
-"""What a corpus, or a release of one, will cost to build from nothing, for `dataprep plan`.
+"""Cost estimate of building a corpus, or a release of one, from scratch, for `dataprep plan`.
 
-The plan is the committed one if there is one, else one made from the present listing; nothing is written.
+It uses the committed shard plan or, without one, a plan of the present listing. It writes nothing.
 """
 
 from dataprep_assets.engine.staleness.estimate import Estimate, estimated
@@ -18,13 +18,13 @@ from dataprep_assets.stream.token_shard import TOKEN_BINS
 def corpus_cost(
     corpus: CorpusDeclaration, store: ArtifactStore, machine: Machine, products: Products | None = None
 ) -> Estimate:
-    """The cost of a corpus.
+    """Estimate the cost of a corpus.
 
     Args:
         corpus: The dataset.
-        store: Where its artifacts go.
+        store: The store of its artifacts.
         machine: The machine that builds it.
-        products: How many times the stream is written, uploaded and joined; default: as for a corpus.
+        products: How many times the stream is written, uploaded and joined; default: the values of a corpus.
     """
     mirrored = is_mirrored(corpus.source)
     if has_manifest(corpus, store):
@@ -47,7 +47,7 @@ def corpus_cost(
 
 
 def corpus_products(corpus: CorpusDeclaration, *, local: bool) -> Products:
-    """The copies of the stream: in shards, joined (in a bucket by its server), in copying views; `local`: a folder."""
+    """Return how often the stream is written: in shards, in copying views and, in a folder (`local`), joined."""
     copies = 1 + sum(view_named(view).linked is None for view in corpus.views)
     return Products(
         copies=copies + corpus.combines if local else 0,

@@ -1,4 +1,4 @@
-"""Finds the rows of a shard that are on the dataset's retraction list, by the ids in its tags."""
+"""Search for the rows of a shard that are on the dataset's retraction list, by the ids in its tags."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 
 def listed_ids(corpus: CorpusDeclaration) -> NDArray[np.uint64]:
-    """The ids on a dataset's retraction list: shape `(ids,)`, uint64, sorted. Raises the errors of `retracted_ids`."""
+    """Return the ids on a dataset's retraction list: shape `(ids,)`, uint64, sorted.
+
+    Raises the errors of `retracted_ids`.
+    """
     return retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
 
 
 def are_listed(ids: "pa.ChunkedArray", listed: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return whether each id of a column of tags is among the `listed`: shape `(rows,)`. A refused record has no id."""
+    """Return whether each id of a column of tags is in `listed`: shape `(rows,)`. Rejected records have no id."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -32,7 +35,7 @@ def are_listed(ids: "pa.ChunkedArray", listed: NDArray[np.uint64]) -> NDArray[np
 
 
 def listed_in(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> tuple[str, ...]:
-    """The ids on the list, 16 hex digits, that rows of a shard have, whatever else becomes of these rows.
+    """Return the listed ids (16 hex digits) of a shard's rows, even if these rows are dropped for other reasons.
 
     Raises MissingArtifactError if the shard has no tags.
     """
@@ -43,10 +46,10 @@ def listed_in(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -
     return _listed_in(store.local(tags, [ROWS]) / ROWS, store.require(tags).content, ids.tobytes())
 
 
-# The content is there for the cache: the path stays the same when tags are made again.
+# The content invalidates the cache, because the path stays the same when tags are rebuilt.
 @lru_cache(maxsize=4096)
 def _listed_in(rows: Path, _: str, listed: bytes) -> tuple[str, ...]:
-    """Asked several times of each shard in a run, of the same list."""
+    """Return the listed ids, cached because a run needs them several times per shard."""
     ids = np.frombuffer(listed, np.uint64)
     matches: set[str] = set()
     for piece in side_by_side([rows], ["id"]):

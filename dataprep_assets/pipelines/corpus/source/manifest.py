@@ -1,4 +1,5 @@
-"""The artifact `<dataset>/manifest`: every source file, and the frozen shard plan; registers the shards' partitions."""
+"""The manifest (`<dataset>/manifest`): every source file, and the shard plan, which registers the shards'
+partitions."""
 
 import logging
 from collections import Counter
@@ -64,14 +65,14 @@ from dataprep_assets.stream.token_shard import TOKEN_BINS
 T = TypeVar("T")
 
 TRIES = 5
-"""A try is lost only if another run publishes the artifact in the milliseconds that it takes."""
+"""Maximum tries. One fails only if another run publishes the artifact in the milliseconds that a try takes."""
 
 
 def read_whole(store: ArtifactStore, artifact: Artifact, read: Callable[[Path, Receipt], T]) -> T:
-    """Return what `read` makes of an artifact's directory and receipt; asked again if they were not of one build.
+    """Return the result of `read` for an artifact's directory and receipt; retry if these belong to different builds.
 
-    Raises MissingArtifactError when it is not there, what `read` raises, and IntegrityError if others replace it again
-    and again.
+    Raises MissingArtifactError if the artifact is missing, the errors of `read`, and IntegrityError if other runs
+    replace the artifact at every try.
     """
     for _ in range(TRIES):
         receipt, error = store.require(artifact), None
@@ -79,7 +80,7 @@ def read_whole(store: ArtifactStore, artifact: Artifact, read: Callable[[Path, R
             content = read(store.local(artifact), receipt)
         except (DataprepError, OSError) as caught:
             error = caught
-        # The directory is exchanged as a whole: with the same receipt before and after, all that was read is of it.
+        # The directory is replaced as a whole, so with the same receipt before and after, all content belongs to it.
         if store.require(artifact).content == receipt.content:
             if error is not None:
                 raise error
@@ -88,23 +89,24 @@ def read_whole(store: ArtifactStore, artifact: Artifact, read: Callable[[Path, R
 
 
 def replaced(store: ArtifactStore, artifact: Artifact) -> IntegrityError:
-    """The error of an artifact that others replace again and again."""
+    """Return the error for an artifact that other runs keep replacing."""
     return IntegrityError(
         f"{store.location(artifact)}: replaced repeatedly by other runs. Wait for them, then run again"
     )
 
 
 def built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
-    """The shards of a lost manifest, by receipts: of several plans those that combined bins are made of; or None."""
+    """Return the shards of a lost manifest, from receipts; with several plans, the shards of combined bins. None if
+    unclear."""
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
-    # by its name, because its module imports that of the manifest
+    # by its literal name, because that module imports this one
     combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
     try:
         shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
         made_of = {name for r in store.receipts(combined) if r for name in r.recipe.get("upstream", ())}
     except IntegrityError:
         return None
-    # Shards that an earlier plan left behind may hold the same files: in one plan no file is in two shards.
+    # Obsolete shards of an earlier plan may contain the same files, but within a plan a file is in one shard only.
     for files_of in (shards, {key: files for key, files in shards.items() if f"{TOKEN_BINS}/{key}" in made_of}):
         if files_of and max(Counter(path for files in files_of.values() for path in files).values(), default=0) < 2:
             return files_of
@@ -120,29 +122,29 @@ MANIFEST = "manifest"
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A finished manifest: its entries, and partition key → entries of each shard."""
+    """A finished manifest: its entries, and the entries of each shard by partition key."""
 
     entries: tuple[ManifestEntry, ...]
     plan: dict[str, range]
     receipt: Receipt
 
     def shard(self, partition: str) -> tuple[ManifestEntry, ...]:
-        """The entries of one shard, in order; raises KeyError for an unknown partition."""
+        """Return the entries of one shard, in order; raise KeyError for an unknown partition."""
         ordinals = self.plan[partition]
         return self.entries[ordinals.start : ordinals.stop]
 
     def partitions(self, split: str) -> list[str]:
-        """Partition keys of a split, in order."""
+        """Return the partition keys of a split, in order."""
         return [key for key in self.plan if split_of(key) == split]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedManifest:
-    """The content of a manifest of the present source. `listed` is the digest of the listing, `key` that of everything.
+    """A manifest of the present source that is not committed yet.
 
-    `left_out` counts files that are no data, although `include` takes them.
-    `before` is the content of the manifest from which it follows, and `changes` are those since then; None if there is
-    none. `no_split` are the included files that match no split.
+    `listed` is the digest of the listing, `key` the digest of the whole manifest. `left_out` counts files that match
+    `include` but contain no data. `before` is the content of the previous manifest and `changes` the changes since
+    then; both are None without one. `no_split` lists the included files that match no split.
     """
 
     entries: list[ManifestEntry]
@@ -163,16 +165,16 @@ def plan_manifest(
     patient: bool = True,
     kept: Mapping[str, Collection[str]] | None = None,
 ) -> PlannedManifest:
-    """List the source and plan its shards, writing nothing.
+    """List the source and plan its shards; write nothing.
 
     Args:
         corpus: The dataset.
-        store: Where the previous manifest is.
-        patient: Whether to wait for a hub that is out of reach.
-        kept: The shards to keep, with the paths of their files; None: those of the present manifest.
+        store: The store of the previous manifest.
+        patient: Whether to wait for an unreachable hub.
+        kept: The shards to keep, with the paths of their files; None for the shards of the present manifest.
 
-    With `shards.on_change: append` the shards of the present manifest keep their files, unless the declared size of
-    shards has changed since.
+    With `shards.on_change: append`, the shards of the present manifest keep their files, unless the declared shard size
+    has changed.
     """
     listing = open_source(corpus.source, patient=patient).list()
     listed_entries = build_manifest(
@@ -186,7 +188,7 @@ def plan_manifest(
     shards = _kept_shards(corpus, store, before) if kept is None else kept
     entries, plan = plan_shards(listed_entries, corpus.shards.sizing, shards)
     listing_hash = listing_digest(entries)
-    # a shard is a range of the listing, so its two ends say which files it has
+    # a shard is a range of the listing, so its first and last ordinals determine its files
     ends = {k: [o[0], o[-1]] for k, o in plan.items()}
     no_split = files_of_no_split(listing.files, include=corpus.include, splits=corpus.splits)
     key = digest_value(["manifest", VERSION, listing_hash, ends, no_split])
@@ -208,13 +210,13 @@ def plan_manifest(
 def _kept_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, before: Manifest | None
 ) -> Mapping[str, Collection[str]] | None:
-    """The shards that keep their files, with the paths of these; None if all files are to be cut again."""
+    """Return the shards that keep their files, with the paths; None to plan all files again."""
     if corpus.shards.on_change == "replan":
         return None
     if before is None:
         return built_shards(corpus, store)
     old_sizing, sizing = ShardSizing(**before.receipt.recipe["settings"]["shards"]), corpus.shards.sizing
-    # a manifest is not rebuilt for sizes that cut its files alike: its receipt keeps the earlier ones
+    # sizes that give the same shards do not change the manifest, so its receipt may have earlier sizes
     same_sizes = old_sizing == sizing or _plan_shards(before, old_sizing) == _plan_shards(before, sizing)
     return {key: [e.relpath for e in before.shard(key)] for key in before.plan} if same_sizes else None
 
@@ -230,13 +232,13 @@ def build_manifest_artifact(
 
     Args:
         corpus: The dataset.
-        store: Where its artifacts go.
+        store: The store of its artifacts.
         warn: Called with a description of the changes since the previous manifest.
 
     Returns:
         The receipt, and whether the manifest was reused because it is unchanged.
 
-    Raises IntegrityError if other runs replace it again and again meanwhile.
+    Raises IntegrityError if other runs keep replacing it.
     """
     for _ in range(TRIES):
         with suppress(_OvertakenError):
@@ -245,25 +247,25 @@ def build_manifest_artifact(
 
 
 class _OvertakenError(Exception):
-    """Another run has replaced the manifest from which a planned one follows."""
+    """Another run has replaced the manifest that the planned one follows."""
 
 
 def adopt_manifest(
     corpus: CorpusDeclaration, store: ArtifactStore, shards: Mapping[str, Sequence[str]], key: str
 ) -> None:
-    """Commit the manifest in which shards have these files, if the present source gives one with this key.
+    """Commit the manifest with these shards, if it has the given key for the present source.
 
-    A plan to which files were appended follows from earlier plans; on a machine without these, a lock has its shards.
+    A plan with appended files depends on earlier plans. A machine without these takes the shards from a lock.
 
     Args:
         corpus: The dataset.
-        store: Where its artifacts go.
+        store: The store of its artifacts.
         shards: Partition key → paths of the shard's files.
-        key: Key of the wanted manifest.
+        key: Expected key of the manifest.
     """
     plan = plan_manifest(corpus, store, kept=shards)
     if plan.key == key:
-        with suppress(_OvertakenError):  # by a run, whose manifest stays
+        with suppress(_OvertakenError):  # another run's manifest stays
             _commit(corpus, store, plan, lambda _: None)
 
 
@@ -271,7 +273,8 @@ def _commit(
     corpus: CorpusDeclaration, store: ArtifactStore, planned: PlannedManifest, warn: Callable[[str], None]
 ) -> tuple[Receipt, bool]:
     def write(staged: Path) -> WrittenFiles:
-        # Under its lock. A plan that does not follow from what is there now would give names of shards to other files.
+        # Checked under the lock: a plan that does not follow the present one would reuse names of shards for other
+        # files.
         present_receipt = store.intact(corpus.artifact(MANIFEST))
         if (None if present_receipt is None else present_receipt.content) != planned.before:
             raise _OvertakenError
@@ -296,7 +299,7 @@ def _commit(
 
 
 def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
-    """The committed manifest, whose files are of one build; raises MissingArtifactError when it is not there."""
+    """Return the committed manifest, with files of a single build; raise MissingArtifactError if there is none."""
 
     def read(directory: Path, receipt: Receipt) -> Manifest:
         plan = read_plan(directory)
@@ -306,7 +309,7 @@ def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
 
 
 def has_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> bool:
-    """Return whether there is an intact manifest; a damaged one has to be built again."""
+    """Return whether there is an intact manifest; a damaged one must be rebuilt."""
     return store.intact(corpus.artifact(MANIFEST)) is not None
 
 
@@ -333,13 +336,13 @@ def _recipe(corpus: CorpusDeclaration, planned: PlannedManifest) -> Recipe:
 
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
-    """The present recipe; a pinned source is not listed again, and an unreachable one is assumed unchanged."""
+    """Yield the present recipe; a pinned source is not listed again, and an unreachable one is assumed unchanged."""
     artifact = corpus.artifact(MANIFEST)
     receipt = store.intact(artifact) if is_mirrored(corpus.source) else None
     if receipt is None:
         yield _recipe(corpus, plan_manifest(corpus, store))
         return
-    # the key of what is there: it stays current unless the source says otherwise
+    # the key of the present manifest, which stays current unless the source has changed
     recipe = Recipe(artifact=artifact, key=receipt.key, version=VERSION)
     if not _pinned(corpus, receipt):
         try:
@@ -350,7 +353,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | 
 
 
 def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
-    """Return whether the declaration names the commit of the present manifest, with the same files and shards."""
+    """Return whether the declaration pins the commit of the present manifest, with the same files and shards."""
     source = corpus.source
     if not isinstance(source, HubSource) or source.revision != ManifestFacts.of(receipt).commit:
         return False
@@ -358,18 +361,18 @@ def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
 
 
 def _list_paths(corpus: CorpusDeclaration) -> list[str]:
-    """The present paths of the source's files."""
+    """Return the present paths of the source's files."""
     entries = build_manifest(open_source(corpus.source).list().files, include=corpus.include, splits=corpus.splits)
     return [entry.relpath for entry in entries]
 
 
 def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], watch: SourceWatch) -> ArtifactSpec:
-    """The manifest.
+    """Return the spec of the manifest.
 
     Args:
         corpus: The dataset.
         plans: The shards of each split, which the manifest plans.
-        watch: How the source is asked for changes.
+        watch: How to detect changes of the source.
     """
     return ArtifactSpec(
         declaration=corpus,
@@ -421,7 +424,7 @@ def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt)
 
 @dataclass(frozen=True)
 class _OpenedManifest:
-    """A manifest to check, and the source as it is now."""
+    """A manifest, opened for checks, and the present source."""
 
     corpus: CorpusDeclaration
     store: ArtifactStore
@@ -430,7 +433,7 @@ class _OpenedManifest:
 
     @property
     def present(self) -> list[ManifestEntry]:
-        """The entries that can be examined: of a hub's files, only mirrored ones."""
+        """The entries that can be checked: of a hub's files, only the mirrored ones."""
         return [e for e in self.manifest.entries if not self.access.mirrored or self.access.path(e).exists()]
 
 
@@ -444,7 +447,8 @@ def count_matches(
     include: Sequence[str],
     splits: Mapping[str, Sequence[str]],
 ) -> Finding:
-    """The manifest holds exactly the files that a fresh listing has for its globs, with their sizes and digests."""
+    """Check that the manifest lists exactly the files of a fresh listing that match its globs, with sizes and
+    digests."""
     is_included = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
     patterns = {name: [glob_pattern(g) for g in globs] for name, globs in splits.items()}
     fresh: dict[str, tuple[SourceFile, str]] = {}
@@ -491,7 +495,7 @@ def _changed(known: Mapping[str, ManifestEntry], fresh: Mapping[str, tuple[Sourc
             )
         elif entry.sha256 and file.sha256 and entry.sha256 != file.sha256:
             yield f"{path}: the manifest lists sha256 {entry.sha256}, but the source has {file.sha256}"
-        # compared only without a digest: a source with digests may change its etags
+        # etags are compared only without digests, because a source with digests may change its etags
         elif not (entry.sha256 and file.sha256) and entry.etag and file.etag and entry.etag != file.etag:
             yield f"{path}: the manifest lists etag {entry.etag}, but the source has {file.etag}"
         elif entry.split != split:
@@ -501,7 +505,7 @@ def _changed(known: Mapping[str, ManifestEntry], fresh: Mapping[str, tuple[Sourc
 def entries_resolve(
     entries: Sequence[ManifestEntry], resolve: Callable[[ManifestEntry], Path], *, seed: int, samples: int = 32
 ) -> Finding:
-    """Randomly drawn entries are files of the manifest's size at the path that `resolve` returns."""
+    """Check that a sample of entries exists with the manifest's sizes, at the paths that `resolve` returns."""
     rng = np.random.default_rng(seed)
     sample = sorted(rng.choice(len(entries), min(samples, len(entries)), replace=False).tolist()) if entries else []
     defects = []
@@ -528,9 +532,9 @@ def entries_resolve(
 
 
 def plan_covers(entries: Sequence[ManifestEntry], plan: Mapping[str, range], others: Iterable[str] = ()) -> Finding:
-    """The shards hold every ordinal of the manifest exactly once, in order, and each shard only files of its split.
+    """Check that shards contain each ordinal exactly once, in order, and only files of their own splits.
 
-    `others` are defects found elsewhere.
+    `others` are defects found by other checks of the plan.
     """
     return verdict(
         [*_uncovered(entries, plan), *others],
@@ -544,7 +548,7 @@ def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> I
     for position, entry in enumerate(entries):
         if entry.ordinal != position:
             yield f"{entry.relpath}: line {position + 1} of the manifest has ordinal {entry.ordinal}"
-            # the first is told: what follows it is shifted, too
+            # only the first one is reported, because all later ones are shifted as well
             break
     expected = 0
     for key, ordinals in plan.items():
@@ -559,21 +563,21 @@ def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> I
         foreign = [e.relpath for e in entries[ordinals.start : ordinals.stop] if e.split != split_of(key)]
         if foreign:
             yield f"shard {key}: {count_of(len(foreign), 'file is', 'files are')} of another split: {first_of(foreign)}"
-        # after an overlap the furthest end counts: what is covered already is no gap
+        # after an overlap the furthest end counts, because the files up to it are covered
         expected = max(expected, ordinals.stop)
     if expected != len(entries):
         yield f"the plan ends at ordinal {expected}, but the manifest has {count_of(len(entries), 'file')}"
 
 
 def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
-    """Claims of a manifest's summary and receipt that its lines contradict."""
+    """Yield the claims of a manifest's summary and receipt that its lines contradict."""
     entries, counts = manifest.entries, shard_counts(manifest.plan)
     facts, where = ManifestFacts.of(manifest.receipt), store.location(corpus.artifact(MANIFEST))
     if (facts.files, facts.source_bytes) != (len(entries), sum(entry.size_bytes for entry in entries)):
         yield f"{where}: its receipt has other file or byte counts than its list"
     if facts.shards != counts:
         yield f"{where}: its receipt has other shard counts than its plan"
-    # first, because `summarize` looks up the shards of every split
+    # checked first, because `summarize` looks up the shards of every split
     if missing := sorted({entry.split for entry in entries} - {*counts}):
         yield f"{where}: its plan has no shard of {', '.join(missing)}"
     elif read_summary(store.local(corpus.artifact(MANIFEST))) != summarize(entries, counts):
@@ -588,8 +592,8 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
         yield f"{where}: its lines do not match the listing in its receipt"
 
 
-# The first two ask the source as it is now, which the key does not decide: if they blocked, a manifest that is
-# current could stay red.
+# The first two checks do not block. They read the present source, which is not part of the key, so a manifest that is
+# up to date could stay blocked.
 _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     Check(
         "count_matches_source",
@@ -602,7 +606,7 @@ _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     Check(
         "entries_resolve",
         "A sample of the listed files exists with the listed sizes.",
-        # the same sample each time that the same manifest is examined
+        # seeded by the key, so that the same manifest always gets the same sample
         lambda opened: entries_resolve(
             opened.present, opened.access.path, seed=int(opened.manifest.receipt.key[:8], 16)
         ),

@@ -1,4 +1,4 @@
-"""What changed from one manifest to the next, and the consequences: shown by `status`, in the log and in the UI."""
+"""Differences between two manifests and their consequences, shown by `status`, in the log and in the UI."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,10 +19,10 @@ from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 
 class ManifestFacts(Facts):
-    """Facts of the manifest's receipt; `shards` are counts by split, `commit` the hub's.
+    """Facts of the manifest: `shards` are counts by split, `commit` is the hub's.
 
-    `no_split` counts the included files of the source that match no split, `first_of_no_split` names some of them.
-    `files_left_out` counts included files that are no data (`sources/access.py`).
+    `no_split` counts the included source files that match no split, and `first_of_no_split` lists some of them.
+    `files_left_out` counts included files without data (`sources/access.py`).
     """
 
     commit: str | None
@@ -35,12 +35,13 @@ class ManifestFacts(Facts):
 
 
 def facts_of_no_split(files: Sequence[str]) -> dict[str, Any]:
-    """The facts of files that match no split; none where there are none, so that such receipts stay as they were."""
+    """Return the facts about files that match no split; empty without such files, so that earlier receipts stay
+    valid."""
     return {"no_split": len(files), "first_of_no_split": tuple(files[:SHOWN])} if files else {}
 
 
 def left_out_files(receipts: Sequence[Receipt]) -> Iterator[Loss]:
-    """The included files of the source that a manifest left out: they match no split, or are no data."""
+    """Yield the included source files that a manifest left out, because they match no split or contain no data."""
     for receipt in receipts:
         facts = ManifestFacts.of(receipt)
         split = Loss(
@@ -56,7 +57,7 @@ def left_out_files(receipts: Sequence[Receipt]) -> Iterator[Loss]:
 
 _FILES_SHOWN = 50
 _RATED = 16
-"""Number of shards whose rates are taken for those of all."""
+"""Number of shards whose rates represent all shards."""
 
 Plan = Mapping[str, Sequence[int]]
 """Partition key → manifest ordinals."""
@@ -91,7 +92,7 @@ class ManifestChanges:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """A line for each change of the source: of the hub's revision and of every file."""
+        """A line for the change of the hub's revision and for every changed file."""
         moved = [f"revision changed: {self.commit[0][:12]} → {self.commit[1][:12]}"] if self.commit else []
         files = (("new file", self.added), ("removed file", self.removed), ("edited file", self.edited))
         return (*moved, *(f"{what} {path}" for what, paths in files for path in paths))
@@ -123,12 +124,11 @@ class Amounts:
     def from_entries(
         cls, entries: Sequence[ManifestEntry], corpus: CorpusDeclaration, store: ArtifactStore
     ) -> "Amounts":
-        """Estimate the work for these files, from the rates of finished shards or, if there are none, of the
-        benchmark."""
+        """Estimate the work for these files, from the rates of finished shards or, without any, of the benchmark."""
         artifacts = [corpus.artifact(TOKEN_BINS, key) for key in store.partitions(corpus.dataset, TOKEN_BINS)[:_RATED]]
         try:
             receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
-        except IntegrityError:  # a damaged one is reported when it is built again
+        except IntegrityError:  # damaged shards are reported when they are rebuilt
             receipts = []
         total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
         seconds = sum(float(receipt.measured.get("cpu_seconds", 0)) for receipt in receipts)
@@ -157,16 +157,16 @@ class Amounts:
 def changes_between(
     old_entries: Sequence[ManifestEntry], old_plan: Plan, entries: Sequence[ManifestEntry], plan: Plan
 ) -> ManifestChanges:
-    """The differences of a manifest (`entries` and `plan`) from an older one."""
+    """Return the differences of a manifest (`entries` and `plan`) from an older one."""
     old, new = {e.relpath: e for e in old_entries}, {e.relpath: e for e in entries}
-    # all files of a listing have one commit, or none
+    # all files of a listing have the same commit, or none
     commits = [next((e.commit for e in side if e.commit), None) for side in (old_entries, entries)]
     return ManifestChanges(
         added=tuple(path for path in new if path not in old),
         removed=tuple(path for path in old if path not in new),
         edited=tuple(p for p, e in new.items() if p in old and listed_identity(old[p]) != listed_identity(e)),
         new_shards=tuple(key for key in plan if key not in old_plan),
-        # by names and identities: when another split gains files, the ordinals of this one move
+        # compared by names and identities, because ordinals shift when another split gains files
         edited_shards=tuple(
             key
             for key in plan
@@ -182,15 +182,16 @@ def _list_identities(entries: Sequence[ManifestEntry], ordinals: Iterable[int]) 
 
 
 def listed_identity(entry: ManifestEntry) -> tuple[str, int, str | None]:
-    """The identity of a file's bytes in a listing: split, size, and SHA-256 or else the source's version of it."""
+    """Return the identity of a listed file's bytes: split, size, and SHA-256 or else the source's version of the
+    file."""
     return entry.split, entry.size_bytes, entry.sha256 or entry.etag
 
 
 def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges, amounts: Amounts) -> dict[str, Shown]:
-    """Metadata for the UI about a manifest that replaced another: the changes, the files, and the work that follows.
+    """Return UI metadata for a manifest that replaced another one: the changes, the files, and the resulting work.
 
     Args:
-        corpus: The dataset; files of a sensitive one are not named.
+        corpus: The dataset; files of a sensitive dataset are not listed.
         changes: The changes.
         amounts: The work for new and changed shards.
     """
@@ -214,8 +215,7 @@ def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges, amounts: 
 
 
 def _of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
-    """Return how many of a split's shards are new, changed and gone, with the first and last of each; empty for
-    none."""
+    """Return how many shards of a split are new, changed and gone, with the first and last of each; empty if none."""
     row: dict[str, int | str] = {}
     kinds = {"new": changes.new_shards, "changed": changes.edited_shards, "gone": changes.gone_shards}
     for kind, shards in kinds.items():

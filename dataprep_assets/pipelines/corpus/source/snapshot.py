@@ -1,8 +1,8 @@
-"""The artifact `<dataset>/snapshot_<split>`, one partition per shard: its source files, present and digested.
+"""The snapshot (`<dataset>/snapshot_<split>`, one partition per shard): the source files, present and digested.
 
-Files of a hub are mirrored into the standard cache and verified against the hub's digests; local files are verified
-where they are. The artifact holds no copy of them, only `files.jsonl`: path, size, SHA-256. The keys of token bins
-depend on it, so a changed byte in a source file is found here and rebuilds exactly the shard with that file.
+Files of a hub are mirrored into the standard cache and verified against the hub's digests. Local files are verified in
+place. The artifact has no copy of the files, only `files.jsonl`: path, size, SHA-256. The keys of token bins depend on
+it, so a changed byte in a source file is detected here and rebuilds only the shard with that file.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,16 +35,16 @@ TOKEN_BYTES_PER_SOURCE_BYTE = 3.0
 
 
 class SnapshotFacts(Facts):
-    """Facts of a snapshot's receipt: the number of files, and their bytes as stored."""
+    """Facts of a snapshot: the number of files, and their bytes as stored."""
 
     files: int
     source_bytes: int
 
 
 def preflight(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> int:
-    """Bytes that the shards' files will add to the disk.
+    """Return the bytes that the shards' files will add to the disk.
 
-    Raises SourceError, before anything is fetched, when they would not fit with headroom to spare.
+    Raises SourceError, before anything is fetched, if they would not fit with headroom to spare.
     """
     access = open_source(corpus.source)
     needed = access.bytes_to_fetch([entry for partition in partitions for entry in manifest.shard(partition)])
@@ -68,16 +68,16 @@ def build_snapshot(
     entries = manifest.shard(partition)
     access.fetch(entries, progress)
     lines = _lines(corpus, access, entries)
-    # of a mirrored source by what its listing says, so that `status` knows the key without the files
+    # a mirrored source is identified by its listing, so that `status` knows the key without the files
     recipe = _recipe(corpus, partition, _list_lines(entries) if access.mirrored else lines)
     return _ensured(recipe, store, entries, lines)
 
 
 def fetch_again(corpus: CorpusDeclaration, manifest: Manifest, partitions: Iterable[str]) -> None:
-    """Have the files of these shards on this machine, if the source is mirrored.
+    """Fetch the files of these shards to this machine, if the source is mirrored.
 
-    A snapshot stays as it is when the branch of a hub has moved and its files have not changed; but in the cache of the
-    hub each commit has a folder of its own.
+    A snapshot is reused if the branch of a hub moves without changing its files, but the hub's cache has a folder per
+    commit, so the files may be missing.
     """
     access = open_source(corpus.source)
     if access.mirrored:
@@ -87,7 +87,8 @@ def fetch_again(corpus: CorpusDeclaration, manifest: Manifest, partitions: Itera
 def _ensured(
     recipe: Recipe, store: ArtifactStore, entries: Sequence[ManifestEntry], lines: Sequence[Mapping[str, str | int]]
 ) -> tuple[Receipt, bool]:
-    """The receipt of the snapshot of these entries, whose digests are in `lines`; and whether it was reused."""
+    """Build the snapshot of these entries, with the digests in `lines`; return the receipt and whether it was
+    reused."""
 
     def write(staged: Path) -> WrittenFiles:
         (staged / FILES).write_bytes(files_bytes(lines))
@@ -100,13 +101,13 @@ def _ensured(
 
 
 def _listing(entries: Sequence[ManifestEntry]) -> str:
-    # Not `path`, which has the hub's commit. The key does not have it: once the branch moved, a snapshot would be
-    # current, and its check would fail for good.
+    # Not `path`, which contains the hub's commit but is not in the key. After a move of the branch the snapshot would
+    # stay up to date, and its check would always fail.
     return digest_value([entry.relpath for entry in entries])
 
 
 def _recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[str, str | int]]) -> Recipe:
-    """The recipe of a snapshot of the files that these lines describe."""
+    """Return the recipe of a snapshot with these lines of files."""
     return Recipe(
         artifact=corpus.artifact(SNAPSHOT, partition),
         key=digest_value(["snapshot", VERSION, lines]),
@@ -116,7 +117,7 @@ def _recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[s
 
 
 def _list_lines(entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
-    """The lines of files as a mirrored source lists them: by SHA-256, else by the source's version."""
+    """Return the lines for files as a mirrored source lists them: with SHA-256 or else the source's version."""
     lines: list[dict[str, str | int]] = []
     for entry in entries:
         name, version = ("etag", entry.etag or "") if entry.sha256 is None else ("sha256", entry.sha256)
@@ -125,7 +126,7 @@ def _list_lines(entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
 
 
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    """The recipes for the present files: local files are read completely, mirrored ones are taken from the manifest."""
+    """Yield the recipes for the present files: local files are read completely, mirrored ones are taken as listed."""
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     for partition in partitions:
         assert partition is not None
@@ -136,7 +137,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
 def _lines(
     corpus: CorpusDeclaration, access: SourceAccess, entries: Sequence[ManifestEntry]
 ) -> list[dict[str, str | int]]:
-    digests = list(_digests(access, entries))  # to the end, where it raises for damaged files
+    digests = list(_digests(access, entries))  # a list, so that all files are read and damaged ones raise
     source_digests = corpus.source_digests()
     return [
         {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": source_digests.digest_of(digest)}
@@ -145,9 +146,9 @@ def _lines(
 
 
 def _digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator[str]:
-    """SHA-256 of each file, in order; after the last one, an error that names all that are damaged.
+    """Yield the SHA-256 of each file, in order; at the end, raise one error that lists all damaged files.
 
-    Hashing releases the interpreter lock, so threads are enough.
+    Threads are enough, because hashing releases the interpreter lock.
     """
     errors: list[SourceError] = []
     with ThreadPoolExecutor(max_workers=4) as threads:
@@ -173,9 +174,9 @@ def _digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | Source
 
 
 def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, str]:
-    """Path in the source → digest (`CorpusDeclaration.source_digests`) of each file of a committed snapshot.
+    """Return path → digest (`CorpusDeclaration.source_digests`) for the files of a committed snapshot.
 
-    Raises MissingArtifactError when it is not there.
+    Raises MissingArtifactError if the snapshot is missing.
     """
     return {line["relpath"]: line["sha256"] for line in read_files(store.local(corpus.artifact(SNAPSHOT, partition)))}
 
@@ -183,7 +184,7 @@ def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition:
 def readings(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[ReadCost]:
-    """Yield what building the snapshots of these shards reads, or (`tokenized`) their token bins, which fetch
+    """Yield the reading cost of building these shards' snapshots, or (`tokenized`) their token bins, which fetch
     nothing."""
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     for partition in partitions:
@@ -199,7 +200,7 @@ def readings(
 def snapshot_spec(
     corpus: CorpusDeclaration, split: str, *, partitions: Partitions, manifest: ArtifactSpec
 ) -> ArtifactSpec:
-    """The snapshot of a split.
+    """Return the spec of a split's snapshot.
 
     Args:
         corpus: The dataset.
@@ -231,7 +232,7 @@ def snapshot_spec(
 
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     manifest = load_manifest(corpus, request.store)
-    # for all shards at once: one by one, each would count on room that the others take
+    # computed for all shards together, because each one alone would ignore the space that the others need
     needed = preflight(corpus, manifest, request.partitions)
 
     def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
@@ -241,7 +242,7 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 
 
 def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    """The future snapshots: of files read in place, or of mirrored files whose digests the source lists."""
+    """Yield the future snapshots, unless a mirrored source lists no digests of its files."""
     if not open_source(corpus.source).mirrored:
         yield from _build(corpus, request)
         return
@@ -249,7 +250,7 @@ def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outco
     for partition in request.partitions:
         entries = manifest.shard(partition)
         lines = _list_lines(entries)
-        # the keys of token bins have the files' digests, which the source's version does not tell
+        # the keys of token bins contain the files' digests, which the source's version does not reveal
         if all("sha256" in line for line in lines):
             yield Outcome.from_receipt(*_ensured(_recipe(corpus, partition, lines), request.store, entries, lines))
 
@@ -257,7 +258,7 @@ def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outco
 def _other_claims(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, entries: Sequence[ManifestEntry]
 ) -> Iterator[str]:
-    """Claims of a snapshot and its receipt that the manifest contradicts."""
+    """Yield the claims of a snapshot and its receipt that the manifest contradicts."""
     artifact = corpus.artifact(SNAPSHOT, partition)
     receipt = store.require(artifact)
     directory = store.local(artifact)
@@ -276,7 +277,7 @@ def _other_claims(
 
 @dataclass(frozen=True)
 class _OpenedSnapshot(OpenedArtifact):
-    """The snapshot of a shard to check, and what the manifest lists for it."""
+    """The snapshot of a shard, opened for checks, and the manifest's entries for it."""
 
     corpus: CorpusDeclaration
     access: SourceAccess

@@ -1,4 +1,4 @@
-"""The source of a corpus as it is read: files of a shard, a sample for certificates, and whether it changed."""
+"""Reading of a corpus' source: the files of a shard, a sample for certificates, and detection of changes."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
@@ -24,35 +24,35 @@ from dataprep_assets.stream.token_stream import Fetch, SourcePart
 
 
 def corpus_watch(corpus: CorpusDeclaration) -> SourceWatch:
-    """Return how the source of a corpus, or of a release, is asked for changes."""
+    """Return how to detect changes in the source of a corpus or a release."""
     return SourceWatch(identity=partial(_identity, corpus), changes=partial(_changes, corpus))
 
 
 def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
-    """The present identity; for a hub the commit of the revision: one request, or none if the revision is a commit."""
+    """Return the present identity; for a hub, its commit, with one request or, for a pinned commit, none."""
     source = corpus.source
     if isinstance(source, HubSource) and COMMIT.fullmatch(source.revision):
         return identity_of([source.revision])
-    # asked regularly, so a hub that is out of reach is not waited for
+    # not patient, because an unreachable hub must not delay a regular check
     access = open_source(source, patient=False)
     if isinstance(access, HubMirror):
         return identity_of([access.repo.resolve_commit()])
     if isinstance(access, HubCache):
         return identity_of([cached_snapshot(access.folder, access.revision)[0]])
-    # files that are not included may come and go
+    # only included files count, because others may change at any time
     is_included = taken_by(corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs])
     files = [file for file in access.list().files if is_included(file.relpath)]
     listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
-    # local files have no version before they are read: an edit that keeps the size shows in the time alone
+    # local files have no version before they are read, so an edit that keeps the size shows only in the time
     if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
         return identity_of(listing)
     return identity_of(listing, [[f.relpath, time_of(access.path(f), f.relpath)] for f in files])
 
 
 def _changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:
-    """The changes since the present manifest; changed settings do not count as changes of the source."""
+    """Return the changes since the present manifest; changed settings do not count."""
     source, receipt = corpus.source, store.intact(corpus.artifact(MANIFEST))
-    # a pinned commit does not change, so the hub is not asked
+    # a pinned commit does not change, so no request is needed
     if receipt is not None and isinstance(source, HubSource) and source.revision == ManifestFacts.of(receipt).commit:
         return ""
     plan = plan_manifest(corpus, store, patient=False)
@@ -68,14 +68,14 @@ def source_parts(
     partition: str,
     ruled_out: RuledOut | None = None,
 ) -> tuple[SourcePart, ...]:
-    """The files of one shard with the digests of its snapshot; raises MissingArtifactError when there is no snapshot.
+    """Return the files of one shard with the digests of its snapshot; raise MissingArtifactError without a snapshot.
 
     Args:
         corpus: The dataset.
-        store: Where its snapshot is.
-        manifest: Which files the shard has.
+        store: The store of its snapshot.
+        manifest: Lists the files of the shard.
         partition: The shard.
-        ruled_out: Its rows that the selection drops.
+        ruled_out: The rows that the selection drops.
     """
     access = open_source(corpus.source)
     digests, source_digests = snapshot_digests(corpus, store, partition), corpus.source_digests()
@@ -95,36 +95,36 @@ def source_parts(
 
 
 def present_part(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> SourcePart:
-    """A file as it is now, to look at its rows.
+    """Return a present file, to read some of its rows.
 
-    Without a digest, because one is compared only where a file is read to its end.
+    It has no digest, because a digest is compared only after reading the whole file.
     """
     limit = corpus.bad_records.max_record_bytes
     return SourcePart.from_entry(entry, path, "", max_record_bytes=limit, reading=corpus.reading)
 
 
 def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:
-    """For each shard, the function that fetches its sources on a machine whose mirror does not have them.
+    """Return, for each shard, the function that fetches its source files to a machine without them.
 
     Args:
         corpus: The dataset.
-        manifest: Which files each shard has.
+        manifest: Lists the files of each shard.
         partitions: The shards.
     """
     access = open_source(corpus.source)
-    # pickled into the tasks: each takes the entries of its shard along, not the manifest
+    # pickled into the tasks, so each function has only the entries of its shard, not the manifest
     return {p: partial(access.fetch, manifest.shard(p)) for p in partitions}
 
 
 class PresentFiles:
-    """The source files of a corpus as they are now, to look at rows of them; nothing is read before it is asked for."""
+    """The present source files of a corpus, to look up rows; read lazily."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
         self._corpus, self._store = corpus, store
 
     @cached_property
     def entries(self) -> dict[str, ManifestEntry]:
-        """The files of the manifest by their names."""
+        """The files of the manifest, by name."""
         return {entry.relpath: entry for entry in load_manifest(self._corpus, self._store).entries}
 
     @cached_property
@@ -132,11 +132,12 @@ class PresentFiles:
         return open_source(self._corpus.source)
 
     def path(self, entry: ManifestEntry) -> Path:
-        """Return where a file is on this machine."""
+        """Return the path of a file on this machine."""
         return self._access.path(entry)
 
     def record_at(self, entry: ManifestEntry, row: int, fields: RecordFields) -> Block | None:
-        """The record of a row of a file; raises as `SourcePart.record_at`, and OSError if the file cannot be read."""
+        """Read the record of a row of a file; raise as `SourcePart.record_at`, and OSError if the file is
+        unreadable."""
         return present_part(self._corpus, entry, self.path(entry)).record_at(row, fields)
 
 
@@ -144,7 +145,7 @@ FILES_SAMPLED = 6
 
 
 def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
-    """The engine to certify for a corpus, on its own documents."""
+    """Return the engine to certify for a corpus, on its own documents."""
     return CertifiedEngine(
         dataset=corpus,
         tokenizer=corpus.tokenizer,
@@ -158,8 +159,7 @@ def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
 def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
     manifest = load_manifest(corpus, store)
     files = _sampled_files(corpus, manifest)
-    # As listed, without a look into the files: a local one that is edited and keeps its size leaves the certificate
-    # as it is.
+    # As listed, without reading the files, so a local edit that keeps the file's size does not change the certificate.
     digest = digest_value([[e.relpath, *listed_identity(e)] for e in files])
     return Sample(
         kind="engine_certificate",
@@ -170,21 +170,21 @@ def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
 
 
 def _sampled_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[ManifestEntry]:
-    """A few files of every split, chosen by digests of their names: a growing corpus mostly keeps its sample."""
+    """Return a few files of every split, chosen by digests of their names, so that a growing corpus keeps most of
+    them."""
     files: list[ManifestEntry] = []
     for split in corpus.splits:
         members = [e for e in manifest.entries if e.split == split]
         candidates = sorted(members, key=lambda e: digest_value(e.relpath))
-        # at least one of each split, however many there are
+        # at least one per split, even with many splits
         files += sorted(candidates[: max(1, FILES_SAMPLED // len(corpus.splits))], key=lambda e: e.ordinal)
     return files
 
 
 def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
-    """Yield documents from files of every split; long ones are cut.
+    """Yield documents from files of every split, truncated if they are long; mirror a hub's files first.
 
-    Bad records are skipped here: snapshot and token bins, which read all files, refuse them all at once. Files of a hub
-    are mirrored first.
+    Bad records are skipped here, because snapshot and token bins read all files and reject all bad records together.
     """
     access, files = open_source(corpus.source), _sampled_files(corpus, manifest)
     access.fetch(files)
@@ -193,6 +193,6 @@ def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str
 
 
 def texts_of(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> Iterator[str]:
-    """The texts of a file as it is now."""
+    """Yield the texts of a present file."""
     for block in present_part(corpus, entry, path).read_records(RecordFields(corpus.text_field)):
         yield from block.texts

@@ -1,7 +1,7 @@
-"""Finds a row of a corpus in the present source file: its bytes, and why it is no document.
+"""Lookup of a row in the present source file: its bytes, or the reason why it is not a document.
 
-Tracing a document itself needs no source; this does. The bytes of a row are reported only if they match the document's
-hash in the shard's index: a file may have been edited since, even to the same size.
+Tracing a document does not need the source, but these details do. A row's bytes are reported only if they match the
+document's hash in the shard's index, because a file may have been edited, even without changing its size.
 """
 
 from collections.abc import Sequence
@@ -36,17 +36,17 @@ class SourceRows:
     """The source files of a corpus."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
-        """Take a corpus whose manifest is in a store; nothing is read yet."""
+        """Set a corpus whose manifest is in the store; read nothing yet."""
         self._corpus, self._store = corpus, store
         self._files = PresentFiles(corpus, store)
 
     def bytes_of(self, file: str, row: int, hashed: int | None) -> SourceBytes:
-        """The bytes of a row of a source file, or why there are none.
+        """Return the byte range of a row of a source file, or the reason why there is none.
 
         Args:
             file: The source file, as in the manifest.
             row: The row, from 1.
-            hashed: The hash of the document made from it; None if the shard has no hashes: then it is not compared.
+            hashed: The hash of the row's document; None without hashes in the shard, which skips the comparison.
         """
         entry = self._files.entries.get(file)
         if entry is None:
@@ -60,7 +60,7 @@ class SourceRows:
             if (kind := without_lines(path, entry.compression)) is not None:
                 return SourceBytes(absent=f"no byte range: the source file is {kind}")
             byte_range = line_range(path, row)
-            # all of the file was read for it: it has fewer rows than when it was tokenized
+            # the whole file was searched, so it has fewer rows than when it was tokenized
             if byte_range is None and entry.size_bytes <= MOST_BYTES:
                 return _CHANGED
             if byte_range is None:
@@ -74,16 +74,16 @@ class SourceRows:
             return SourceBytes(absent=f"no byte range: the source file cannot be read: {error.strerror}")
 
     def refusal(self, file: str, row: int) -> str | None:
-        """Why a row of a source file is no document, in words.
+        """Return why a row of a source file is not a document, in words.
 
-        None if it may be one, is blank or beyond the file's end, or if the file cannot be read, is larger than
-        `MOST_BYTES` or has changed since.
+        Returns None if the row may be a document, is blank or does not exist, or if the file is unreadable, is larger
+        than `MOST_BYTES` or has changed.
 
         Args:
             file: The source file, as in the manifest.
             row: The row, from 1.
         """
-        # What rules and duplicates drop is in the table of documents alone; the source tells bad and retracted records.
+        # Only the document table has drops by rules and duplicates; the source shows bad and retracted records.
         if (reason := self._table_reason(file, row)) is not None:
             return reason
         entry, corpus = self._files.entries.get(file), self._corpus
@@ -102,7 +102,10 @@ class SourceRows:
         return None if block is None else selection.refusal(block)
 
     def refusal_of(self, hashed: int) -> str | None:
-        """Like `refusal`, of the first row whose document has this hash; None without a table of documents."""
+        """Return the location of the first row with this document hash, and why it is not a document.
+
+        Returns None without a document table.
+        """
         if not self._corpus.has_table:
             return None
         with suppress(DataprepError):
@@ -122,7 +125,7 @@ class SourceRows:
         return CorpusDocuments(self._corpus, self._store)
 
     def _holds(self, path: Path, found: tuple[int, int], hashed: int | None) -> bool:
-        """Return whether these bytes of a file are a record with this hash."""
+        """Return whether this byte range of a file is a record with this hash."""
         ids = self._corpus.document.ids(sensitive=self._corpus.sensitive)
         if hashed is None or ids is None:
             return True
@@ -137,7 +140,7 @@ class SourceRows:
 
 
 def corpus_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, list[IndexedShard]]:
-    """The finished shards of every split of a corpus, in manifest order."""
+    """Return the finished shards of every split of a corpus, in manifest order."""
     manifest = load_manifest(corpus, store)
     return {
         split: traced_shards(store, [corpus.artifact("token_bins", key) for key in manifest.partitions(split)])
@@ -146,11 +149,11 @@ def corpus_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, 
 
 
 def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> StreamTracer:
-    """The tracer of a corpus.
+    """Return the tracer of a corpus.
 
     Args:
         corpus: The dataset.
-        store: Where its artifacts are; all its token bins must be there.
+        store: The store of its artifacts, with all its token bins.
         specs: Its artifacts.
     """
     rows = SourceRows(corpus, store)
@@ -159,7 +162,7 @@ def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequen
         store,
         specs,
         corpus_splits(corpus, store),
-        # called only to show a text, and to find a document by its id or text
+        # called only to show a text, or to find a document by its id or text
         bundle=lambda: load_bundle(corpus.tokenizer),
         ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
         samples=partial(_samples, corpus, store),

@@ -1,7 +1,7 @@
-"""The views of a corpus: one module per trainer format, each with a `VIEW` (see `pipelines/corpus/view.py`).
+"""Views of a corpus: one module per trainer format, each with a `VIEW` (see `pipelines/corpus/view.py`).
 
-A module in this folder is all that a new view needs beside its format: `views:` in the YAML takes its name. Views of
-other packages are found by their entry points in the group `dataprep_assets.views` (docs/how-to/own-view.md).
+A new view needs a module in this folder, named as in `views:` in YAML, and a format. Views of other packages are found
+by their entry points in the group `dataprep_assets.views` (docs/how-to/own-view.md).
 """
 
 import pkgutil

@@ -20,7 +20,7 @@ def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
         view.link(split, _linked(split.split))
         tokens = view.target / _linked(split.split)
-        # in a bucket a link makes no file here, and so no folder
+        # a link in a bucket creates no local file, and so no folder
         tokens.parent.mkdir(exist_ok=True)
         datatrove.write_sidecars(
             tokens,
@@ -35,7 +35,7 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
     for split in splits:
         tokens = directory / _linked(split.split)
         datatrove.validate(tokens, dtype=split.facts.dtype)
-        # any increasing ends fit a stream, so they are compared with those of the combined bins
+        # any increasing ends are valid for a stream, so they are compared with the combined bins
         if sha256_file(index := datatrove.index_path(tokens)) != split.receipt.file(ENDS).sha256:
             yield f"{index}: its documents end elsewhere than in combined_bins/{split.split}"
         metadata_bytes = datatrove.metadata(split.token_count, split.facts.dtype, ViewFacts.of(receipt).tokenizer)

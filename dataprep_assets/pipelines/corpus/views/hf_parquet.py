@@ -47,7 +47,7 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
 def _locate(handle: ArtifactHandle) -> Locate:
     @cache
     def files(split: str) -> tuple[list[str], list[int]]:
-        """A split's files in order, and the document that each begins with, then the number of documents."""
+        """Return a split's files in order, and the first document of each, followed by the number of documents."""
         # numbers in names have five digits, so files sort by number
         names = sorted(f.path for f in handle.files if f.path.startswith(f"data/{split}-"))
         return names, list(accumulate((_rows(handle, name) for name in names), initial=0))
@@ -64,7 +64,7 @@ def _locate(handle: ArtifactHandle) -> Locate:
 def _rows(handle: ArtifactHandle, name: str) -> int:
     import pyarrow.parquet as pq
 
-    # of a file in a bucket only the end is fetched
+    # for a file in a bucket, only its end is downloaded
     with handle.open(name) as file:
         return int(pq.read_metadata(file).num_rows)
 

@@ -63,17 +63,17 @@ def _locate(handle: ArtifactHandle) -> Locate:
 
     @cache
     def shards(split: str) -> tuple[list[str], list[int]]:
-        """Names of a split's shards, and the first sample of each, then the number of samples."""
+        """Return the names of a split's shards, and the first sample of each, followed by the number of samples."""
         samples = mds.shard_samples(handle.read(f"{split}/{mds.INDEX}"), f"{handle.location}/{split}/{mds.INDEX}")
         return [name for name, _ in samples], list(accumulate((count for _, count in samples), initial=0))
 
     def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         names, firsts = shards(span.split)
-        # `firsts` ends with the number of samples: of a span in the tail, which is no sample, no shard is found
+        # `firsts` ends with the number of samples, so no shard is found for a span in the tail, which fills no sample
         for number in range(max(bisect_right(firsts, span.start // length) - 1, 0), len(names)):
             begin, end = firsts[number] * length, firsts[number + 1] * length
             start, stop = max(span.start, begin), min(span.stop, end)
-            # the span ended before this shard
+            # the span ends before this shard
             if start >= stop:
                 return
             yield TokenRange(

@@ -26,7 +26,7 @@ def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> It
 
 
 def _trainer(where: str, facts: ViewFacts) -> str:
-    """The options of Megatron-LM for the splits that it knows."""
+    """Return Megatron-LM's options for the splits that it supports."""
     options = {"train": "train", "val": "valid", "valid": "valid", "validation": "valid", "test": "test"}
     arguments = [f"--{options[split]}-data-path {where}/{split}" for split in facts.splits if split in options]
     return "Megatron-LM: " + (" ".join(arguments) or f"--data-path {where}/{next(iter(facts.splits))}")

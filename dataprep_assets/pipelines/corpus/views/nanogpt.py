@@ -11,7 +11,7 @@ from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, Vie
 def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
         view.link(split, f"{split.split}.bin")
-    # of any split: `combined_splits` refuses splits of another tokenizer or dtype
+    # any split will do, because `combined_splits` rejects splits with a different tokenizer or dtype
     flat_bins.write_meta(view.target, flat_bins.read_meta(view.store.local(splits[0].artifact, ["meta.json"])))
 
 

@@ -26,7 +26,7 @@ def _index(split: CombinedSplit, length: int, tokenizer: str) -> dict[str, Any]:
 
 
 def _length(receipt: Receipt) -> int:
-    """The declared length."""
+    """Return the declared sequence length."""
     length: int = receipt.recipe["settings"]["olmo_sequence_length"]
     return length
 
@@ -41,7 +41,7 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
 
 
 def _instances(span: DocumentSpan, receipt: Receipt) -> Mapping[str, int | list[int]]:
-    """OLMo-core's instances are windows of the declared length that do not overlap."""
+    """Return OLMo-core's instances in a span: windows of the declared length that do not overlap."""
     length = _length(receipt)
     return {"instances": list(range(span.start // length, (span.stop - 1) // length + 1))}
 
