@@ -1,4 +1,4 @@
 """The blend pipeline: datasets with weights for pretraining, SFT or RL."""
 
 DATASETS = {"TrainingBlend": "Blend"}
-"""Component, in `component.py` → the class of its datasets, in `dataset.py`."""
+"""Component (in `component.py`) → class of its datasets (in `dataset.py`)."""

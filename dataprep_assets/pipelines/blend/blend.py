@@ -1,8 +1,8 @@
-"""The asset `<dataset>/blend`: the finished shards where their trainer expects them, and what it reads first.
+"""The blend (`<dataset>/blend`): the finished shards in the trainer's layout, with the trainer's entry files.
 
-On disk it is `runs/<run_hash>/`, which `runs.py` lays out. Its metadata has what Nemotron logs to W&B: `progress_table`
-and `stage_table` (the plan's asset has `plan_table`); all three go to W&B itself if the declaration has `wandb`.
-Beside them are the requested and the realised share of each dataset, as a table and as a plot.
+On disk it is `runs/<run_hash>/`, which `runs.py` builds. Its metadata contains the tables that Nemotron logs to W&B:
+`progress_table` and `stage_table` (the plan's asset has `plan_table`). If the declaration has `wandb`, all three are
+also logged to W&B. Requested and realized shares of each dataset are shown as a table and as a plot.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,12 +39,12 @@ from dataprep_assets.pipelines.blend.runs import (
 )
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, stage_shards
 
-# Logs the tables of a finished blend to Weights & Biases, if that is declared.
+# Logging of a finished blend's tables to Weights & Biases, if declared.
 #
-# `log_tables` alone imports wandb, when it is called. Keys are those of Nemotron's `wandb_hook.py`
-# (docs/formats/wandb-tables.md#keys): `<stage>/plan_table`, `progress_table`, `stage_table`. The W&B run is named
-# after the run hash and its id follows from it, so that logging the same run again adds to the same W&B run. What
-# wandb would gather by itself (console, machine, code, installed packages) is switched off.
+# Only `log_tables` imports wandb, and only when it is called. Keys are those of Nemotron's `wandb_hook.py`
+# (docs/formats/wandb-tables.md#keys): `<stage>/plan_table`, `progress_table`, `stage_table`. The W&B run is named after
+# the run hash, and its id contains it, so that logging the same run again adds to the same W&B run. wandb's own data
+# collection (console, machine, code, installed packages) is switched off.
 
 _LOGIN_SECONDS = 60
 Rows = Sequence[Mapping[str, Any]]
@@ -53,10 +53,10 @@ Rows = Sequence[Mapping[str, Any]]
 def log_tables(
     declared: WandbDeclaration, *, dataset: str, stage: str, config: Mapping[str, Any], tables: Mapping[str, Rows]
 ) -> str:
-    """Log the tables and the configuration, whose `run_hash` names the run; the run's URL, or its folder when offline.
+    """Log the tables and the configuration, whose `run_hash` names the run; return its URL, or its folder if offline.
 
-    Raises ConfigError without the extra, TransferError if W&B cannot be reached or refuses. The blend is finished by
-    then.
+    Raises ConfigError if the extra is not installed, TransferError if W&B cannot be reached or refuses. The blend run
+    is already finished and stays valid.
     """
     try:
         import wandb
@@ -68,7 +68,7 @@ def log_tables(
     settings = wandb.Settings(
         console="off",
         silent=True,
-        login_timeout=_LOGIN_SECONDS,  # never wait for somebody to type a key
+        login_timeout=_LOGIN_SECONDS,  # limited, because wandb would wait for someone to enter a key
         disable_git=True,
         disable_code=True,
         save_code=False,
@@ -100,18 +100,18 @@ def log_tables(
             "`wandb login`, or set `wandb: {mode: offline}`, then materialize `blend` again"
         ) from error
     finally:
-        # wandb itself calls its hook at exit unreliable where `multiprocessing` started the process
+        # wandb documents its exit hook as unreliable in processes started by `multiprocessing`
         wandb.teardown()
 
 
 def _table(wandb: Any, rows: Rows) -> Any:
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    # a cell is a number or, where nothing was measured, an empty text
+    # a cell is a number, or an empty text if nothing was measured
     return wandb.Table(columns=columns, data=[[row.get(c) for c in columns] for row in rows], allow_mixed_types=True)
 
 
 def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
-    """The `progress_table`, a row for each dataset: shards fetched and built, tokens and sequences so far.
+    """Return the `progress_table`: per dataset, the shards fetched and built, and the tokens and sequences so far.
 
     `blend` is the declaration, `store` holds the artifacts, `plan` is the committed plan.
     """
@@ -127,7 +127,7 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
                 "downloaded": len(_present_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
                 "processed": len(receipts),
                 "total_tokens": sum(r.ledger.tokens for r in receipts if r.ledger),
-                # a document or a record is one sequence; only a conversation may be several, which its shard counts
+                # a document or a record is one sequence; a conversation may be several, which its shard counts
                 "total_sequences": sum(int(r.facts.get("sequences", r.ledger.documents)) for r in receipts if r.ledger),
                 "status": "completed" if is_done else "in_progress" if receipts else "pending",
             }
@@ -136,12 +136,12 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
 
 
 def stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
-    """The `stage_table`, a row for each step of the pipeline: what it has done, from the receipts in `store`.
+    """Return the `stage_table`: a row for each step of the pipeline, with its progress from the receipts in `store`.
 
-    `blend` is the declaration, `plan` the committed plan. `tasks` are artifacts, `queue_in` those that wait for the
-    step and `queue_out` those that the next one has not taken; `rows` are rows read, `bytes` those of the artifacts, of
-    a snapshot those of its source files. `worker_seconds` and `cpu_seconds` are empty for a step that does not measure
-    them; `first` and `last` are when its first and its last artifact were finished.
+    `blend` is the declaration, `plan` the committed plan. `tasks` counts artifacts, `queue_in` artifacts that wait for
+    the step, and `queue_out` artifacts that wait for the next step. `rows` counts rows read. `bytes` is the size of the
+    artifacts or, for snapshots, of their source files. `worker_seconds` and `cpu_seconds` are empty for steps that do
+    not measure them. `first` and `last` are the times when the first and last artifact were finished.
     """
     total = len(plan.partitions)
 
@@ -186,7 +186,7 @@ def _stage(name: str, made: Sequence[Receipt], queue_in: int, queue_out: int = 0
 
 
 def _sum_measured(made: Sequence[Receipt], what: str) -> float | None:
-    """The sum of a measurement over all receipts of a step; None unless every receipt has it."""
+    """Return the sum of a measurement over all receipts of a step; None unless every receipt has it."""
     values = [receipt.measured[what] for receipt in made if what in receipt.measured]
     return sum(values) if values and len(values) == len(made) else None
 
@@ -207,11 +207,11 @@ _READS = {
 
 
 def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec:
-    """The finished blend run.
+    """Return the spec of the finished blend run.
 
     Args:
         blend: The dataset.
-        shards: The shards that it lays out.
+        shards: The shards to lay out.
     """
     return ArtifactSpec(
         declaration=blend,
@@ -221,7 +221,7 @@ def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec
         kinds={"json", "file"},
         inputs=(shards,),
         artifact=partial(blend_run, blend),
-        names_places=frozenset(),  # it names the files where the trainer finds them
+        names_places=frozenset(),  # its files contain the paths where the trainer finds the shards
         recipes=partial(_recipes, blend),
         build=partial(_build, blend),
         metadata=partial(_metadata, blend),
@@ -231,12 +231,12 @@ def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec
 
 
 def blend_run(blend: BlendDeclaration, store: ArtifactStore) -> Artifact:
-    """The blend run of the committed plan; raises MissingArtifactError if there is no plan yet."""
+    """Return the blend run of the committed plan; raise MissingArtifactError if there is no plan yet."""
     return blend.artifact(RUNS, load_blend_plan(blend, store).run_hash)
 
 
 def run_lines(receipt: Receipt) -> list[str]:
-    """The lines with the trainer's settings for a finished blend run."""
+    """Return the lines with the trainer's settings for a finished blend run."""
     facts = RunFacts.of(receipt)
     return trainer_lines(facts.stage, facts.root, facts.used, [record.path for record in receipt.files])
 
@@ -270,7 +270,7 @@ def _losses(blend: BlendDeclaration, store: ArtifactStore, receipts: Sequence[Re
 
 
 def _log(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
-    """Log the three tables to W&B, after the blend run is committed; returns where they are."""
+    """Log the three tables to W&B after the blend run is committed; return their URL or folder."""
     assert blend.wandb is not None
     return log_tables(
         blend.wandb,

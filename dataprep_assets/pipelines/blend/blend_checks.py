@@ -1,14 +1,14 @@
-"""The checks of a finished blend run: its files, its shards, its splits, its shares, and its sources now.
+"""Checks of a finished blend run: its files, shards, splits and shares, and its present sources.
 
-The run is laid out once more, without the shards' bytes, and compared with what is there: so what the trainer reads
-first lists every used shard once, and nothing else.
+The run is laid out again, without the shards' bytes, and compared with the stored one. This verifies that the entry
+files list every used shard exactly once, and nothing else.
 
-The sources are compared with the plan's, because a weight is chosen for the data at the time. If a source has grown or
-shrunk since, the same weight reads it less or more often, and its share of the rows changes. Nothing is wrong with the
-blend run; its owner may want to know.
+The present sources are compared with the plan, because a weight is chosen for the data at planning time. If a source
+has grown or shrunk since, the same weight reads it less or more often, and its share of the rows changes. The blend run
+is still valid, but its owner may want to know.
 
-Splits that share no file may share what is in the files: rows that a source holds twice, or that another one copied.
-Compared are 64-bit hashes of what trainers read, one for each document (`pretrain`), sequence (`sft`) or line (`rl`).
+Splits without common files may still have common content, because sources may contain duplicates of each other. The
+check compares 64-bit hashes of the trainer's units: documents (`pretrain`), sequences (`sft`) or lines (`rl`).
 
 Entry points: `CHECKS`, `OpenedRun`.
 """
@@ -48,7 +48,7 @@ from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
 
 @dataclass(frozen=True)
 class OpenedRun(OpenedArtifact):
-    """A run to check: the plan that it lays out, and all chosen shards of it."""
+    """A run, opened for checks, with its plan and all chosen shards of the plan."""
 
     blend: BlendDeclaration
     plan: BlendPlan
@@ -56,13 +56,13 @@ class OpenedRun(OpenedArtifact):
 
     @classmethod
     def open(cls, blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str] = ()) -> Self:
-        """Open the run of the committed plan; raises MissingArtifactError if there is no plan or no snapshot."""
+        """Open the run of the committed plan; raise MissingArtifactError if there is no plan or no snapshot."""
         plan = load_blend_plan(blend, store)
         return cls(blend.artifact(RUNS, plan.run_hash), store, blend, plan, stage_shards(blend, store, plan))
 
     @cached_property
     def facts(self) -> RunFacts:
-        """The receipt's facts; raises IntegrityError when one is missing."""
+        """The receipt's facts; raises IntegrityError if one is missing."""
         return RunFacts.of(self.receipt)
 
     @cached_property
@@ -72,12 +72,12 @@ class OpenedRun(OpenedArtifact):
 
     @cached_property
     def receipts(self) -> Mapping[str, Receipt | None]:
-        """Partition → the receipt of each chosen shard; None if it is not built."""
+        """Partition → the receipt of each chosen shard; None if the shard is not built."""
         partitions = [str(shard.artifact.partition) for shard in self.shards]
         return dict(zip(partitions, self.store.receipts([shard.artifact for shard in self.shards]), strict=True))
 
     def shared_content(self) -> list[str]:
-        """A sentence for each split that holds content of another one."""
+        """Return a sentence for each pair of splits with common content."""
         artifacts = {str(shard.artifact.partition): shard.artifact for shard in self.shards}
         splits = {
             split: [(self.store.local(artifacts[p]), self.store.require(artifacts[p])) for p in names]
@@ -91,14 +91,14 @@ _NOUNS: Mapping[Stage, str] = {"pretrain": "document", "sft": "sequence", "rl": 
 
 
 def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Receipt]]]) -> list[str]:
-    """A sentence for each split that holds content of another one, which names both and how much of it.
+    """Return a sentence for each pair of splits with common content, with the amount.
 
-    `splits` has the directory and receipt of each shard that a split uses. Nothing is read of a single split.
+    `splits` has the directory and receipt of each shard that a split uses. A single split is not read.
     """
     used = {split: shards for split, shards in splits.items() if shards}
     if len(used) < 2:
         return []
-    # the greatest is read last and never held: held-out splits are a small part of the data
+    # the largest split is read last and never kept in memory, because held-out splits are a small part of the data
     order = sorted(used, key=lambda split: sum(receipt.total_bytes for _, receipt in used[split]))
     hashes = {split: _unique([_hashes(stage, *shard) for shard in used[split]]) for split in order[:-1]}
     sentences = []
@@ -145,12 +145,12 @@ class _BlendSource:
 
     @property
     def bytes_now(self) -> int:
-        """Bytes of its files now."""
+        """Present size of its files in bytes."""
         return self.unit.size_bytes if self.now is None else sum(entry.size_bytes for entry in self.now.entries)
 
     @property
     def changes(self) -> dict[str, int]:
-        """How many files were added, removed and changed."""
+        """Numbers of added, removed and changed files."""
         frozen, now = (
             {path: version for path, *version in _files(dataset_files)}
             for dataset_files in (refound(self.unit), self.now)
@@ -167,7 +167,7 @@ def _files(found: Discovered | None) -> Sequence[Sequence[str | int | None]]:
 
 
 def blend_sources_unchanged(run: OpenedRun) -> Finding:
-    """Every dataset has the files of the plan; a warning names those that do not, and the consequences.
+    """Check that every dataset still has the files of the plan; warn of changed ones, with the consequences.
 
     Tokens of a changed source are estimated from its bytes.
     """
@@ -197,11 +197,12 @@ def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSource]
         try:
             now = relisted(blend, unit)
         except TransferError:
-            reachable = False  # wait only once for a hub that does not answer, not for each dataset
+            reachable = False  # waits only once for an unreachable hub, not for each dataset
             yield _BlendSource(unit=unit, now=None)
             continue
         except SourceError:
-            # a folder whose files are gone has none; a hub or bucket that refuses to list its own says nothing of them
+            # a local folder without files has none, but a hub or bucket that refuses to list its files may still have
+            # them
             now = None if is_mirrored else _without_files(unit)
         yield _BlendSource(unit=unit, now=now if now is not None or is_mirrored else _without_files(unit))
 
@@ -212,7 +213,7 @@ def _without_files(unit: PlannedUnit) -> Discovered:
 
 
 def _rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_BlendSource]) -> Iterator[Row]:
-    """A row for each dataset of a split: what was planned, and what it is now."""
+    """Yield a row for each dataset of a split, with its planned and its present amounts."""
     own = [source for source in sources if source.unit.home == split]
     measure = "rows" if blend.stage == "rl" else "tokens"
     planned_amounts = {
@@ -226,7 +227,7 @@ def _rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequenc
         for source in own
     }
     weights = requested_shares({source.unit.name: source.unit.dataset.weight for source in own})
-    # one budget for both: else a source that grew would seem to be read as often as before
+    # the same budget for both, because otherwise a grown source would seem to be read as often as before
     budget = blend.train_tokens or sum(planned_amounts.values())
     epochs = [
         {look.name: look.epochs for look in outlook(weights, amounts, train_tokens=budget)}
@@ -255,7 +256,7 @@ def _share(amounts: dict[str, int], name: str) -> float:
 
 
 def _finite(epochs: float) -> float:
-    return round(epochs, 4) if isfinite(epochs) else 0.0  # no data left to read
+    return round(epochs, 4) if isfinite(epochs) else 0.0  # infinite if no data is left to read
 
 
 def _sentence(blend: BlendDeclaration, row: Row) -> str:
@@ -277,7 +278,7 @@ _REFINALIZE = "Materialize the run again"
 
 
 def shards_complete(run: OpenedRun) -> Finding:
-    """Every chosen shard is built and belongs to this plan, with data or declared empty."""
+    """Check that every chosen shard is built and belongs to this plan, with data or declared empty."""
     plan, receipts = run.plan, run.receipts
     by_partition = {str(shard.artifact.partition): shard for shard in run.shards}
     missing = [p for p in plan.partitions if receipts.get(p) is None]
@@ -306,9 +307,9 @@ def shards_complete(run: OpenedRun) -> Finding:
 
 
 def rows_read_once(run: OpenedRun) -> Finding:
-    """The shards of a file that was cut by rows have together read as many rows as the file has now.
+    """Check that the shards of each file that is split by rows read as many rows as the file has now.
 
-    Files with a shard that the sample leaves out are not counted; a blank line is a row of the file, but of no shard.
+    Files with a shard that the sample leaves out are not counted. Blank lines count as rows of the file.
     """
     blend, plan, receipts = run.blend, run.plan, run.receipts
     defects: list[str] = []
@@ -321,8 +322,8 @@ def rows_read_once(run: OpenedRun) -> Finding:
         for shard in unit.shards:
             key = partition_key(unit.name, shard.index)
             receipt = receipts.get(key)
-            # A range of a cut file is alone in its shard, so all rows of the ledger are its own. The ledger of a shard
-            # of several files, which `max_rows` may shorten, does not tell them apart.
+            # A range of a split file is the only part of its shard, so all rows of the ledger belong to it. A shard of
+            # several files, which `max_rows` may shorten, has a ledger that does not separate them.
             for part in shard.parts if receipt is not None and len(shard.parts) == 1 else ():
                 if part.rows is None:
                     continue
@@ -335,7 +336,8 @@ def rows_read_once(run: OpenedRun) -> Finding:
                         label=entry.relpath,
                         reading=unit.dataset.reading,
                     )
-                # rows count from 1; the last range has no end, and one of a file that shrank may begin behind its end
+                # rows count from 1; the last range has no end, and a range may begin after the end of a file that
+                # shrank
                 end = totals[entry.relpath] + 1
                 expected_rows[entry.relpath] += max(0, min(part.rows.stop or end, end) - part.rows.first)
                 assert receipt is not None
@@ -356,8 +358,8 @@ def rows_read_once(run: OpenedRun) -> Finding:
 
 
 def blend_run_intact(run: OpenedRun) -> Finding:
-    """Every file of the run has the digest of its receipt, there is no other file, it is the run of this plan, and it
-    is what is laid out when it is made again."""
+    """Check that the run has exactly the files and digests in its receipt, belongs to this plan, and equals a new
+    layout."""
     directory, receipt, plan = run.directory, run.receipt, run.plan
     defects = [f"{run.name}: {defect}" for defect in damage(directory, receipt, "full")]
     defects += other_claims(run.blend, run.store, plan, run.finished, directory, receipt)
@@ -378,9 +380,9 @@ def blend_run_intact(run: OpenedRun) -> Finding:
 
 
 def splits_disjoint(run: OpenedRun) -> Finding:
-    """No shard is in two splits, no row of a source file (told by its content) is, and no content of several files.
+    """Check that no shard, no source row (identified by the file's content) and no content is in two splits.
 
-    Content that splits share is a warning: a source may hold it twice.
+    Common content is only a warning, because a source may contain duplicates.
     """
     used, plan = run.facts.used, run.plan
     homes: dict[str, str] = {}
@@ -391,13 +393,13 @@ def splits_disjoint(run: OpenedRun) -> Finding:
             if homes.setdefault(partition, split) != split:
                 defects.append(f"{partition} is in {homes[partition]} and in {split}")
             for part in plan.find(partition)[1].parts:
-                if not part.entry.size_bytes:  # all empty files are alike, and share no row
+                if not part.entry.size_bytes:  # empty files have equal digests, but no rows
                     continue
                 first_row, stop = (part.rows.first, part.rows.stop) if part.rows else (1, None)
-                # not by path: a copy under another name would leak the same rows into another split
+                # compared by content, because a copy with another path would leak the same rows into another split
                 content = part.entry.sha256 or part.entry.etag or part.entry.path
                 for other_split, path, begin, end in rows.get(content, ()):
-                    # a range does not include its `stop`; None is the end of the file, behind which nothing begins
+                    # a range does not include its `stop`; None is the end of the file, after which no range begins
                     apart = (end is not None and end <= first_row) or (stop is not None and stop <= begin)
                     if other_split != split and not apart:
                         defects.append(f"rows of {part.entry.relpath} are in {split}, and as {path} in {other_split}")
@@ -415,9 +417,9 @@ def splits_disjoint(run: OpenedRun) -> Finding:
 
 
 def mixture_matches_weights(run: OpenedRun) -> Finding:
-    """Each dataset's realised share is within the declared tolerance of its request, and no epoch limit is crossed.
+    """Check that realized shares are within the tolerance of the requested ones, and that epochs are within the limit.
 
-    That the table of the receipt is that of what the trainer reads is checked by `blend_run_intact`.
+    `blend_run_intact` verifies that the table in the receipt belongs to the trainer's files.
     """
     blend, table = run.blend, run.facts.realised
     defects: list[str] = []
@@ -442,19 +444,19 @@ def mixture_matches_weights(run: OpenedRun) -> Finding:
         defects,
         f"Every dataset's share matches its weight within {blend.tolerance:g}.",
         _RL_ADVICE if blend.stage == "rl" else _ADVICE,
-        # as text: numbers are plotted over time, and this one is declared
+        # as text, because numbers are plotted over time and this one is declared
         facts={"largest_difference": worst, "tolerance": str(blend.tolerance)},
         table=[asdict(row) for row in table],
     )
 
 
 def _requested(run: OpenedRun, split: str) -> dict[str, float]:
-    """The requested share of each dataset of a split; a dataset without any data has one, too.
+    """Return the requested share of each dataset of a split, including datasets without data.
 
-    For RL, shares of the records of the sources, each read as often as the weights say. A shard whose records were all
-    left out is in no split; its records count unless shards were held out.
+    RL shares are shares of the sources' records, each counted as often as the weights require. A shard whose records
+    were all left out is in no split, but its records count unless shards are held out.
     """
-    # where shards are held out, every dataset may have some in any split, whatever its home is
+    # with held-out shards, any split may have shards of every dataset
     is_whole = run.blend.held_out is None
     weights = {u.name: u.dataset.weight for u in run.plan.units if u.home == split or not is_whole}
     if run.blend.stage != "rl":

@@ -1,4 +1,4 @@
-"""Traces documents of a pretraining blend, and conversations of a chat blend; records of `rl` keep no positions.
+"""Tracing of pretraining documents and chat conversations in a blend; records of `rl` keep no positions.
 
 Entry points: `blend_tracer`, `ChatTracer`.
 """
@@ -28,11 +28,11 @@ from dataprep_assets.stream.traced_rows import TracedRows, TracedSegment
 
 
 def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> Tracer:
-    """The tracer of a blend, in which the datasets of the blend take the place of splits.
+    """Return the tracer of a blend, which treats the blend's datasets as splits.
 
     Args:
         blend: The blend; raises ConfigError if its stage is `rl`.
-        store: Where its artifacts are; all its shards must be there.
+        store: The store of its artifacts, with all its shards.
         specs: Its artifacts.
     """
     if blend.stage == "rl":
@@ -49,7 +49,7 @@ def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[
 
 
 class _PackedShard:
-    """One shard of packed conversations."""
+    """A shard of packed conversations."""
 
     def __init__(self, handle: ArtifactHandle, unit: str) -> None:
         self.handle, self.unit = handle, unit
@@ -58,17 +58,17 @@ class _PackedShard:
         self.rows = TracedRows(handle, None if facts.empty else PACKED, ORIGINS, 3)
 
     def find_sequences(self, file: str, row: int) -> NDArray[np.intp]:
-        """The sequences of a source row."""
+        """Return the sequences of a source row."""
         ordinals, origins = [ordinal for ordinal, name in self.files.items() if name == file], self.rows.origins
         return np.flatnonzero(np.isin(origins[:, 0], ordinals) & (origins[:, 1] == row))
 
     def source(self, sequence: int) -> tuple[str, int]:
-        """The file and row of a sequence."""
+        """Return the file and row of a sequence."""
         ordinal, row, _ = self.rows.origins[sequence].tolist()
         return self.files[ordinal], row
 
     def place(self, sequence: TracedSegment) -> TokenRange:
-        """Return where a sequence is."""
+        """Return the location of a sequence."""
         return TokenRange(
             artifact=str(self.handle.artifact),
             file=PACKED,
@@ -79,7 +79,7 @@ class _PackedShard:
 
 
 class ChatTracer(Tracer):
-    """Traces packed conversations: from a packed row to its source rows, and back."""
+    """Tracer of packed conversations, from a packed row to its source rows and back."""
 
     def __init__(self, blend: BlendDeclaration, store: ArtifactStore, units: dict[str, list[str]]) -> None:
         """Open the shards of a blend, given as partitions by dataset."""
@@ -131,7 +131,7 @@ class ChatTracer(Tracer):
         shard = self._shard(partition)
         if not 0 <= row < (count := len(shard.rows)):
             raise NotFoundError(f"trace: packed row {row} is out of range: {partition} has {count} (counted from 0)")
-        # several turns of a conversation may be in one row: it is told once
+        # several turns of a conversation may be in one row, so duplicates are removed
         sources = dict.fromkeys(shard.source(sequence) for sequence in shard.rows.segments(row))
         return [(shard, file, number) for file, number in sources]
 

@@ -1,8 +1,8 @@
-"""The blend itself: datasets and weights, inline in the YAML or in a JSON file of its own.
+"""The blend itself: datasets and weights, inline in YAML or in a separate JSON file.
 
-`DataBlend` is the JSON of Nemotron's `data_prep` (`blend.py`). Mistakes that Nemotron accepts are refused here by name:
-unknown keys, duplicate keys or datasets, negative or non-numeric weights, empty lists, both modes at once. Keys that
-begin with `_` are notes of the author: they are kept and shown, and have no effect.
+`DataBlend` is the JSON of Nemotron's `data_prep` (`blend.py`). It rejects mistakes that Nemotron accepts: unknown keys,
+duplicate keys or datasets, negative or non-numeric weights, empty lists, both modes together. Keys that begin with `_`
+are the author's notes: they are kept and shown, and have no effect.
 """
 
 import json
@@ -27,11 +27,11 @@ _MARK = "_"
 """First character of keys that are notes, not settings."""
 _MOST_BYTES = 8 << 20
 _MOST_DATASETS = 10_000
-"""Bounds of a file with a blend: so many datasets take a quarter of the bytes."""
+"""Limits of a blend file; the maximum number of datasets takes about a quarter of the bytes."""
 
 
 def noted(notes: Mapping[str, Any]) -> list[str]:
-    """Notes as lines of text; other values are shown as JSON."""
+    """Return notes as lines of text; values other than strings are shown as JSON."""
     return [
         f"{key.lstrip(_MARK)}: {note if isinstance(note, str) else json.dumps(note, ensure_ascii=False)}"
         for key, note in notes.items()
@@ -51,7 +51,7 @@ class _Noted(Declared):
         if not isinstance(value, dict) or not any(str(key).startswith(_MARK) for key in value):
             return value
         marked_notes = {key: entry for key, entry in value.items() if str(key).startswith(_MARK)}
-        # a `notes` that is no mapping stays as it is, so that validation names it
+        # other types of `notes` are passed on unchanged, so that validation reports them
         notes = value.get("notes", {})
         fields = {key: entry for key, entry in value.items() if key not in marked_notes}
         return {**fields, "notes": {**notes, **marked_notes} if isinstance(notes, dict) else notes}
@@ -89,7 +89,7 @@ class BlendDataset(ReadingDeclaration, _Noted, Attribution):
     @field_validator("path")
     @classmethod
     def _is_possible(cls, path: str) -> str:
-        # asked here and not when it is opened: a mistake found by the model is told with its key and line
+        # checked here, because the model's errors have the key and the line
         try:
             expanded(path)
         except ConfigError as error:
@@ -98,12 +98,12 @@ class BlendDataset(ReadingDeclaration, _Noted, Attribution):
 
     @property
     def unattributed(self) -> Self:
-        """A copy without keys that decide no byte, so that datasets that read the same data compare equal."""
+        """A copy without keys that change no bytes, so that datasets that read the same data compare equal."""
         return self.model_copy(update={**dict.fromkeys(SAID), "notes": {}})
 
 
 SAID = ATTRIBUTION | {"category", "notes"}
-"""The keys of a dataset that decide no byte, and stay out of plans and keys."""
+"""Keys of a dataset that change no bytes, so plans and keys do not contain them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +149,10 @@ class DataBlend(_Noted):
 
     @classmethod
     def load(cls, path: Path) -> "DataBlend":
-        """The blend in a JSON file; local paths in it are relative to its folder. ConfigError names file and key."""
+        """Load a blend from a JSON file, with local paths relative to its folder; raise ConfigError with file and
+        key."""
         try:
-            # before it is read: a file of data named by mistake would be parsed into memory whole
+            # checked first, because a large data file named by mistake would be parsed into memory
             if (size := path.stat().st_size) > _MOST_BYTES:
                 raise ConfigError(
                     f"blend: {path}: not a blend file: {count_of(size, 'byte')}, but a list of datasets has at most "
@@ -166,11 +167,11 @@ class DataBlend(_Noted):
         except json.JSONDecodeError as error:
             why = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
             raise ConfigError(f"blend: {path}:{error.lineno}: not a blend file: {why}") from error
-        # not UTF-8, a key twice, NaN or nested too deeply; after JSONDecodeError, which is a ValueError, too
+        # not UTF-8, a repeated key, NaN or too deep nesting; after JSONDecodeError, which is a ValueError
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not a blend file: {error}") from error
         many = max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
-        if many > _MOST_DATASETS:  # each that is wrong would be told
+        if many > _MOST_DATASETS:  # limited, because each invalid dataset would be reported
             raise ConfigError(
                 f"blend: {path}: not a blend file: a list of {many:,} datasets, but at most {_MOST_DATASETS:,} are "
                 "allowed"
@@ -186,11 +187,11 @@ class DataBlend(_Noted):
         return self.datasets is None
 
     def units(self) -> list[Unit]:
-        """The datasets of the blend in declared order, each with its place; those of weight 0 are left out."""
+        """Return the datasets with a positive weight in declared order, each with its place in the blend."""
         if self.datasets is not None:
             units = [Unit(name=d.name, dataset=d, split=None) for d in self.datasets]
         else:
-            # one dataset may be in the lists of several splits: their shards need different names
+            # a dataset may be in the lists of several splits, and its shards need different names
             units = [
                 Unit(name=f"{d.name}__{split}", dataset=d, split=split)
                 for split in SPLITS
@@ -217,7 +218,7 @@ def _located(dataset: BlendDataset, folder: Path) -> BlendDataset:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping: dict[str, Any] = {}
     for key, value in pairs:
-        # json keeps the last of two equal keys without a word: one of two weights, say, would be ignored
+        # json silently keeps the last of two equal keys, so one of two weights would be ignored
         if key in mapping:
             raise ValueError(f"the key {key!r} occurs twice")
         mapping[key] = value
@@ -225,5 +226,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> float:
-    # Python's parser takes NaN and Infinity, which JSON does not have
+    # Python's parser accepts NaN and Infinity, which JSON does not allow
     raise ValueError(f"{name} is not a JSON number")

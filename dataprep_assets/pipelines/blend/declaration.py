@@ -50,7 +50,7 @@ class SampleDeclaration(Declared):
     @model_validator(mode="before")
     @classmethod
     def _a_number_of_rows(cls, value: Any) -> Any:
-        # a bool is an int in Python, and `sample: true` is another mistake
+        # a bool is an int in Python, but `sample: true` is a different mistake
         if isinstance(value, int) and not isinstance(value, bool):
             raise ValueError(
                 f"`sample: {value}` limits rows in Nemotron's data_prep. Here use `max_rows: {value}` (per shard), "
@@ -113,7 +113,7 @@ class WandbDeclaration(Declared):
 
 
 def _kind(value: Any) -> str:
-    # chosen by type: of a plain union pydantic would tell a mistake once for each form, though one is meant
+    # chosen by type, because for a plain union pydantic reports each mistake once per form
     return "file" if isinstance(value, str | Path) else "inline"
 
 
@@ -179,7 +179,7 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
                 "`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists. "
                 "Remove one of them"
             )
-        # as far as the declaration tells; how many shards a default makes only the plan knows, which asks again
+        # checked as far as the declaration allows; the plan knows the default number of shards and checks again
         counts = [self.num_shards, None if self.sample is None else self.sample.count]
         shards = min((count for count in counts if count), default=None)
         if self.held_out is not None and shards is not None and self.held_out.valid + self.held_out.test >= shards:
@@ -195,7 +195,7 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
         """A blend that is a file of its own may name some whenever it is edited."""
         if not isinstance(self.blend, DataBlend):
             return True
-        # an asset's files may be here, too: only its metadata says where they are
+        # an asset's files may be local, which only its metadata shows
         paths = [*(unit.dataset.path for unit in self.blend.units()), *self.rl_options.placeholder_paths]
         return any("://" not in path or path.startswith("asset://") for path in paths)
 
@@ -216,20 +216,17 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
 
     @property
     def required_tokenizer(self) -> TokenizerDeclaration:
-        """The tokenizer of a stage that has one.
-
-        Raises ConfigError if the stage has none.
-        """
+        """The tokenizer; raises ConfigError if the stage has none."""
         if self.tokenizer is None:
             raise ConfigError(f"{self.dataset}: stage {self.stage} has no tokenizer")
         return self.tokenizer
 
     def data_blend(self) -> DataBlend:
-        """The blend itself, read from its file if it is in one; raises ConfigError, naming what is wrong with it."""
+        """Return the blend, read from its file if it has one; raise ConfigError for an invalid file."""
         if isinstance(self.blend, DataBlend):
             return self.blend
         blend = DataBlend.load(self.blend)
-        # the model refuses this of an inline blend; what a file holds is known only once it is read
+        # the model rejects this for inline blends, but a file is known only after reading it
         if self.held_out is not None and blend.per_split:
             raise ConfigError(f"held_out: {self.blend} lists its own splits. Remove one of them")
         return blend

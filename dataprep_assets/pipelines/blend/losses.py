@@ -1,4 +1,4 @@
-"""What a blend lost of its sources: rows, parts of sequences, whole shards.
+"""Losses of a blend: rows, parts of sequences, and whole shards.
 
 Entry points: `shard_losses`, `unused_rows`; `nothing_left`, for a dataset that lost everything.
 """
@@ -15,21 +15,21 @@ from dataprep_assets.stream.stream_losses import stream_losses, tokenizer_losses
 from dataprep_assets.tokenization.chat.messages import FILTERED
 
 _FILES = 3
-"""Most files that a sentence names of each reason."""
+"""Maximum number of files to list per reason."""
 _ROWS = {"pretrain": "document", "sft": "packed row", "rl": "record"}
 _CUT_OFF, _TOO_LONG = "empty_after_masking", "longer_than_pack_size"
 
 
 def rows_of(receipt: Receipt) -> int:
-    """Rows of a shard's output: documents, records, or the packed rows of SFT (`bins`, a fact that only those have)."""
+    """Return the rows of a shard's output: documents, records, or packed rows (`bins`, a fact of SFT shards only)."""
     return int(receipt.facts.get("bins", (receipt.ledger or Ledger()).documents))
 
 
 def by_file(files: Mapping[str, Mapping[str, int]]) -> str:
-    """Counts by reason and file in words, of the files with the most of each.
+    """Describe counts by reason and file, with the files that have the largest counts.
 
     Args:
-        files: Reason → file → how many of its rows.
+        files: Reason → file → number of its rows.
     """
     phrases: list[str] = []
     for reason, counts in sorted(files.items(), key=lambda pair: (-sum(pair[1].values()), pair[0])):
@@ -44,7 +44,7 @@ def by_file(files: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
-    """The losses of a blend's shards, dataset by dataset."""
+    """Yield the losses of a blend's shards, dataset by dataset."""
     by_dataset: dict[str, list[Receipt]] = {}
     for receipt in receipts:
         by_dataset.setdefault(dataset_of(receipt.partition), []).append(receipt)
@@ -59,7 +59,7 @@ def shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> Iterat
 
 
 def dataset_of(partition: str | None) -> str:
-    """The dataset, with its split if it has one, that a shard is of."""
+    """Return the dataset of a shard, with its split if it has one."""
     return (partition or "").rpartition("-")[0]
 
 
@@ -69,7 +69,7 @@ def _kind(reason: str) -> str:
 
 
 def _sequences(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
-    """Yield what the packing of conversations cut, and left out of conversations that stayed."""
+    """Yield the sequences that packing truncated, and the ones it left out of kept conversations."""
     drops = _sequences_dropped(receipts)
     total = sum(int(receipt.facts["sequences"]) for receipt in receipts) + drops.total()
     cuts = {"max_doc_tokens": "truncated", "pack_size": "truncated_to_pack_size"}
@@ -85,16 +85,16 @@ def _sequences_dropped(receipts: Sequence[Receipt]) -> Counter[str]:
 
 
 def unused_rows(blend: BlendDeclaration, receipts: Sequence[Receipt], used: set[str]) -> Iterator[Loss]:
-    """The output rows of shards that no split of a run uses.
+    """Yield the output rows of shards that no split of a run uses.
 
     Args:
         blend: The declaration.
-        receipts: Those of all shards.
-        used: The partitions that the splits of the run have.
+        receipts: The receipts of all shards.
+        used: The partitions that the splits of the run use.
     """
     rows: dict[str, Counter[bool]] = {}
     for receipt in receipts:
-        # an empty shard is in no split either, and was not left out to meet a weight
+        # an empty shard is also in no split, but has no rows to leave out
         rows.setdefault(dataset_of(receipt.partition), Counter())[receipt.partition in used] += rows_of(receipt)
     for name, counts in rows.items():
         yield Loss(
@@ -108,7 +108,7 @@ def unused_rows(blend: BlendDeclaration, receipts: Sequence[Receipt], used: set[
 
 
 def nothing_left(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
-    """Why no shard of a dataset has data, and what to do."""
+    """Return why no shard of a dataset has data, and what to do about it."""
     ledger, drops = _ledger(receipts), _sequences_dropped(receipts)
     if not ledger.rows_in:
         return "its sources have no rows. Correct its `path`, or set its weight to 0"

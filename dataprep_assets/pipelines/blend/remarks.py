@@ -1,7 +1,7 @@
 """Remarks on a blend before it is built, for `dataprep check` and the beginning of `dataprep run`.
 
-Only cheap checks are made: of its JSON, a local tokenizer, its template, its transforms, and the listing and first rows
-of local sources.
+Only cheap checks are made: of the JSON file, a local tokenizer, the template, the transforms, and the listing and first
+rows of local sources.
 """
 
 import itertools
@@ -41,13 +41,13 @@ from dataprep_assets.stream.tokenizer import bundle_at_hand, rendered_remarks, s
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _FOOTERS = 256
-"""Most Parquet files of a dataset that are opened."""
+"""Maximum number of Parquet files to open per dataset."""
 _FEW = 100
-"""Rows of a file of records whose fields are compared with the other files' fields."""
+"""Number of rows of a file whose fields are compared with the other files' fields."""
 
 
 def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
-    """Remarks on its file, its tokenizer and template, its transforms, and its datasets."""
+    """Yield remarks on the blend's file, tokenizer, template, transforms and datasets."""
     try:
         data = blend.data_blend()
     except ConfigError as error:
@@ -58,7 +58,7 @@ def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     if blend.stage == "rl":
         yield from _transform_remarks(blend)
     for keys, dataset in _place_of_each(data):
-        # a blend in a file of its own has one line in the YAML, for all its datasets
+        # a blend in a separate file has only one line in the YAML
         yield from _dataset_remarks(blend, dataset, keys if isinstance(blend.blend, DataBlend) else ("blend",))
 
 
@@ -79,7 +79,7 @@ def _tokenizer_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration)
 
 
 def _lone_template_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
-    """Remarks on a template whose tokenizer is not on this machine."""
+    """Yield remarks on a template whose tokenizer is not on this machine."""
     try:
         if template_at_hand(blend.sft_options, tokenizer):
             declared_template(blend.sft_options, tokenizer)
@@ -88,7 +88,7 @@ def _lone_template_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclarat
 
 
 def _stream_remarks(blend: BlendDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
-    """Remarks for pretraining: on the tokens around a document, and the dtype of the ids."""
+    """Yield remarks for pretraining, on the tokens around a document and the dtype of the ids."""
     if blend.pretrain_options.add_eos:
         options = blend.pretrain_options
         yield from separator_remarks(bundle, options.separator, options.special_tokens, ("pretrain", "separator"))
@@ -111,7 +111,7 @@ def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
         yield Remark(keys=keys, sentence=str(error))
         return
     for name, source in sources.items():
-        # not validated: records may call a source by a name that a dataset must not have
+        # not validated, because records may use source names that are invalid for datasets
         dataset = BlendDataset.model_construct(name=name, path=source.path, split=source.split, subset=None)
         files = _list_files(blend, dataset, keys)
         if isinstance(files, Remark):
@@ -119,7 +119,7 @@ def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
 
 
 def _place_of_each(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
-    """Each dataset that is read, with the path of its YAML key."""
+    """Yield each dataset that is read, with the path of its YAML key."""
     for key in ("datasets", *SPLITS):
         for index, dataset in enumerate(getattr(data, key) or ()):
             if dataset.weight > 0:
@@ -127,7 +127,7 @@ def _place_of_each(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], Ble
 
 
 def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
-    """Remarks on the path of a dataset, and on its first rows: it may be empty, or lack the field to read."""
+    """Yield remarks on the path of a dataset, and on its first rows: empty, or without the field to read."""
     inline = keys != ("blend",)
     files = _list_files(blend, dataset, (*keys, "path") if inline else keys)
     if isinstance(files, Remark):
@@ -154,7 +154,7 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
 
 
 def _left_out_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
-    """Remarks on data files that are left out."""
+    """Yield remarks on data files that are left out."""
     for why, names in left_out_data(open_place(dataset, blend.sources), dataset).items():
         example = "" if blend.sensitive else f", for example {names[0]}"
         sentence = f"{dataset.name}.path: {count_of(len(names), 'file')} excluded{example}: {why}"
@@ -164,13 +164,13 @@ def _left_out_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tupl
 def _stray_remarks(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], keys: tuple[str | int, ...]
 ) -> Iterator[Remark]:
-    """Remarks on a file of records that has no field of the others: any object may be a record, also one of rows."""
+    """Yield remarks on files of records without any field of the others, because any JSON object would be accepted."""
     fields_of_files = list[tuple[int, Path, frozenset[str]]]()
-    with suppress(DataprepError, OSError):  # another remark reports what is wrong with a file
+    with suppress(DataprepError, OSError):  # another remark reports damaged files
         for path in sample_of(paths):
             rows = list(itertools.islice(first_rows([path], dataset.reading), _FEW))
             fields_of_files.append((len(rows), path, frozenset(itertools.chain.from_iterable(rows))))
-    # of two the shorter one, because rows under a key are one
+    # of two files the one with fewer rows is reported, because a file with its rows under one key reads as one row
     for _, path, own in sorted(fields_of_files):
         other_fields = frozenset().union(*(fields for _, other_path, fields in fields_of_files if other_path != path))
         if own and other_fields and not own & other_fields:
@@ -188,9 +188,9 @@ def _stray_remarks(
 
 
 def _rendered_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Iterator[Remark]:
-    """Remarks on texts that a template has rendered."""
+    """Yield remarks on texts that a template has already rendered."""
     reading = blend.pretrain_options.special_tokens
-    # what is wrong with the tokenizer or a file is told elsewhere
+    # other remarks report an unusable tokenizer or file
     with suppress(DataprepError, OSError):
         if (bundle := bundle_at_hand(blend.required_tokenizer, reading)) is not None:
             rows = first_rows(paths, dataset.reading)
@@ -199,7 +199,7 @@ def _rendered_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Seq
 
 
 def _damaged(paths: Sequence[Path]) -> str | None:
-    """Return what is wrong with the first Parquet file whose footer cannot be read; None if there is none."""
+    """Return the error of the first Parquet file with an unreadable footer; None without one."""
     for path in itertools.islice((path for path in paths if path.suffix == ".parquet"), _FOOTERS):
         try:
             count_rows(path, format="parquet", compression=None, label=path.name)
@@ -209,7 +209,7 @@ def _damaged(paths: Sequence[Path]) -> str | None:
 
 
 def _part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> SourcePart:
-    """A file of a dataset, to look at its rows."""
+    """Return a file of a dataset, to read some of its rows."""
     kind, compression = file_format(path.name)
     return SourcePart(
         label="a file" if blend.sensitive else path.name,
@@ -224,7 +224,7 @@ def _part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> SourceP
 
 
 def _find_refusal(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> str | None:
-    """Why a run would refuse a file for its first rows; None if it may not."""
+    """Return why a run would reject a file for its first rows; None if it may not."""
     part = _part(blend, dataset, path)
     try:
         top_rows = first_bad((len(block.rows), block.bad) for block in part.read_rows())
@@ -238,8 +238,10 @@ def _find_refusal(blend: BlendDeclaration, dataset: BlendDataset, path: Path) ->
 def _list_files(
     blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]
 ) -> list[Path] | Remark | None:
-    """The files to read of a dataset, in order; None if they are not local; or a remark, at `keys`, on what is wrong
-    with its path or its files."""
+    """Return the files of a dataset to read, in order; None if they are not local.
+
+    If the path or the files are invalid, return a remark at `keys`.
+    """
     try:
         source = open_place(dataset, blend.sources)
         if not isinstance(access := source.access, LocalTree | UpstreamPartitions) or access.mirrored:

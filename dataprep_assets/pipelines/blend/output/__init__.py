@@ -1,1 +1,1 @@
-"""What a trainer is given: its entry, the realised blend, the layout of runs."""
+"""Output for the trainer: its entry files, the realized shares, and the layout of runs."""

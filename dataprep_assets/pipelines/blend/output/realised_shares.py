@@ -1,7 +1,7 @@
-"""The shards that each split of a blend run uses, and the table of requested and realised shares.
+"""The shards that each split of a blend run uses, and the table of requested and realized shares.
 
-Pure functions over finished shards. A share is of a split: of the weights that the trainer reads (pretraining), of
-packed rows (SFT) or of records (RL). Entry points: `used_shards`, `weighted`, `repeated`, `realised`.
+These are pure functions of finished shards. Shares are within a split: of the trainer's weights (pretraining), of
+packed rows (SFT) or of records (RL). Entry points: `used_shards`, `weighted`, `repeated`, `compute_shares`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ from dataprep_assets.planning.blend import (
 
 @dataclass(frozen=True, kw_only=True)
 class Realised:
-    """One row of the table: a dataset in a split. Shares are of the split; `tokens` and `rows` are of what it uses.
+    """A row of the table: a dataset in a split. Shares are within the split; `tokens` and `rows` count used data.
 
-    For RL a share is one of records: `requested` of those in the source, each read as often as the weights say;
-    `realised` of those that were written, as often as they are listed (`epochs`).
+    RL shares are shares of records. `requested` counts the source's records, each as often as the weights require.
+    `realised` counts the written records, as often as they are listed (`epochs`).
     """
 
     split: str
@@ -40,15 +40,15 @@ class Realised:
 
 
 def used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -> dict[str, list[FinishedShard]]:
-    """Split → the shards with data that it uses, dataset by dataset.
+    """Return split → the shards with data that it uses, dataset by dataset.
 
-    Splits are the blend's own lists, or come from `held_out`. Packed SFT leaves shards out so that rows follow the
-    weights.
+    Splits are the blend's own lists, or come from `held_out`. For packed SFT, some shards are left out, so that the
+    numbers of rows match the weights.
     """
     by_split: dict[str, list[FinishedShard]] = {}
     units = {shard.unit.name: shard.unit for shard in shards}
     for name, unit in units.items():
-        # without empty shards: one that is held out would leave its split without this dataset
+        # empty shards are excluded, because holding one out would leave its split without this dataset
         full = {shard.index: shard for shard in shards if shard.unit is unit and shard.rows}
         split_options = blend.held_out
         if split_options is None:
@@ -89,7 +89,7 @@ def _weights(members: Sequence[FinishedShard]) -> dict[str, float]:
 
 
 def weighted(members: Sequence[FinishedShard]) -> list[tuple[float, FinishedShard]]:
-    """Each shard of a split with its weight: its dataset's share, divided among the shards by their tokens."""
+    """Return each shard of a split with its weight: its dataset's share, divided among the shards by tokens."""
     shares = _shares(members)
     return [
         pair
@@ -99,7 +99,7 @@ def weighted(members: Sequence[FinishedShard]) -> list[tuple[float, FinishedShar
 
 
 def repeated(members: Sequence[FinishedShard]) -> list[FinishedShard]:
-    """A split's shards repeated according to their weights: all of them first, then the repetitions, round by round."""
+    """Return a split's shards, repeated according to the weights: first each shard once, then the repetitions."""
     repeats = record_repeats(_weights(members))
     rounds = range(max(repeats.values()))
     return [shard for round_index in rounds for shard in members if repeats[shard.unit.name] > round_index]
@@ -108,11 +108,11 @@ def repeated(members: Sequence[FinishedShard]) -> list[FinishedShard]:
 def compute_shares(
     blend: BlendDeclaration, shards: Sequence[FinishedShard], used: Mapping[str, Sequence[FinishedShard]]
 ) -> list[Realised]:
-    """The table of requested and realised shares, split by split.
+    """Return the table of requested and realized shares, split by split.
 
-    `blend` is the declaration, `shards` are all finished shards of the plan, `used` those of each split
-    (`used_shards`). Pretraining shares are of the weights as written, those of SFT of packed rows, those of RL of
-    records.
+    `blend` is the declaration, `shards` are all finished shards of the plan, and `used` are the shards of each split
+    (`used_shards`). Pretraining shares are computed from the weights as written, SFT shares from packed rows, RL shares
+    from records.
     """
     if blend.stage == "rl":
         return [row for split, members in used.items() for row in _realised_records(blend, split, shards, members)]
@@ -122,7 +122,7 @@ def compute_shares(
         if blend.stage == "pretrain":
             parts = dict.fromkeys(groups, 0.0)
             for weight, shard in weighted(members):
-                parts[shard.unit.name] += float(f"{weight:.15g}")  # as written in `blend.json`
+                parts[shard.unit.name] += float(f"{weight:.15g}")  # rounded as in `blend.json`
         else:
             parts = {name: float(sum(s.rows for s in group)) for name, group in groups.items()}
         total = sum(parts.values())

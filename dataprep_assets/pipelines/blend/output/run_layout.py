@@ -1,8 +1,8 @@
-"""The files of a blend run while it is laid out: the shards' own bytes under other names, with JSON beside them.
+"""Layout of a blend run: the shards' files under other names, with JSON files next to them.
 
-    datasets/<name>/<plan_hash>/plan.json    the dataset's shard plan
-    …/receipts/shard_000000.json             status, ledger and files of a shard
-    …/shard_000000.bin .idx                  pretrain; sft .parquet; rl .jsonl or .jsonl.zst
+  datasets/<name>/<plan_hash>/plan.json    the dataset's shard plan
+  …/receipts/shard_000000.json             status, ledger and files of a shard
+  …/shard_000000.bin .idx                  pretrain; sft .parquet; rl .jsonl or .jsonl.zst
 
 Entry points: `RunLayout`, `write_datasets`; `json_object` reads a file of a run.
 """
@@ -20,15 +20,15 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, data_file, suffixes
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 
-# Where sources were, and how shards of these bytes were made: both may change under a finished run, whose key
-# holds the content of its shards alone. A comparison of its files leaves these keys out, at any depth.
+# Keys for the sources' locations and for the way in which the shards were built. Both may change after a run is
+# finished, because the run's key covers only the content of its shards. Comparisons ignore these keys at any depth.
 _PLACES = frozenset({"path", "split", "subset", "commit", "etag"})
 _MAKING = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunLayout:
-    """A blend run under construction in the staging directory `target`; `root` is where its trainer will find it."""
+    """A blend run under construction in the staging directory `target`; `root` is its location for the trainer."""
 
     blend: BlendDeclaration
     store: ArtifactStore
@@ -37,12 +37,12 @@ class RunLayout:
     joined: list[JoinedFile] = field(default_factory=list)
 
     def link(self, shard: FinishedShard, suffix: str, name: str) -> None:
-        """Put a shard's data file with this suffix under another name; read and compared when `verify` is full."""
+        """Link a shard's data file with this suffix under another name; verify its bytes if `verify` is full."""
         part = FileRef(shard.artifact, data_file(self.blend, shard.receipt, suffix))
         self.joined.append(self.store.join(self.target, name, [part], verify=self.blend.verify == "full"))
 
     def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
-        """Put the shards' data files with this suffix into one, in order; read and compared as by `link`."""
+        """Join the shards' data files with this suffix into one, in order; verify their bytes if `verify` is full."""
         parts = [FileRef(shard.artifact, data_file(self.blend, shard.receipt, suffix)) for shard in shards]
         self.joined.append(self.store.join(self.target, name, parts, verify=self.blend.verify == "full"))
 
@@ -50,12 +50,12 @@ class RunLayout:
         """Write a JSON file of the run."""
         path = self.target / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        # sorted, so that equal values are equal bytes, which a comparison with a finished run tries first
+        # sorted, so that equal values have equal bytes, which comparisons with a finished run try first
         path.write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
 
 
 def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedShard]) -> None:
-    """Lay out `datasets/` in `run`: each dataset's part of `plan`, and for each of the `shards` its receipt and files.
+    """Lay out `datasets/` in `run`: each dataset's part of `plan`, and the receipt and files of each of the `shards`.
 
     A shard without rows has a receipt with the status `empty`, and no data file.
     """
@@ -83,10 +83,10 @@ def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedSha
 
 
 def says_the_same(wanted: Path, kept: Path) -> bool:
-    """Return whether a `kept` file of a run says what is `wanted`, but for what the key of the run does not hold.
+    """Return whether a `kept` file of a run equals the `wanted` one, except for values that the run's key ignores.
 
-    That is, in `datasets/`, where the sources were when the run was laid out, and how the same shards were made of
-    them. Raises FormatError for a file there that has no JSON object.
+    These values, in `datasets/`, are the sources' locations at the time of the layout, and how the shards were built.
+    Raises FormatError if such a file does not contain a JSON object.
     """
     if wanted.read_bytes() == kept.read_bytes():
         return True
@@ -102,7 +102,7 @@ def _of_content(value: Any) -> Any:
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a run; raises FormatError if there is none."""
+    """Return the JSON object in a file of a run; raise FormatError if there is none."""
     try:
         value = json_of(path.read_bytes())
     except ValueError as error:

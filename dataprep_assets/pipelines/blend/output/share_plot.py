@@ -1,4 +1,4 @@
-"""A plot of shares as Dagster's UI shows it: a picture of horizontal bars. Only names and numbers go into it."""
+"""Plot of shares for Dagster's UI: a picture of horizontal bars, which contains only names and numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from dataprep_assets.engine.artifact.metadata_values import Markdown, picture
 
 _COLOURS = ("#9db4d6", "#1f4e9c")
 _BAR, _GAP, _MARGIN, _WIDTH, _CHARACTER = 14, 12, 16, 420, 7.3
-"""Pixels: of a bar, between groups, around all, of a whole blend, of a character at 12 pixels."""
+"""Pixels: thickness of a bar, gap between groups, margin, length of the longest bar, width of a character at 12 px."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShareBar:
-    """One dataset: its two shares, from 0 to 1."""
+    """A dataset and its two shares, from 0 to 1."""
 
     name: str
     first: float
@@ -22,13 +22,13 @@ class ShareBar:
 
 
 def plotted(rows: Sequence[Mapping[str, Any]], other: str) -> Markdown:
-    """The plot: the `requested` share of each `name` and `split`, and the share called `other` of the same row."""
+    """Plot the `requested` share of each `name` and `split`, and the share in the column `other` of the same row."""
     bars = [ShareBar(name=f"{row['split']} {row['name']}", first=row["requested"], second=row[other]) for row in rows]
     return picture(f"requested and {other} shares", shares_svg(bars, "requested", other))
 
 
 def shares_svg(bars: Sequence[ShareBar], first: str, second: str) -> str:
-    """An SVG of a pair of bars a dataset, each with its number, below a legend."""
+    """Draw an SVG with a pair of labeled bars per dataset, below a legend."""
     left_edge = _MARGIN + _CHARACTER * max((len(bar.name) for bar in bars), default=0) + _GAP
     longest = max((share for bar in bars for share in (bar.first, bar.second)), default=0.0)
     scale = _WIDTH / longest if longest else 0.0
@@ -38,7 +38,7 @@ def shares_svg(bars: Sequence[ShareBar], first: str, second: str) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'font-family="monospace" font-size="12">',
-        # its own ground: the UI has a light and a dark one
+        # a background of its own, because the UI has a light and a dark theme
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         *_legend(left_edge, (first, second)),
     ]

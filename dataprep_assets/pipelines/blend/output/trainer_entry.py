@@ -1,11 +1,11 @@
-"""What a trainer reads first in a blend run: `blend.json` and `data_args.txt`, split folders, or a manifest of files.
+"""Entry files of a trainer in a blend run: `blend.json` and `data_args.txt`, split folders, or a manifest of files.
 
-    blend.json                               pretrain, sft: weights and prefixes of every split
-    data_args.txt                            pretrain: the same for a blend of one split
-    splits/<split>/<pos>__<name>__shard_<i>.parquet    sft: files in proportion to the weights, which the trainer reads
-    manifest.json                            rl: the file of each split, in Nemotron's form (`rl_manifest.py`)
-    splits/<split>.jsonl                     rl: the shards of a split in one file, as often as the weights ask
-    shards.json                              rl: which shards these are
+  blend.json                               pretrain, sft: weights and prefixes of every split
+  data_args.txt                            pretrain: the same for a blend with a single split
+  splits/<split>/<pos>__<name>__shard_<i>.parquet    sft: the trainer's files, in proportion to the weights
+  manifest.json                            rl: the file of each split, in Nemotron's form (`rl_manifest.py`)
+  splits/<split>.jsonl                     rl: the shards of a split in one file, repeated according to the weights
+  shards.json                              rl: the list of these shards
 
 Entry points: `write_entry`, `trainer_lines`, `manifest_key`.
 """
@@ -25,25 +25,25 @@ DATA_ARGS = "data_args.txt"
 MANIFEST = "manifest.json"
 SHARDS = "shards.json"
 RL_MANIFEST = "rl_manifest"
-"""The artifact that has the manifest of the latest run, so that its path stays."""
+"""Artifact with the manifest of the latest run, at a path that does not change."""
 Used = Mapping[str, Sequence[FinishedShard]]
 """The shards of each split."""
 
 
 def manifest_key(split: str) -> str:
-    """The key of a split in `manifest.json`: NeMo RL says `val` where a blend says `valid`."""
+    """Return the key of a split in `manifest.json`, where NeMo RL uses `val` for `valid`."""
     return "val" if split == "valid" else split
 
 
 def split_file(key: str, suffix: str) -> str:
-    """The file of a split in a run, for its key in the manifest."""
+    """Return the file of a split in a run, given its key in the manifest."""
     return f"splits/{key}{suffix}"
 
 
 def trainer_lines(stage: Stage, root: str, used: Collection[str], files: Collection[str]) -> list[str]:
-    """The lines for the trainer: command line arguments, settings, or the path of the manifest.
+    """Return the lines for the trainer: command line arguments, settings, or the path of the manifest.
 
-    `root` is where the trainer finds the run, `used` are the splits of the run, `files` the paths of its files.
+    `root` is the run's location for the trainer, `used` are the splits of the run, `files` the paths of its files.
     """
     if stage == "pretrain":
         lines = [f"--per-split-data-args-path {root}/{BLEND}"]
@@ -51,11 +51,11 @@ def trainer_lines(stage: Stage, root: str, used: Collection[str], files: Collect
     if stage == "sft":
         keys = {"train": "packed_train_data_path", "valid": "packed_val_data_path"}
         return [f"{keys.get(split, split)}={root}/splits/{split}/" for split in used]
-    return [f"{root.rsplit('/', 2)[0]}/{RL_MANIFEST}/{MANIFEST}"]  # beside the folder of the runs
+    return [f"{root.rsplit('/', 2)[0]}/{RL_MANIFEST}/{MANIFEST}"]  # next to the folder of the runs
 
 
 def write_entry(run: RunLayout, plan: BlendPlan, used: Used) -> None:
-    """Write into `run` what the trainer of its stage reads first: the shards that each split of `plan` uses."""
+    """Write the entry files of the trainer into `run`, with the shards that each split of `plan` uses."""
     _WRITERS[run.blend.stage](run, plan, used)
 
 
@@ -70,13 +70,13 @@ def _write_blend(run: RunLayout, used: Used) -> dict[str, list[blend_json.Entry]
 
 def _write_pretrain(run: RunLayout, _: BlendPlan, used: Used) -> None:
     splits = _write_blend(run, used)
-    # `--data-args-path` knows no splits, and is cut at white space: a root that holds some cannot be named in it
+    # `--data-args-path` does not support splits and is split at white space, so `root` must not contain any
     if len(splits) == 1 and not any(character.isspace() for character in run.root):
         (run.target / DATA_ARGS).write_text(blend_json.data_args(next(iter(splits.values()))))
 
 
 def _write_sft(run: RunLayout, _: BlendPlan, used: Used) -> None:
-    """The split folders, and the `blend.json` that Nemotron's `stage1_sft/data_prep.py` makes them from."""
+    """Write the split folders, and the `blend.json` from which Nemotron's `stage1_sft/data_prep.py` builds them."""
     _write_blend(run, used)
     for split, members in used.items():
         for position, shard in enumerate(members):
@@ -85,9 +85,9 @@ def _write_sft(run: RunLayout, _: BlendPlan, used: Used) -> None:
 
 
 def _write_rl(run: RunLayout, plan: BlendPlan, used: Used) -> None:
-    """The file of each split, the manifest that names them, and the list of what is in them.
+    """Write the file of each split, the manifest that lists them, and the list of their shards.
 
-    Nemotron's recipes read a split from one file, which its manifest has as text, empty where a split has none
+    Nemotron's recipes read a split from one file. Its path is a text in the manifest, empty for a missing split
     (`_manifest_resolver` of `nemo_runspec/config/resolvers.py`, `setup_single_nemo_gym_dataset` of its RL trainers).
     """
     (suffix,) = suffixes(run.blend)

@@ -1,1 +1,1 @@
-"""What a blend reads of each dataset: weights, files, shards."""
+"""Plan of a blend: weights, files and shards of each dataset."""

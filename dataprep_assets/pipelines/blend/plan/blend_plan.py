@@ -1,7 +1,7 @@
-"""The artifact `<dataset>/blend_plan`: which files, or rows of files, make each shard; registers the partitions.
+"""The blend plan (`<dataset>/blend_plan`): the files, or rows of files, of each shard; registers the partitions.
 
 A blend is `<dataset>/blend_plan → blend_preview → blend_snapshot, engine_certificate → indexed_bins | packed_sft |
-rl_jsonl → blend`, in one group named after the dataset. `plan.py` has the plan itself, `planner.py` makes it.
+rl_jsonl → blend`, in one group named after the dataset. `plan.py` defines the plan, `planner.py` builds it.
 """
 
 import json
@@ -49,7 +49,7 @@ from dataprep_assets.sources.upstream import UpstreamPartitions
 
 
 def blend_watch(blend: BlendDeclaration) -> SourceWatch:
-    """Return how the datasets of a blend are asked for changes."""
+    """Return how to detect changes in the datasets of a blend."""
     return SourceWatch(identity=partial(_identity, blend), changes=partial(_changes, blend))
 
 
@@ -63,20 +63,20 @@ def _identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdentity:
             continue
         files = list_meant(source, unit.dataset)[1]
         listing += [[unit.name, file.relpath, file.size_bytes, file.etag] for file in files]
-        # a folder's listing has no versions: only the time tells of an edit that keeps the size
+        # a folder's listing has no versions, so an edit that keeps the size shows only in the time
         if isinstance(access := source.access, LocalTree | UpstreamPartitions) and not access.mirrored:
             stamps += [[unit.name, f.relpath, time_of(access.path(f), f.relpath)] for f in files]
     return identity_of(listing, stamps)
 
 
 def _commit(access: HubMirror) -> str:
-    """The present commit of the revision; a revision that is a commit needs no request."""
+    """Return the present commit of the revision, without a request if the revision is a commit."""
     revision = access.repo.revision
     return revision if COMMIT.fullmatch(revision) else access.repo.resolve_commit()
 
 
 def _changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
-    """The changes since the present plan, dataset by dataset."""
+    """Return the changes since the present plan, dataset by dataset."""
     units = blend.data_blend().units()
     if not has_blend_plan(blend, store):
         return in_words([(len(units), "dataset", "not planned yet")])
@@ -99,18 +99,18 @@ def _changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
 
 
 def _selection_json(dataset: BlendDataset) -> str:
-    """The part of a declared dataset that selects its files."""
+    """Return the keys of a declared dataset that select its files, as JSON."""
     return dataset.unattributed.model_dump_json(include={"name", "path", "split", "subset"})
 
 
 def _of_files(blend: BlendDeclaration, unit: Unit, planned: Iterable[PlannedUnit]) -> dict[str, int]:
-    """Return how many files of a dataset are added, removed and changed since it was planned."""
+    """Return the numbers of added, removed and changed files of a dataset since it was planned."""
     source = open_place(unit.dataset, blend.sources, patient=False)
     planned = list(planned)
-    # the same commit has the same files: no need to list them
+    # the same commit has the same files, so they need no listing
     if isinstance(source.access, HubMirror) and _commit(source.access) == planned[0].commit:
         return {}
-    # of a local file the listing knows the size alone, while the plan has a digest: only sizes can be compared
+    # only sizes can be compared for local files, because a listing has no digests
     now = {file.relpath: _version(source, file) for file in list_meant(source, unit.dataset)[1]}
     planned_files = {
         entry.relpath: _version(
@@ -136,9 +136,9 @@ _REPLAN = "Materialize `blend_plan` again"
 
 
 def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding:
-    """Each file of each dataset is in one shard, whole, or in consecutive rows that begin at 1 and have no end.
+    """Check that each file is in exactly one shard, as a whole or in consecutive row ranges from 1 to the end.
 
-    With `max_rows` files and rows may be left out, but none may occur twice.
+    With `max_rows`, files and rows may be left out, but none may occur twice.
     """
     range_count = sum(part.rows is not None for unit in plan.units for shard in unit.shards for part in shard.parts)
     return verdict(
@@ -171,11 +171,11 @@ def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
             rows = (part.rows.first, part.rows.stop) if part.rows else (1, None)
             ranges_of_file.setdefault(part.entry.relpath, []).append(rows)
     for entry in unit.entries:
-        # None, the end of the file, cannot be compared with a number: the flag puts it behind all of them
+        # the flag sorts None, the end of the file, after all numbers
         ranges = sorted(ranges_of_file.pop(entry.relpath, []), key=lambda r: (r[0], r[1] is None, r[1] or 0))
         if not ranges and max_rows is None:
             yield f"{unit.name}: {entry.relpath} is in no shard"
-        # the first row that no range has taken yet; None behind a range without an end
+        # the first row not covered by a range so far; None after a range without an end
         reached: int | None = 1
         for first_row, stop in ranges:
             if reached is None or first_row < reached:
@@ -190,9 +190,9 @@ def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
 
 
 def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Iterable[str] = ()) -> Finding:
-    """A plan made now, from the present sources, tokenizer bytes, template text and options, equals the frozen one.
+    """Check that a plan of the present sources, tokenizer bytes, template text and options equals the frozen one.
 
-    `blend` is the declaration, `store` holds the plan, `others` are defects found elsewhere.
+    `blend` is the declaration, `store` contains the plan, and `others` are defects found by other checks.
     """
     frozen = load_blend_plan(blend, store)
     fresh = plan_blend(blend, frozen)
@@ -202,7 +202,7 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Itera
     ]
     if not defects and plan_key(fresh) != plan_key(frozen):
         defects.append(f"{blend.dataset}: run hash {frozen.run_hash}, now {fresh.run_hash}")
-    # under another plan hash the other claims differ, too, and would hide the cause
+    # with a different plan hash the other claims differ as well, and would hide the cause
     if not defects:
         defects += others
     return verdict(
@@ -218,7 +218,7 @@ CONFIG = "config.json"
 
 
 class PlannedDatasetFacts(Facts):
-    """One dataset of the plan: bytes of its source files, shards planned and chosen, its declared weight."""
+    """A dataset of the plan: bytes of its source files, numbers of planned and chosen shards, declared weight."""
 
     plan_hash: str
     commit: str | None
@@ -230,7 +230,7 @@ class PlannedDatasetFacts(Facts):
 
 
 class BlendPlanFacts(Facts):
-    """The datasets of the plan by name."""
+    """The datasets of the plan, by name."""
 
     run_hash: str
     stage: str
@@ -238,11 +238,11 @@ class BlendPlanFacts(Facts):
 
 
 def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSpec:
-    """The plan.
+    """Return the spec of the plan.
 
     Args:
         blend: The dataset.
-        plans: Its shards, which this artifact plans.
+        plans: The shards that this artifact plans.
     """
     return ArtifactSpec(
         declaration=blend,
@@ -255,7 +255,7 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSp
         watch=blend_watch(blend),
         pool="network",
         verification="full",
-        names_places=frozenset(),  # `plan.json` holds the paths of the datasets
+        names_places=frozenset(),  # `plan.json` contains the paths of the datasets
         recipes=partial(_recipes, blend),
         build=lambda request: [Outcome.from_receipt(*build_blend_plan(blend, request.store))],
         metadata=partial(_metadata, blend),
@@ -280,17 +280,17 @@ def _recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
         artifact=blend.artifact(BLEND_PLAN),
         key=plan_key(plan),
         version=VERSION,
-        settings=json.loads(json.dumps(settings)),  # as in a receipt: lists instead of tuples
+        settings=json.loads(json.dumps(settings)),  # as in a receipt, with lists instead of tuples
         sources={name: digest for name, digest in sources.items() if digest is not None},
     )
 
 
 def _recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
-    """The recipe for the present sources; mirrored ones are assumed to be at the commit that the plan froze."""
+    """Yield the recipe for the present sources, with mirrored ones assumed to be at the plan's commits."""
     if has_blend_plan(blend, store):
         yield _recipe(blend, plan_blend(blend, load_blend_plan(blend, store)))
         return
-    # the plan is absent or damaged: listing every source and counting rows would add nothing
+    # with a missing or damaged plan, listing the sources and counting rows would not change the result
     receipt = store.receipt(blend.artifact(BLEND_PLAN))
     yield Recipe(artifact=blend.artifact(BLEND_PLAN), key=receipt.key if receipt else "", version=VERSION)
 
@@ -300,7 +300,7 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
 
     Returns the receipt, and whether it was reused because the plan is unchanged.
     """
-    # so that rows of unchanged files are not counted again
+    # the previous plan avoids counting the rows of unchanged files again
     before = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
     fresh = plan_blend(blend, before, relist=True)
     value = fresh.to_json()
@@ -314,7 +314,7 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
 
 
 def _config(blend: BlendDeclaration, plan: BlendPlan) -> str:
-    """The text of `config.json`."""
+    """Return the text of `config.json`."""
     config = {"run_hash": plan.run_hash, **stage_identity(blend)}
     return json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
@@ -339,7 +339,7 @@ def _facts(blend: BlendDeclaration, plan: BlendPlan) -> BlendPlanFacts:
 
 
 def _other_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterator[str]:
-    """Claims of `config.json` and the receipt that the plan contradicts."""
+    """Yield the claims of `config.json` and the receipt that the plan contradicts."""
     plan, artifact = load_blend_plan(blend, store), blend.artifact(BLEND_PLAN)
     receipt, config = store.require(artifact), store.local(artifact) / CONFIG
     if config.read_bytes() != _config(blend, plan).encode():
@@ -363,9 +363,9 @@ def _metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapp
 
 
 def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | int | float]]:
-    """The `plan_table`: a row for each dataset, with the columns that Nemotron's W&B table of a stage has.
+    """Return the `plan_table`: a row for each dataset, with the columns of Nemotron's W&B table.
 
-    If the blend has categories and notes for its datasets, these are columns too.
+    Categories and notes of datasets are added as columns if the blend has any.
     """
     datasets = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
     descriptions = [_describe_dataset(datasets.get(unit.dataset.name)) for unit in plan.units]
@@ -377,7 +377,7 @@ def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | 
 
 
 def _describe_dataset(dataset: BlendDataset | None) -> dict[str, str]:
-    if dataset is None:  # no longer declared
+    if dataset is None:  # the dataset is no longer declared
         return {}
     category = {} if dataset.category is None else {"category": dataset.category}
     return category | ({"notes": "; ".join(noted(dataset.notes))} if dataset.notes else {})

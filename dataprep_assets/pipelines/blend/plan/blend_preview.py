@@ -1,6 +1,6 @@
-"""The artifact `<dataset>/blend_preview`: what the blend will be, before anything is fetched or tokenized.
+"""The blend preview (`<dataset>/blend_preview`): an estimate of the blend before any file is fetched or tokenized.
 
-Its proof stops the run if a dataset would round to zero.
+A check stops the run if a dataset would round to zero samples.
 """
 
 import itertools
@@ -50,26 +50,24 @@ from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets.tokenization.losses import encode_or_name, row_of
 
-# Estimates what a blend will be, before anything is tokenized.
-#
-# Rows and tokens are estimates from a sample of each dataset: its first, middle and last file if files are local,
-# its smallest one if they have to be fetched. A file that is read to its end is counted, not estimated.
+# Rows and tokens are estimated from a sample of each dataset: the first, middle and last file of local datasets, the
+# smallest file of datasets that must be fetched. A file that is read to its end is counted exactly.
 
 FILES = 3
 ROWS_PER_FILE = 2000
-"""Rows that are read per file, which takes about a second."""
+"""Number of rows to read per file, which takes about a second."""
 DOCUMENTS_PER_FILE = 100
-"""The first of these rows are tokenized."""
+"""Number of rows to tokenize per file, the first ones that were read."""
 _ARROW_BYTES = 16 << 20
-"""Bytes that are read of an Arrow file at least: its batches end within pieces of a few MiB, which miscounts one."""
+"""Minimum bytes to read of an Arrow file; its batches end within pieces of a few MiB, so few pieces miscount rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePreview:
-    """The estimate of one dataset. All counts are estimates; `samples` are the training samples of its share.
+    """The estimates of one dataset; `samples` are the training samples of its share.
 
-    Of a trial (`sample`, `max_rows`) `rows`, `tokens` and the last two are what it reads; the shares, `epochs` and
-    `samples` are those of the whole dataset, for which the blend is meant.
+    In a trial (`sample`, `max_rows`), `rows`, `tokens`, `bytes_to_fetch` and `disk_bytes` describe what it reads. The
+    shares, `epochs` and `samples` always describe the whole dataset.
     """
 
     split: str
@@ -90,7 +88,7 @@ class SourcePreview:
 
     @property
     def rounds_to_zero(self) -> bool:
-        """Whether its share of the training is less than one sample, or it has no data."""
+        """Whether its share of the training is less than one sample."""
         return self.samples < 1
 
 
@@ -101,7 +99,7 @@ class _Amount:
 
 
 def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePreview]:
-    """The preview of every dataset, split by split."""
+    """Return the preview of every dataset, split by split."""
     amounts = {unit.name: _estimate(blend, unit) for unit in plan.units}
     previews = []
     for split in dict.fromkeys(unit.home for unit in plan.units):
@@ -158,7 +156,7 @@ def _token_prospects(
         _Prospect(
             requested=look.requested,
             realisable=look.realisable,
-            # infinite without tokens, which JSON does not have
+            # 0 instead of infinity without tokens, because JSON has no infinity
             epochs=look.epochs if look.tokens else 0.0,
             samples=int(look.wanted_tokens // _filled(blend, look.tokens)) if look.tokens else 0,
         )
@@ -167,7 +165,8 @@ def _token_prospects(
 
 
 def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]) -> list[_Prospect]:
-    """For RL: every record as often as the weights say, and as often as files can be listed. A sample is a record."""
+    """Return the prospects of RL datasets, whose records are repeated according to the weights; a sample is a
+    record."""
     weights = {unit.name: unit.dataset.weight for unit in units}
     rows = {unit.name: round(amounts[unit.name].rows) for unit in units}
     repeats = record_repeats(weights)
@@ -184,18 +183,18 @@ def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amoun
 
 
 def _filled(blend: BlendDeclaration, tokens: int) -> int:
-    """Tokens in a sample of a dataset with `tokens` tokens: a packed row may be partly filled, a sequence is full."""
+    """Return the tokens per sample of a dataset: a packed row may be partly filled, a sequence is always full."""
     return min(sample_size(blend), tokens) if blend.stage == "sft" else sample_size(blend)
 
 
 def sample_size(blend: BlendDeclaration) -> int:
-    """Tokens of a training sample; for RL a sample is a record."""
+    """Return the tokens per training sample; for RL a sample is a record."""
     sizes = {"pretrain": blend.pretrain_options.sequence_length, "sft": blend.sft_options.pack_size, "rl": 1}
     return sizes[blend.stage]
 
 
 def _part(blend: BlendDeclaration, unit: PlannedUnit, whole: _Amount) -> float:
-    """The part of a dataset that its chosen shards read, if each has its first `max_rows` rows."""
+    """Return the part of a dataset that its chosen shards read, each at most its first `max_rows` rows."""
     size = sum(unit.shards[index].total_bytes for index in unit.chosen)
     part = size / unit.size_bytes if unit.size_bytes else 1.0
     row_limit = float("inf") if blend.max_rows is None else blend.max_rows * len(unit.chosen)
@@ -203,22 +202,24 @@ def _part(blend: BlendDeclaration, unit: PlannedUnit, whole: _Amount) -> float:
 
 
 def _disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _Amount) -> int:
-    """Bytes of the shards: ids, ends and index; ids and mask, uncompressed; or as many bytes as the source."""
+    """Estimate the bytes of the shards: ids, ends and index; ids and mask, uncompressed; or the source's bytes for
+    RL."""
     if blend.stage == "pretrain":
-        # a document takes 8 bytes for its end; in the idx 4 for its length, 8 each for its pointer and its index
+        # a document takes 8 bytes for its end and, in the idx, 4 for its length and 8 each for its pointer and its
+        # index
         return round(amount.tokens * token_dtype(blend_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
     return round(amount.tokens * (4 + 1)) if blend.stage == "sft" else round(source_bytes)
 
 
 def _split_file_bytes(blend: BlendDeclaration, units: Sequence[PlannedUnit], source_bytes: float, epochs: float) -> int:
-    """For RL: bytes of a dataset in the file of its split; 0 if that is a link to the only shard."""
-    # two shards, or one read twice, are copied into a file of their own
+    """Return the bytes of an RL dataset in the file of its split; 0 if the file is a link to the only shard."""
+    # several shards, or one that is read more than once, are copied into a separate file
     is_link = sum(len(unit.chosen) for unit in units) == 1 and epochs <= 1
     return 0 if blend.stage != "rl" or is_link else round(source_bytes * epochs)
 
 
 def sampled_paths(blend: BlendDeclaration, unit: PlannedUnit) -> list[Path]:
-    """The files in which to look for faults of a dataset: all local ones, else the one of the preview."""
+    """Return the files to search for faults of a dataset: all local files, or the preview's file of a remote one."""
     access = open_place(unit.dataset, blend.sources).access
     entries = _sampled_files(unit, access) if access.mirrored else unit.entries
     access.fetch(entries)
@@ -239,7 +240,7 @@ def _estimate(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
 
 def _sampled_files(unit: PlannedUnit, access: SourceAccess) -> list[ManifestEntry]:
     if access.mirrored:
-        # an unknown or empty file is tried last: it would tell nothing of the others
+        # empty files and files of unknown size come last, because they are not representative
         return [min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))]
     last_index = len(unit.entries) - 1
     return [unit.entries[i] for i in sorted({0, last_index // 2, last_index})][:FILES]
@@ -252,7 +253,7 @@ def _estimate_file(
     access: SourceAccess,
     tokens_a_row: Callable[[str, RowBlock], float],
 ) -> _Amount:
-    """Rows and tokens of one file, from its first rows."""
+    """Estimate the rows and tokens of one file from its first rows."""
     path = access.path(entry)
     columns = read_fields(blend, unit.dataset)
     reader = present_part(blend, unit.dataset, entry, path).read_rows(columns)
@@ -260,8 +261,8 @@ def _estimate_file(
     enough = _ARROW_BYTES if entry.format == "arrow" else 0
     rows, looked_at, read, is_complete = 0, 0, 0, True
     for block in reader:
-        # A piece of the file gives several blocks: rows are set against bytes where a piece ends, as the next begins.
-        # When all bytes are read, what is left of the rows costs little, and makes the count exact.
+        # A piece of the file gives several blocks, so rows are compared with bytes only when the next piece begins.
+        # After all bytes are read, the remaining rows cost little and make the count exact.
         if reader.bytes_read > read:
             if rows >= ROWS_PER_FILE and read >= enough and reader.bytes_read < entry.size_bytes:
                 is_complete = False
@@ -275,12 +276,12 @@ def _estimate_file(
                 sample.add(row, number, byte)
     if not is_complete:
         if entry.format == "parquet":
-            # the footer tells it without reading a page
+            # the footer has the number of rows, without reading a page
             rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
         else:
             # both are stored (compressed) bytes, so this also holds for compressed files
             rows = round(rows * entry.size_bytes / max(1, read))
-    # rows without text have no tokens, and are as many among the others
+    # rows without text have no tokens, and are assumed to be as frequent in the rest of the file
     with_text = rows * len(sample.rows) / max(1, looked_at)
     return _Amount(rows=rows, tokens=with_text * (tokens_a_row(entry.relpath, sample) if sample.rows else 0.0))
 
@@ -299,7 +300,7 @@ def _tokens_a_row(blend: BlendDeclaration, unit: PlannedUnit, label: str, some: 
 
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 4, "rl": 2}
-"""The version of the step, by stage."""
+"""Version of the step, by stage."""
 BLEND_PREVIEW = "blend_preview"
 PREVIEW = "preview.json"
 
@@ -307,7 +308,7 @@ PREVIEW = "preview.json"
 class BlendPreviewFacts(Facts):
     """The preview of every dataset (`sources`), the datasets that round to zero, and sums over all datasets.
 
-    `faults` has a sentence for each of these datasets that is empty or lacks the field to read.
+    `faults` has a sentence for each of the latter that is empty or lacks the field to read.
     """
 
     run_hash: str
@@ -322,7 +323,7 @@ class BlendPreviewFacts(Facts):
 
 
 def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> ArtifactSpec:
-    """The preview of a blend's `plan`."""
+    """Return the spec of the preview of a blend's `plan`."""
     return ArtifactSpec(
         declaration=blend,
         name=BLEND_PREVIEW,
@@ -331,7 +332,7 @@ def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> Artifa
         kinds={"json"},
         inputs=(plan,),
         verification="full",
-        names_places=frozenset(),  # it names the paths of the datasets
+        names_places=frozenset(),  # it contains the paths of the datasets
         recipes=lambda store, _: [_recipe(blend, store, load_blend_plan(blend, store))],
         build=partial(_build, blend),
         metadata=_metadata,
@@ -359,10 +360,10 @@ def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
 
 
 def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> tuple[Receipt, bool]:
-    """Read a sample of every dataset of `plan` and commit `preview.json`; its rows are the fact `sources`.
+    """Read a sample of every dataset of `plan` and commit `preview.json`, whose rows are also the fact `sources`.
 
-    `blend` is the declaration, `store` gets the preview. Returns the receipt and whether it was reused: it is of the
-    same plan. A dataset that rounds to zero is named in the fact `rounds_to_zero`; a proof fails on it.
+    `blend` is the declaration, `store` receives the preview. Returns the receipt and whether it was reused, because the
+    plan is the same. Datasets that round to zero are listed in the fact `rounds_to_zero`, and a check fails on them.
     """
 
     def write(staged: Path) -> WrittenFiles:
@@ -378,7 +379,7 @@ def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: Ble
 
 
 def _text(found: Sequence[SourcePreview]) -> str:
-    """The text of `preview.json`."""
+    """Return the text of `preview.json`."""
     rows = [asdict(source) for source in found]
     return json.dumps(rows, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
@@ -393,19 +394,19 @@ def _facts(plan: BlendPlan, found: Sequence[SourcePreview], faults: Mapping[str,
         shards=sum(source.shards for source in found),
         bytes_to_fetch=sum(source.bytes_to_fetch for source in found),
         disk_bytes=sum(source.disk_bytes for source in found),
-        # a field that is not set is not written: receipts without faults stay as they were before there were any
+        # omitted if empty, so that receipts without faults do not change
         **{"faults": dict(faults)} if faults else {},
     )
 
 
 def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, SourcePreview]) -> dict[str, str]:
-    """Dataset → what is wrong with it, for those of these datasets that have a fault of their own."""
+    """Return dataset → fault, for the given datasets that have a fault of their own."""
     faults: dict[str, str] = {}
     for unit in plan.units:
         if (source := sources.get(unit.name)) is not None:
             paths = sampled_paths(blend, unit)
-            # From the particular to the general: a field that no row has, rows that are all refused, conversations that
-            # are all too long, too little data. The first that is true is told: the others may follow from it.
+            # Specific faults come first: a field that no row has, rows that are all rejected, conversations that are
+            # all too long, too little data. Only the first fault is reported, because the others may follow from it.
             fault = fault_of_files(blend, unit.dataset, paths, whole=len(paths) == len(unit.entries))
             if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):
                 fault = all_refused(blend, unit.dataset, paths, _refusal(blend, unit))
@@ -415,14 +416,14 @@ def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, Sour
 
 
 def _refusal(blend: BlendDeclaration, unit: PlannedUnit) -> Callable[[dict[str, Any]], str | None]:
-    """Return what tells why nothing of a row can be trained: conversations may also be refused by their template."""
-    if blend.stage == "rl":  # its transforms decide
+    """Return the function that explains why a row cannot be trained on; a template may also reject conversations."""
+    if blend.stage == "rl":  # transforms decide for RL
         return lambda _: None
     return row_refusal(blend, unit.dataset) if blend.stage == "sft" else partial(of_no_use, blend, unit.dataset)
 
 
 def _too_long(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview) -> str | None:
-    """That no conversation that was looked at is left, where long ones are dropped."""
+    """Return a fault if long conversations are dropped and no sampled conversation is left."""
     if blend.stage != "sft" or source.tokens or blend.sft_options.too_long != "drop":
         return None
     return (
@@ -432,15 +433,15 @@ def _too_long(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview)
 
 
 def _too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview) -> str | None:
-    """That all of a dataset, as often as it may come, is less than a sample, if so: no weight helps that either.
+    """Return a fault if the whole dataset, repeated up to the limit, is less than a sample, which no weight can fix.
 
-    Of streams alone: a packed row may stay half empty, and a sample of RL is a record.
+    Only streams can have this fault: a packed row may stay half empty, and an RL sample is a record.
     """
     size, times = sample_size(blend), blend.max_epochs or 1
     if blend.stage != "pretrain" or source.tokens * times >= size:
         return None
     epochs = f", {times:g} times over," if times != 1 else ""
-    # a receipt keeps it, without types: no noun behind the number tells that it is one
+    # without a unit after the number of rows, because receipts store the sentence without types
     return (
         f"{unit.name}: {count_of(source.tokens, 'token')} in total (rows: "
         f"{source.rows:,}{from_file_on(blend, unit)}){epochs} are fewer than one sample of {size:,}"
@@ -464,17 +465,17 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 
 @dataclass(frozen=True)
 class _OpenedPreview(OpenedArtifact):
-    """A preview to check."""
+    """A preview, opened for checks."""
 
     blend: BlendDeclaration
 
     @cached_property
     def facts(self) -> BlendPreviewFacts:
-        """The receipt's facts; raises IntegrityError when one is missing."""
+        """The receipt's facts; raises IntegrityError if one is missing."""
         return BlendPreviewFacts.of(self.receipt)
 
     def other_claims(self) -> Iterator[str]:
-        """Claims of the receipt or the file that contradict each other or the plan."""
+        """Yield contradictions between the receipt, the file and the plan."""
         facts, file = self.facts, self.directory / PREVIEW
         if facts != _facts(load_blend_plan(self.blend, self.store), facts.sources, facts.faults):
             yield f"{self.blend.dataset}: the receipt of its preview contradicts itself, or belongs to a different plan"
@@ -490,14 +491,14 @@ _FAULT_ADVICE = "Set the field that its rows have, correct its rows or its path,
 
 
 def every_dataset_sampled(preview: Receipt, others: Iterable[str] = ()) -> Finding:
-    """Every dataset with a weight has data, and its share of the training is at least one sample.
+    """Check that every dataset with a weight has data, and that its share of the training is at least one sample.
 
-    `preview` is the receipt, `others` are defects found elsewhere.
+    `preview` is the receipt, `others` are defects found by other checks.
     """
     facts = BlendPreviewFacts.of(preview)
     sources, faults = facts.sources, facts.faults
     zero = [source for source in sources if source.rounds_to_zero]
-    # datasets with a fault first: no weight helps them
+    # datasets with a fault come first, because no weight helps them
     zero.sort(key=lambda source: source.name not in faults)
     sentences = [
         faults.get(source.name)

@@ -1,7 +1,7 @@
-"""The artifact `<dataset>/blend_snapshot`, one partition per shard: its source files, present and digested.
+"""The blend snapshot (`<dataset>/blend_snapshot`, one partition per shard): the source files, present and digested.
 
-It holds no copy of them, only `files.jsonl`. Local files were read completely for the plan and are not read again here:
-the code that encodes them compares the digest.
+It has no copy of the files, only `files.jsonl`. Local files were read completely for the plan and are not read again
+here: the code that encodes them compares the digests.
 """
 
 import re
@@ -33,23 +33,23 @@ from dataprep_assets.stream.token_stream import Fetch, SourcePart
 VERSION = 2
 BLEND_SNAPSHOT = "blend_snapshot"
 _PLAN_HASH = re.compile(r"[0-9a-f]{16}")
-"""A dataset's `plan_hash`."""
+"""Form of a dataset's `plan_hash`."""
 
 
 class BlendSnapshotFacts(Facts):
-    """The source files of a shard, and their bytes in the source."""
+    """The number of source files of a shard, and their bytes in the source."""
 
     files: int
     source_bytes: int
 
 
 def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, preview: ArtifactSpec) -> ArtifactSpec:
-    """The snapshots of a blend's shards.
+    """Return the spec of the snapshots of a blend's shards.
 
     Args:
         blend: The dataset.
         partitions: The shards.
-        preview: Made first, because its proof may stop the run before anything is fetched.
+        preview: The preview, built first because its check may stop the run before any file is fetched.
     """
     return ArtifactSpec(
         declaration=blend,
@@ -72,7 +72,7 @@ def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, prev
 def readings(
     blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[ReadCost]:
-    """Yield what building the snapshots of these shards reads, or (`tokenized`) the shards, which fetch nothing."""
+    """Yield the reading cost of building these snapshots, or (`tokenized`) the shards, which fetch no files."""
     plan = load_blend_plan(blend, store)
     mirrored = {unit.name: open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units}
     for partition in partitions:
@@ -105,14 +105,14 @@ def build_blend_snapshot(
 ) -> tuple[Receipt, bool]:
     """Fetch or verify the source files of one shard and commit their digests.
 
-    `blend` is the declaration, `store` gets the snapshot, `partition` names a shard of `plan`; `progress` is called
-    with the bytes of each piece that was fetched. Returns the receipt and whether it was reused. Raises SourceError,
-    TransferError or CorruptSourceError, naming the file.
+    `blend` is the declaration, `store` receives the snapshot, and `partition` is the key of a shard of `plan`.
+    `progress` is called with the bytes of each fetched piece. Returns the receipt and whether it was reused. Raises
+    SourceError, TransferError or CorruptSourceError, with the name of the file.
     """
     unit, shard = plan.find(partition)
     access = open_place(unit.dataset, blend.sources).access
     access.fetch([part.entry for part in shard.parts], progress)
-    # a git blob id or an ETag is no SHA-256 of the content: such a file is hashed once it is here
+    # a git blob id or an ETag is not a SHA-256 of the content, so such a file is hashed after it is fetched
     lines = [_line(part.entry, part.entry.sha256 or source_digest(access, part.entry)) for part in shard.parts]
 
     def write(staged: Path) -> WrittenFiles:
@@ -126,15 +126,15 @@ def build_blend_snapshot(
 
 
 def _line(entry: ManifestEntry, digest: str) -> dict[str, Any]:
-    """The line of a file with this SHA-256."""
+    """Return the line of a file with this SHA-256."""
     return {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "etag": entry.etag, "sha256": digest}
 
 
 def _recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mapping[str, Any]]) -> Recipe:
-    """The recipe of a snapshot with these lines."""
+    """Return the recipe of a snapshot with these lines."""
     return Recipe(
         artifact=blend.artifact(BLEND_SNAPSHOT, partition),
-        # of the files alone: another tokenizer, template or weight fetches nothing again
+        # only files are in the key, so that a new tokenizer, template or weight fetches no file again
         key=digest_value(["blend_snapshot", VERSION, lines]),
         version=VERSION,
         sources={line["relpath"]: digest_value(line) for line in lines},
@@ -142,7 +142,7 @@ def _recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mapping[str
 
 
 def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    """The recipes for the files that the plan names. Nothing is fetched: mirrored files are assumed to be unchanged."""
+    """Yield the recipes for the plan's files, without fetching: mirrored files are assumed to be unchanged."""
     plan = load_blend_plan(blend, store)
     for partition in partitions:
         assert partition is not None
@@ -153,7 +153,7 @@ def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence
 
 
 def _expected_line(entry: ManifestEntry, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The expected line of a file; if only fetching reveals its digest, the known digest is kept."""
+    """Return the expected line of a file, with the known digest if it can be computed only after fetching."""
     if entry.sha256 is not None or known is None:
         return _line(entry, entry.sha256 or "")
     return _line(entry, known["sha256"])
@@ -166,9 +166,9 @@ def _read_lines(blend: BlendDeclaration, store: ArtifactStore, partition: str) -
 def shard_parts(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str
 ) -> tuple[SourcePart, ...]:
-    """The source files of the shard `partition` of `plan`, with digests and rows, ready to be encoded.
+    """Return the source files of the shard `partition` of `plan`, with digests and rows, ready to encode.
 
-    `blend` is the declaration, `store` holds the snapshots. Raises MissingArtifactError without a snapshot, and
+    `blend` is the declaration, `store` contains the snapshots. Raises MissingArtifactError without a snapshot, and
     CorruptSourceError if it lists other files than the plan.
     """
     unit, shard = plan.find(partition)
@@ -177,7 +177,7 @@ def shard_parts(
     if set(digest_of_file) != {part.entry.relpath for part in shard.parts}:
         raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan. Materialize it again")
     limit = blend.bad_records.max_record_bytes
-    # fetched files have the digest that their hub or bucket lists
+    # fetched files have the plain digest that their hub or bucket lists
     digests = PLAIN if access.mirrored else blend.source_digests()
     return tuple(
         SourcePart.from_entry(
@@ -194,11 +194,11 @@ def shard_parts(
 
 
 def shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence[str]) -> dict[str, Fetch]:
-    """Return what fetches the sources of each shard on a machine whose mirror does not have them.
+    """Return, for each shard, the function that fetches its sources to a machine without them.
 
     Args:
         blend: The dataset.
-        plan: Which files each shard has.
+        plan: Lists the files of each shard.
         partitions: The shards.
     """
     fetches = dict[str, Fetch]()
@@ -211,7 +211,7 @@ def shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence
 
 @dataclass(frozen=True)
 class _OpenedBlendSnapshot(OpenedArtifact):
-    """The snapshot of a shard to check."""
+    """The snapshot of a shard, opened for checks."""
 
     blend: BlendDeclaration
     plan: BlendPlan
@@ -229,7 +229,7 @@ def _planned_snapshots(
 def _digests_match(snapshot: _OpenedBlendSnapshot) -> Finding:
     position = snapshot.blend, snapshot.store, snapshot.plan, snapshot.artifact.partition or ""
     parts, defects = shard_parts(*position), list(_other_claims(*position))
-    # a shard may have no file: they are dealt out by size, and empty ones all go to one shard
+    # a shard may have no file, because files are distributed by size and empty ones all go to the same shard
     digests = parts[0].digests if parts else PLAIN
     return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, defects, digests)
 
@@ -244,7 +244,7 @@ _CHECKS = (
 
 
 def _other_claims(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Iterator[str]:
-    """Claims of a snapshot and its receipt that its lines or the plan contradict."""
+    """Yield the claims of a snapshot and its receipt that its lines or the plan contradict."""
     artifact = blend.artifact(BLEND_SNAPSHOT, partition)
     entries = [part.entry for part in plan.find(partition)[1].parts]
     lines, receipt = _read_lines(blend, store, partition), store.receipt(artifact)
@@ -259,7 +259,7 @@ def _other_claims(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
     expected_facts = BlendSnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
     if receipt is not None and BlendSnapshotFacts.of(receipt) != expected_facts:
         yield f"{partition}: the receipt of its snapshot has other file or byte counts than the plan"
-    # a form alone: the key is of the files, and a snapshot stays where other settings make another plan of them
+    # only the form is checked, because a snapshot stays valid when other settings change the plan hash
     inputs = receipt.inputs if receipt is not None else None
     if inputs is not None and not (inputs.keys() == {"plan"} and _PLAN_HASH.fullmatch(str(inputs["plan"]))):
         yield f"{partition}: the receipt of its snapshot has no plan"

@@ -1,7 +1,7 @@
-"""Finds the files of each dataset of a blend: on a hub, in a bucket, or here.
+"""Discovery of the files of each dataset of a blend: on a hub, in a bucket, or on this machine.
 
-A plan depends on content: on the SHA-256 of local files (which are read completely), and on the digests that a hub or
-bucket lists (LFS digest, git blob id, ETag), never on times. A hub's revision is pinned to its commit.
+A plan depends on content, never on times: on the SHA-256 of local files, which are read completely, and on the digests
+that a hub or bucket lists (LFS digest, git blob id, ETag). A hub's revision is pinned to its commit.
 """
 
 import re
@@ -38,22 +38,22 @@ _DATA = re.compile(rf"\.(parquet|(jsonl|json|ndjson)({_PACKED})?)$", re.IGNORECA
 _ENDING = re.compile(rf"\.([a-z0-9_]+)(?:{_PACKED})?$", re.IGNORECASE)
 _OF_JSON = re.compile(rf"\.json(?:{_PACKED})?$", re.IGNORECASE)
 _NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"})
-"""JSON files that tools leave beside the data; they count as data only if the path names them."""
+"""JSON files that tools write next to the data; they count as data only if the path names them."""
 _WILDCARD = re.compile(r"[*?\[]")
 _HUB = re.compile(r"hf://(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?/?")
 ASSET = "asset://"
 _EVERY = ("**",)
 _SHARD_NUMBER = re.compile(r"[-.]\d+(?:-of-\d+)?$")
 RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), "test": ("test",)}
-"""Split of an RL dataset in the output → the names that its files may use for it."""
+"""Split of an RL dataset in the output → the names of the split in file paths."""
 
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """Where a dataset's files are: the access to them, and the `globs` of those that belong to it.
+    """The location of a dataset's files: the access to them, and the `globs` that match them.
 
-    `ending` is how the pattern ends, if it names a format that counts as data only if it is named: a text or a table
-    beside the data may be about them.
+    `ending` is the end of the pattern if it names a format that counts as data only when named. Without it, such files
+    are ignored, because a text or a table next to the data may be documentation.
     """
 
     access: SourceAccess
@@ -63,7 +63,7 @@ class SourcePlace:
 
     @cached_property
     def is_taken(self) -> Callable[[str], bool]:
-        """Whether a path is one of them."""
+        """Return whether a path belongs to the dataset."""
         return taken_by(self.globs)
 
 
@@ -82,7 +82,7 @@ class Discovered:
 
 
 def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patient: bool = True) -> SourcePlace:
-    """The access to a dataset's path; unless `patient`, an unreachable hub fails after a second.
+    """Return the access to a dataset's path; unless `patient`, an unreachable hub fails after a second.
 
     Raises ConfigError for an invalid path.
     """
@@ -115,7 +115,7 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
 
 
 def upstream_of(blend: BlendDeclaration) -> tuple[AssetInput, ...]:
-    """The Dagster assets whose files its datasets are; none of a blend that cannot be read, which says so by itself."""
+    """Return the Dagster assets that contain datasets; empty for an unreadable blend, which is reported elsewhere."""
     try:
         paths = dict.fromkeys(unit.dataset.path for unit in blend.data_blend().units())
     except DataprepError:
@@ -145,21 +145,23 @@ def _bucket_place(dataset: BlendDataset, url: str, sources: SourceAccessDeclarat
 def _local_place(path: str, follow_links: bool) -> SourcePlace:
     if Path(path).is_dir():
         return SourcePlace(LocalTree(Path(path), follow_links))
-    # a file or folder that is there means itself, whatever its name: `[` may be in that of a home
+    # an existing file or folder is taken literally, even if its name contains `[`
     existing_paths = (str(p) for p in (Path(path), *Path(path).parents) if path.startswith(str(p)) and p.exists())
     folder, globs, single = _cut_path(path, len(next(existing_paths, "")))
     return SourcePlace(LocalTree(Path(folder or "/"), follow_links), globs, single, _named_format(path))
 
 
 def _named_format(path: str) -> str | None:
-    """The ending of a path that names one of the formats of source files, in lower case."""
+    """Return the ending of a path that names a format of source files, in lower case; None for another ending."""
     match = _ENDING.search(path)
     return match[0].lower() if match is not None and match[1].lower() in INPUTS else None
 
 
 def _cut_path(path: str, literal: int = 0) -> tuple[str, tuple[str, ...], str | None]:
-    """`(folder, globs below it, single file in it)` of a path that may name a file, or hold wildcards after its first
-    `literal` characters."""
+    """Return `(folder, globs below it, single file in it)` for a path, which may be a file or contain wildcards.
+
+    The first `literal` characters contain no wildcards.
+    """
     if wild := _WILDCARD.search(path, literal):
         folder = path[: path.rfind("/", 0, wild.start()) + 1]
         return folder.rstrip("/"), (path[len(folder) :],), None
@@ -169,11 +171,9 @@ def _cut_path(path: str, literal: int = 0) -> tuple[str, tuple[str, ...], str | 
 
 
 def discover(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN) -> Discovered:
-    """List a dataset's files, narrow them to its split and subset, digest local ones.
+    """List a dataset's files, narrow them to its split and subset, and digest local ones with `digests`.
 
-    Raises SourceError if none is left.
-
-    `digests` makes the digests of local files.
+    Raises SourceError if no file is left.
     """
     source = open_place(unit.dataset, sources)
     listing, files = list_meant(source, unit.dataset)
@@ -183,9 +183,9 @@ def discover(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigest
 def discover_splits(
     unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN
 ) -> dict[str, Discovered]:
-    """The splits of an RL dataset by its paths (`train`, `val`, `test`), or all of it as `train`.
+    """Return the splits of an RL dataset by its paths (`train`, `val`, `test`), or the whole dataset as `train`.
 
-    Raises SourceError if a file belongs to two splits, or to none although others do.
+    Raises SourceError if a file belongs to two splits, or to none although other files do.
     """
     source = open_place(unit.dataset, sources)
     listing, files = list_meant(source, unit.dataset)
@@ -204,7 +204,7 @@ def discover_splits(
                 f"{unit.name}: {remaining[0]} does not belong to any of the splits named by other files "
                 f"({', '.join(files_of_split)}). Set `split`, or give each split its own list in the blend"
             )
-        # no path names a split: all of it is to train on
+        # without a split in any path, the whole dataset is training data
         files_of_split = {"train": files}
     return {
         split: discovered(
@@ -215,16 +215,16 @@ def discover_splits(
 
 
 def list_meant(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list[SourceFile]]:
-    """The listing of a dataset's place, and the files in it that belong to the dataset; none of them is read.
+    """Return the listing of a dataset's location, and its files that belong to the dataset, without reading them.
 
-    Raises SourceError when none is left.
+    Raises SourceError if no file is left.
     """
     listing = _list(place, dataset)
     return listing, _narrowed([f for f in listing.files if _is_meant(f.relpath, place)], dataset, place)
 
 
 def left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[str]]:
-    """Why data files of a dataset are left out → their paths: by the convention on names, or as caches."""
+    """Return reason → paths of left out data files: hidden by their names, or caches."""
     if place.single is not None:
         return {}
     listing = _list(place, dataset)
@@ -242,7 +242,7 @@ def left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[s
 
 def _list(place: SourcePlace, dataset: BlendDataset) -> Listing:
     if place.single is not None and isinstance(place.access, LocalTree):
-        # a file that is named needs no walk over all that lies beside and below it
+        # a single file needs no walk over its folder
         path = place.access.root / place.single
         try:
             return Listing(files=(SourceFile(relpath=place.single, size_bytes=size_of(path)),))
@@ -264,15 +264,14 @@ def _is_data(relpath: str, place: SourcePlace) -> bool:
 
 
 def has_component(relpath: str, name: str) -> bool:
-    """Return whether a path has `name` as the whole beginning of a part: followed by `-`, `/`, `.` or the end."""
+    """Return whether a part of a path begins with `name`, followed by `-`, `/`, `.` or the end."""
     return re.search(rf"(?:^|/){re.escape(name)}(?:[-/.]|$)", relpath) is not None
 
 
 def has_part(relpath: str, name: str) -> bool:
-    """Return whether `name` is a whole part of a path: a folder, or a file but for its format and the number of its
-    shard.
+    """Return whether `name` is a whole part of a path: a folder, or a file without its format and shard number.
 
-    So `train` is a part of `train/a.parquet`, `train.jsonl.zst` and `train-00000-of-00010.parquet`.
+    For example, `train` is a part of `train/a.parquet`, `train.jsonl.zst` and `train-00000-of-00010.parquet`.
     """
     *folders, file = relpath.split("/")
     stem = _DATA.sub("", file)
@@ -280,11 +279,11 @@ def has_part(relpath: str, name: str) -> bool:
 
 
 def matching(relpaths: Sequence[str], name: str) -> list[str]:
-    """The paths that a `split` or `subset` means, in their order.
+    """Return the paths that a `split` or `subset` selects, in order.
 
-    Paths in which it is a whole part (`has_part`); if there are none, those in which a part begins with it
-    (`has_component`). So `High-Quality` does not match `High-Quality-Synthetic` if there is a folder or files of
-    exactly that name, and `code` matches `code-python/` if nothing is called just `code`.
+    These are the paths with `name` as a whole part (`has_part`) or, without any, the paths with a part that begins with
+    it (`has_component`). So `High-Quality` does not match `High-Quality-Synthetic` if there is a folder or a file named
+    exactly so, and `code` matches `code-python/` if nothing is named just `code`.
     """
     exact = [relpath for relpath in relpaths if has_part(relpath, name)]
     return exact or [relpath for relpath in relpaths if has_component(relpath, name)]
@@ -292,7 +291,7 @@ def matching(relpaths: Sequence[str], name: str) -> list[str]:
 
 def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourcePlace) -> list[SourceFile]:
     remaining = list(files)
-    # a named file has already been chosen
+    # a single file was already selected by its name
     for key, path_part in (("subset", dataset.subset), ("split", dataset.split)) if place.single is None else ():
         if path_part is None:
             continue
@@ -313,7 +312,7 @@ def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourceP
 
 
 def present_part(blend: BlendDeclaration, dataset: BlendDataset, entry: ManifestEntry, path: Path) -> SourcePart:
-    """A file of a dataset as it is now, to look at its rows, without a digest."""
+    """Return a present file of a dataset without a digest, to read some of its rows."""
     limit = blend.bad_records.max_record_bytes
     return SourcePart.from_entry(entry, path, "", max_record_bytes=limit, reading=dataset.reading)
 
@@ -325,9 +324,9 @@ def discovered(
     files: Iterable[SourceFile],
     digests: SourceDigests = PLAIN,
 ) -> Discovered:
-    """Entries of the files in natural order; local ones are read for their digests."""
+    """Return the dataset with entries of the files in natural order; local files are read for their digests."""
     entries = []
-    # sorted, because folders list their files in any order, and the same files have to give the same plan
+    # sorted, because folders list files in any order, and the same files must give the same plan
     for index, file in enumerate(sorted(files, key=lambda f: natural_key(f.relpath))):
         kind, compression = file_format(file.relpath)
         entry = ManifestEntry(
@@ -339,12 +338,12 @@ def discovered(
             relpath=file.relpath,
             size_bytes=file.size_bytes,
             compression=compression,
-            format="json" if _OF_JSON.search(file.relpath) else kind,  # lines, or one array
+            format="json" if _OF_JSON.search(file.relpath) else kind,  # JSON may be lines or one array
             sha256=file.sha256,
             etag=file.etag,
             commit=listing.commit,
         )
-        # a folder lists no digests, as hubs and buckets do: only reading the file tells its content
+        # unlike hubs and buckets, a folder lists no digests, so the file must be read
         if not place.access.mirrored:
             entry = entry._replace(sha256=digests.digest_of(source_digest(place.access, entry)))
         entries.append(entry)

@@ -1,6 +1,6 @@
-"""Finds datasets of a blend with nothing to train on: they are empty, or no row has the field to read, or one of use.
+"""Detection of blend datasets without usable data: empty, without the field to read, or with unusable rows only.
 
-Reported before the plan if the source is on this machine (`remarks.py`), and by the preview in any case.
+Faults are reported before the plan if the source is on this machine (`remarks.py`), and always by the preview.
 
 Entry points: `asked_field`, `conversation_fields`, `read_fields`, `fault_of_files`, `all_refused`.
 """
@@ -29,7 +29,7 @@ _BLANK = "blank"
 
 
 def asked_field(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, str] | None:
-    """The option that names the field to read from a dataset, and the field; None for RL, where transforms decide."""
+    """Return the option that names the field to read, and the field; None for RL, where transforms decide."""
     if blend.stage == "pretrain":
         return "text_field", dataset.text_field
     if blend.stage == "sft":
@@ -38,7 +38,7 @@ def asked_field(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, st
 
 
 def conversation_fields(options: SftOptions, dataset: BlendDataset) -> ConversationFields:
-    """Return where the messages and tools of a dataset's rows are: its own fields, or those of `options`."""
+    """Return the fields of messages and tools in a dataset's rows: the dataset's own, or the fields of `options`."""
     return ConversationFields(
         messages=dataset.messages_field or options.messages_field,
         tools=dataset.tools_field or options.tools_field,
@@ -48,7 +48,7 @@ def conversation_fields(options: SftOptions, dataset: BlendDataset) -> Conversat
 
 
 def read_fields(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, ...] | None:
-    """The fields that the shards of a dataset read of its rows; None for RL, which reads whole rows."""
+    """Return the fields that the shards of a dataset read; None for RL, which reads whole rows."""
     if blend.stage == "pretrain":
         return (dataset.text_field,)
     return conversation_fields(blend.sft_options, dataset).names if blend.stage == "sft" else None
@@ -57,15 +57,15 @@ def read_fields(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, ..
 def fault_of_files(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Iterable[Path], *, whole: bool = True
 ) -> str | None:
-    """Return what is wrong with a dataset, in a sentence, from the first rows of its files; None if nothing is found.
+    """Return a sentence on the fault of a dataset, from the first rows of its files; None without a fault.
 
-    Unreadable files are left to others.
+    Other checks report unreadable files.
 
     Args:
         blend: The declaration.
         dataset: One of its datasets.
-        paths: Files of it, in order.
-        whole: Whether these are all its files, so that it is empty if they are.
+        paths: Some of its files, in order.
+        whole: Whether these are all its files, so that a lack of rows means an empty dataset.
     """
     files = list(paths)
     try:
@@ -80,15 +80,15 @@ def all_refused(
     paths: Iterable[Path],
     refusal: Callable[[dict[str, Any]], str | None],
 ) -> str | None:
-    """A sentence that counts by file why no row can be trained, and names the first one; None if a row can.
+    """Return a sentence that counts by file why no row is usable, with the first error; None if a row is usable.
 
     Args:
         blend: The declaration.
         dataset: One of its datasets.
-        paths: Files of it, of each of which the first rows are read.
-        refusal: Returns why nothing of a row can be trained; None if something can.
+        paths: Some of its files, whose first rows are read.
+        refusal: Returns why a row is unusable; None if it is usable.
 
-    Raises CorruptSourceError or OSError for a file that cannot be read.
+    Raises CorruptSourceError or OSError if a file cannot be read.
     """
     files: dict[str, Counter[str]] = {}
     first_error = ""
@@ -98,7 +98,7 @@ def all_refused(
                 return None
             where = "a file" if blend.sensitive else path.name
             first_error = first_error or f"{where}, row {number}: {reason}"
-            # a reason may name the message at fault, which differs from row to row
+            # the part in brackets is left out, because it may name a message, which differs from row to row
             files.setdefault(reason.partition(" (")[0], Counter())[path.name] += 1
     if not files:
         return None
@@ -109,11 +109,11 @@ def all_refused(
 def _refusals(
     path: Path, reading: ReadOptions, refusal: Callable[[dict[str, Any]], str | None]
 ) -> Iterator[tuple[int, str | None]]:
-    """The number of each of the first rows of a file, and why it cannot be trained."""
+    """Yield the numbers of a file's first rows, and why each is unusable; None if it is usable."""
     kind, compression = file_format(path.name)
     row_count = 0
     for block in read_rows(path, format=kind, compression=compression, label=path.name, reading=reading):
-        # lines that cannot be parsed are in a list of their own
+        # lines that cannot be parsed are in a separate list
         outcomes: list[tuple[int, str | None]] = [(bad.row, bad.reason) for bad in block.bad]
         outcomes += [(number, refusal(row)) for row, number in zip(block.rows, block.numbers, strict=True)]
         yield from sorted(outcomes, key=lambda pair: pair[0])
@@ -123,7 +123,7 @@ def _refusals(
 
 
 def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], *, whole: bool) -> str | None:
-    """Like `fault_of_files`; raises CorruptSourceError or OSError for a file that cannot be read."""
+    """Do the work of `fault_of_files`; raise CorruptSourceError or OSError if a file cannot be read."""
     field_option = asked_field(blend, dataset)
     looked_at: list[dict[str, Any]] = []
     reasons: dict[str, Counter[str]] = {}
@@ -140,16 +140,16 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
         return f"dataset {dataset.name} is empty: no rows found in {dataset.path}"
     if field_option is None or not any(looked_at):
         return None
-    # any text can be a field's name, so those of a sensitive dataset are not shown
+    # any text can be the name of a field, so a sensitive dataset's fields are not shown
     fields_note = fields_there(looked_at, field_option[1], hidden=blend.sensitive)
     sentence = f"`{field_option[0]}: {field_option[1]}`: {none_of_first(count)} of dataset {dataset.name}"
     sentence += "" if blend.sensitive else f", from {paths[0].name} on,"
     if not having:
-        # one row may be a file that is no lines
+        # a single row may mean that the file is not JSON Lines
         kind = shape_of(paths[0], *file_format(paths[0].name)) if count == 1 else None
         return f"{sentence} has it{fields_note}" + ("" if kind is None else f"; {kind}")
     if count == ROWS and (blend.bad_records.policy == "drop" or {*reasons} == {_BLANK}):
-        return None  # later rows may be of use
+        return None  # later rows may be usable
     main_reason = max(reasons, key=lambda reason: reasons[reason].total())
     advice = f" ({ADVICE[main_reason]})" if main_reason in ADVICE else ""
     counts = ", ".join(reasons) if blend.sensitive else by_file(reasons)
@@ -157,7 +157,7 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
 
 
 def of_no_use(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:
-    """Why nothing of a row can be trained, in a word or two; None if something can."""
+    """Return why a row is unusable for training, in a word or two; None if it is usable."""
     if blend.stage == "sft":
         fields = conversation_fields(blend.sft_options, dataset)
         conversation = read_conversation(row, fields, blend.sft_options.choices)

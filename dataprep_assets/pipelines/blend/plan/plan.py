@@ -1,9 +1,9 @@
-"""The plan of a blend: each dataset with its files, its shards and the chosen shards; and its JSON.
+"""The plan of a blend, with the files, shards and chosen shards of each dataset; and its JSON form.
 
-`planner.py` makes it, `blend_plan.py` commits it. Two hashes identify it, both of content only: `plan_hash` of a
-dataset (the digests of its sources, the bytes of the tokenizer, the text of the template, the options that decide a
-byte) and `run_hash` of the whole blend (every plan hash, weights, sample, held-out shards). They do not depend on
-times, local paths, the number of workers or versions of libraries.
+`planner.py` builds the plan, `blend_plan.py` commits it. Two hashes of content identify it. A dataset's `plan_hash`
+covers the digests of its sources, the bytes of the tokenizer, the text of the template, and the options that change
+bytes. The blend's `run_hash` covers every plan hash, weights, sample and held-out shards. Both are independent of
+times, local paths, the number of workers and versions of libraries.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ PLAN = "plan.json"
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPart:
-    """A file of a shard, or some of its rows."""
+    """A file of a shard, or a range of its rows."""
 
     entry: ManifestEntry
     rows: RowRange | None = None
@@ -33,7 +33,8 @@ class PlannedPart:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBlendShard:
-    """A shard of a dataset. `total_bytes` is its part of the source: a share of the file's size if the file is cut."""
+    """A shard of a dataset. `total_bytes` is its part of the source: a share of the file's size if the file is
+    split."""
 
     index: int
     parts: tuple[PlannedPart, ...]
@@ -42,7 +43,7 @@ class PlannedBlendShard:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedUnit:
-    """A dataset of the blend with its shards; `chosen` are those that the sample keeps, or all."""
+    """A dataset of the blend with its shards; `chosen` are the shards of the sample, or all."""
 
     name: str
     dataset: BlendDataset
@@ -65,7 +66,7 @@ class PlannedUnit:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the source."""
+        """Bytes of its source files."""
         return sum(entry.size_bytes for entry in self.entries)
 
 
@@ -82,8 +83,8 @@ class BlendPlan:
         return [partition for unit in self.units for partition in unit.partitions]
 
     def find(self, partition: str) -> tuple[PlannedUnit, PlannedBlendShard]:
-        """The dataset and the shard of a partition key; raises KeyError for an unknown one."""
-        # a dataset's name may hold hyphens
+        """Return the dataset and the shard of a partition key; raise KeyError for an unknown key."""
+        # a dataset's name may contain hyphens
         name, _, number = partition.rpartition("-")
         for unit in self.units:
             if unit.name == name and number.isdecimal() and int(number) in unit.chosen:
@@ -91,12 +92,13 @@ class BlendPlan:
         raise KeyError(partition)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain builtins: files once each, shards as `[ordinal]` or `[ordinal, first row, row after the last]`."""
+        """Return plain builtins: each file once, shards as `[ordinal]` or `[ordinal, first row, row after the
+        last]`."""
         return {"version": VERSION, "run_hash": self.run_hash, "datasets": [_unit_json(unit) for unit in self.units]}
 
 
 def partition_key(unit: str, index: int) -> str:
-    """The partition key of a shard: `code-00017`."""
+    """Return the partition key of a shard: `code-00017`."""
     return f"{unit}-{index:05d}"
 
 
@@ -120,7 +122,7 @@ def _unit_json(unit: PlannedUnit) -> dict[str, Any]:
 
 
 def plan_from_json(value: dict[str, Any], where: str) -> BlendPlan:
-    """The inverse of `BlendPlan.to_json`; raises FormatError for anything else."""
+    """Parse the result of `BlendPlan.to_json`; raise FormatError for anything else."""
     try:
         if value["version"] != VERSION:
             raise FormatError(
@@ -157,17 +159,17 @@ def _unit_from_json(value: dict[str, Any]) -> PlannedUnit:
 
 
 def plan_key(plan: BlendPlan) -> str:
-    """The key of a plan's artifact."""
+    """Return the key of a plan's artifact."""
     return digest_value(["blend_plan", VERSION, plan.to_json()])
 
 
 def from_file_on(blend: BlendDeclaration, unit: PlannedUnit) -> str:
-    """Return how a sentence about a dataset goes on with its first file; a file of a sensitive blend is not named."""
+    """Return text that continues a sentence with the dataset's first file; empty for a sensitive blend."""
     return "" if blend.sensitive or not unit.entries else f", from {unit.entries[0].relpath} on"
 
 
 def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
-    """The committed plan; raises MissingArtifactError when there is none.
+    """Return the committed plan; raise MissingArtifactError without one.
 
     Raises IntegrityError if it is not JSON.
     """
@@ -179,5 +181,5 @@ def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
 
 
 def has_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> bool:
-    """Return whether an intact plan is committed; a damaged one must be built again."""
+    """Return whether an intact plan is committed; a damaged one must be rebuilt."""
     return store.intact(blend.artifact(BLEND_PLAN)) is not None

@@ -1,7 +1,8 @@
-"""Plans a blend: which files, or rows of files, make each shard of each dataset.
+"""Planning of a blend: the files, or rows of files, of each shard of each dataset.
 
-Files stay whole if there are at least as many as shards. Fewer files are cut into ranges of rows, for which the rows
-are counted once (in a Parquet file by its footer); such files must be present, so mirrored ones are fetched here.
+Files stay whole if there are at least as many files as shards. Otherwise they are split into ranges of rows, which
+requires counting their rows once (from the footer of a Parquet file). Such files must be present, so mirrored ones are
+fetched here.
 
 Entry points: `plan_blend`, `stage_identity`.
 """
@@ -29,15 +30,15 @@ from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.tokenizer import load_bundle
 
 _Rows = Callable[[ManifestEntry], int]
-"""Counts the rows of a file."""
+"""Function that counts the rows of a file."""
 TARGET_BYTES = 256 << 20
 MAX_SHARDS = 4000
-"""Most shards of one dataset: with more partitions an asset is slow to show."""
+"""Maximum number of shards per dataset, because an asset with more partitions is slow to show."""
 
 
 def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
-    """The values that determine the bytes of shards, besides the source: options, tokenizer bytes, template text,
-    transforms."""
+    """Return the values, besides the source, that determine the bytes of shards: options, tokenizer bytes, template
+    text, transforms."""
     identity: dict[str, Any] = {
         "stage": blend.stage,
         "bad_records": blend.bad_records.model_dump(),
@@ -45,7 +46,7 @@ def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
         "force": blend.force,
     }
     if blend.stage == "pretrain":
-        # one says how much is encoded again, the other how the preview rounds: no byte depends on them
+        # `sample_rate` affects only checks and `sequence_length` only the preview, so no byte depends on them
         identity["options"] = blend.pretrain_options.model_dump(exclude={"sample_rate", "sequence_length"})
     elif blend.stage == "sft":
         options = blend.sft_options
@@ -65,15 +66,15 @@ def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
 
 
 def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, relist: bool = False) -> BlendPlan:
-    """List every source of `blend` and plan its shards; only files whose rows must be counted are fetched.
+    """List every source of `blend` and plan its shards; fetch only files whose rows must be counted.
 
-    With a `frozen` plan, files that have not changed are not counted again. Without `relist`, mirrored datasets whose
-    declaration has not changed are not listed again either: they stay at the revision that was frozen.
+    With a `frozen` plan, unchanged files are not counted again. Without `relist`, mirrored datasets with an unchanged
+    declaration are not listed again and stay at the frozen revision.
 
-    Raises ConfigError if two datasets would have one name, or shards are to be held out of one that has too few, or
-    whose files name other splits, and SourceError if a source cannot be listed.
+    Raises ConfigError if two datasets would have the same name, or if shards cannot be held out because a dataset has
+    too few of them or names its own splits. Raises SourceError if a source cannot be listed.
     """
-    if blend.stage == "pretrain":  # refuse it now, not when the engine is certified
+    if blend.stage == "pretrain":  # checked now, because the engine is certified much later
         bundle = load_bundle(blend.required_tokenizer)
         blend_separator(blend, bundle)
         blend_bos(blend, bundle)
@@ -83,7 +84,7 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
         _plan_unit(dataset_files, blend, identity, before.get(dataset_files.unit.name))
         for dataset_files in _discovered(blend, {} if relist else before)
     ]
-    # a split is appended to some names, so a dataset `web` in `train` meets one that is called `web__train`
+    # a split is appended to some names, so a dataset `web` in `train` collides with one named `web__train`
     names = [unit.name for unit in units]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"blend: two datasets would have the name {twice[0]}. Rename one")
@@ -93,7 +94,7 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
 
 
 def _refuse_held_out(held: HeldOut, units: Sequence[PlannedUnit]) -> None:
-    """Raise ConfigError if a dataset has a split of its own, or too few shards to hold so many out."""
+    """Raise ConfigError if a dataset has a split of its own, or too few shards to hold any out."""
     for unit in units:
         if unit.home != "train":
             raise ConfigError(
@@ -108,9 +109,9 @@ def _refuse_held_out(held: HeldOut, units: Sequence[PlannedUnit]) -> None:
 
 
 def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
-    """A planned dataset with its present files, digested if they are local; None if it has none now.
+    """Return a planned dataset with its present files, digested if they are local; None without any files.
 
-    A mirrored dataset that is pinned to a commit cannot change, and is not listed again. Nothing is fetched. Raises
+    A mirrored dataset that is pinned to a commit cannot change, and is not listed again. No file is fetched. Raises
     SourceError if the source cannot be listed.
 
     Args:
@@ -122,7 +123,7 @@ def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
     declared_unit = next(
         (u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None
     )
-    if declared_unit is None:  # no longer declared so, which the plan's own proofs report
+    if declared_unit is None:  # the declaration has changed, which the plan's own checks report
         return refound(unit)
     if blend.stage == "rl" and declared_unit.split is None and unit.dataset.split is None:
         return discover_splits(declared_unit, blend.sources, blend.source_digests()).get(unit.name.rpartition("__")[2])
@@ -147,7 +148,7 @@ def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list
         elif by_rl_split and unit.dataset.split is None:
             datasets += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
-            # any other `split` only chooses files, as Skywork's `math`
+            # other values of `split` only select files, e.g., Skywork's `math`
             split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), "train")
             of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
             datasets.append(discover(of_split, blend.sources, digests))
@@ -157,7 +158,7 @@ def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list
 
 
 def refound(unit: PlannedUnit) -> Discovered:
-    """A planned dataset with the files that the plan froze."""
+    """Return a planned dataset with the files of the frozen plan."""
     return Discovered(
         unit=Unit(name=unit.name, dataset=unit.dataset, split=unit.split), entries=unit.entries, commit=unit.commit
     )
@@ -174,14 +175,14 @@ def _plan_unit(
         "messages": dataset.messages_field,
         "tools": dataset.tools_field,
     }
-    # empty by default, so that older plans stay the same
+    # empty by default, so that older plans stay valid
     for entry in found.entries:
         fields |= dataset.reading.settings(entry.format)
     plan_hash = digest_value(
         ["blend_plan", VERSION, found.unit.name, count, found.identities, fields, identity],
     )[:16]
-    # The shards as they were, so that no rows are counted again. The entries hold places, too, which the hash leaves
-    # out: a source that was moved is cut anew, into the same shards.
+    # Shards are reused, so that no rows are counted again. Entries also contain locations, which the hash does not, so
+    # a moved source is split again, into the same shards.
     if before is not None and before.plan_hash == plan_hash and before.entries == found.entries:
         shards = before.shards
     else:
@@ -217,7 +218,7 @@ def _cut_shards(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) ->
         for entry, shares in zip(entries, shares_by_size(sizes, count), strict=True):
             ranges = [None] if shares == 1 else split_rows(rows_of(entry), shares)
             groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
-            # even shares to the byte that sum to the size of the file
+            # equal shares, rounded to bytes, that add up to the size of the file
             weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
     return tuple(
         PlannedBlendShard(index=index, parts=tuple(group), total_bytes=size)
@@ -232,7 +233,7 @@ def _limited(
 
 
 def _first_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> PlannedBlendShard:
-    """The shard with at most `limit` rows. Its size stays that of the source that is read for them."""
+    """Return the shard with at most `limit` rows; its size stays the size of the source that is read for them."""
     parts: list[PlannedPart] = []
     for part in shard.parts:
         if limit <= 0:
@@ -240,7 +241,7 @@ def _first_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> Planned
         first_row = part.rows.first if part.rows else 1
         stop = part.rows.stop if part.rows and part.rows.stop is not None else rows_of(part.entry) + 1
         parts.append(part if stop - first_row <= limit else replace(part, rows=RowRange(first_row, first_row + limit)))
-        # what is left for the files behind it; below 0 once a file is cut
+        # the remaining limit for the next files; negative after a file is shortened
         limit -= stop - first_row
     return replace(shard, parts=tuple(parts))
 
@@ -268,5 +269,5 @@ def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
 
 
 def source_digest(unit: PlannedUnit) -> str:
-    """Digest of the files of a dataset: paths, sizes, and digests of contents or the source's own versions."""
+    """Return the digest of a dataset's files: paths, sizes, and digests of contents or the source's own versions."""
     return digest_value(refound(unit).identities)

@@ -1,1 +1,1 @@
-"""The stage `rl` of a blend: records for reinforcement learning."""
+"""Blends with `stage: rl`: records for reinforcement learning."""

@@ -1,4 +1,4 @@
-"""Applies the transforms to a record: gives the result, or why there is none.
+"""Application of the transforms to a record, with a result or the reason why there is none.
 
 Entry point: `apply_transforms`.
 """
@@ -13,13 +13,13 @@ from dataprep_assets.pipelines.blend.rl.options import RlRules
 from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep
 
 LEFT_OUT_BY = "left_out_by_"
-"""How the reason begins under which a record is counted that a transform left out."""
+"""Prefix of the drop reason for records that a transform left out."""
 NO_PROMPT = "no_prompt"
-"""The reason under which a bad record without a prompt is counted."""
+"""Drop reason for a bad record without a prompt."""
 NO_PREFERENCE = "no_preference"
-"""The reason under which a pair of answers with equal sides, or an empty one, is counted."""
+"""Drop reason for a pair of answers with equal sides, or with an empty one."""
 BAD_PLACEHOLDER = "bad_placeholder"
-"""The reason under which a record with a malformed placeholder is counted."""
+"""Drop reason for a record with a malformed placeholder."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def apply_transforms(
     for step in steps:
         if step.malformed(current_record):
             return Refused(BAD_PLACEHOLDER)
-        # before the step, which would leave a record without its prompt out, as one that lacks any other field
+        # checked before the step, which would leave out a record without its prompt like one without any other field
         if step.prompts and rules.prompt_keys is None and not step.brings_prompt(current_record):
             lacking = _lacking(current_record, step.prompts, rules)
             if lacking is not None:
@@ -64,14 +64,14 @@ def apply_transforms(
         current_record = next_record
     if rules.prompt_keys is not None and (lacking := _lacking(current_record, [rules.prompt_keys], rules)) is not None:
         return lacking
-    # the original writes them
+    # only for `bad_record`, because Nemotron writes such pairs
     if rules.without_prompt == "bad_record" and _prefers_nothing(current_record):
         return Refused(NO_PREFERENCE)
     return current_record
 
 
 def _prefers_nothing(record: Record) -> bool:
-    """Return whether a pair of answers has equal sides, or an empty one: a reward learns nothing from it, or the
+    """Return whether a pair of answers has equal sides or an empty one, so that a reward model learns nothing or the
     opposite."""
     if not {"chosen", "rejected"} <= record.keys():
         return False
@@ -80,12 +80,12 @@ def _prefers_nothing(record: Record) -> bool:
 
 
 def _is_empty(answer: Any) -> bool:
-    """Return whether an answer, a text or a list of messages, says and calls nothing."""
+    """Return whether an answer, as a text or a list of messages, has no text and no tool calls."""
     if isinstance(answer, str):
         return not answer.strip()
     if isinstance(answer, dict):
         return "content" in answer and not answer.get("tool_calls") and _is_empty(answer["content"])
-    # a list of messages, or of the parts of one
+    # a list of messages, or of the parts of a message
     return answer is None or (isinstance(answer, list) and all(map(_is_empty, answer)))
 
 
@@ -93,11 +93,11 @@ def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
     try:
         next_record: Any = step.transform(record)
     except KeyError as error:
-        # our transforms look up what they need: the key is a field that this record lacks
+        # our transforms look up the fields that they need, so the key is a field that this record lacks
         if not step.is_own:
             return None
         raise _transform_error(where, step.name, error) from None
-    except Exception as error:  # the user's function: whatever it raises, the row must be named
+    except Exception as error:  # a user function may raise anything, and the row must be named
         # raised by reading a placeholder's file, which the message already names
         if isinstance(error, DataprepError) and not step.is_own:
             raise
@@ -108,7 +108,7 @@ def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
 
 
 def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
-    # without the error's message: it may quote the record
+    # without the error's message, because it may quote the record
     location = place_in_project(error)
     error_name = type(error).__name__ + (f" ({location})" if location else "")
     text = f"{where}: {name} raised {error_name}. Correct it, or return None to drop the record"
@@ -116,13 +116,13 @@ def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
 
 
 def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) -> SkippedRecord | Refused | None:
-    """The outcome for a record without a prompt at any of these places; None if it has one."""
+    """Return the outcome for a record without a prompt at any of these places; None if it has one."""
     states = {_state(record, path) for path in places}
     if "there" in states or not rules.asks_for_prompts:
         return None
     if rules.without_prompt == "bad_record":
         return Refused(NO_PROMPT)
-    # the original skips what is absent, and keeps what is empty
+    # Nemotron skips records with an absent prompt, and keeps records with an empty one
     return None if "empty" in states else SkippedRecord("prompt")
 
 

@@ -1,6 +1,6 @@
-"""The options of stage `rl`, and the rules for records that follow from them.
+"""The options of stage `rl`, and the resulting rules for records.
 
-If this project and Nemotron's data_prep treat a record differently, the preset `like` chooses between them.
+The preset `like` chooses between this project and Nemotron's data_prep where they treat a record differently.
 docs/formats/rl-jsonl.md#differences-from-the-original explains each difference.
 """
 
@@ -15,29 +15,29 @@ from dataprep_assets.engine.yaml.declaration import resolved
 from dataprep_assets.engine.yaml.declared_model import Declared
 
 RESOLVE = "resolve_hf_placeholders"
-"""The transform that reads other datasets."""
+"""Name of the transform that reads other datasets."""
 AUTO, NOWHERE = "auto", "none"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RlRules:
-    """How a record is treated. Picklable.
+    """The treatment of a record. Picklable.
 
     Attributes:
-        other_records: records without a placeholder, in `resolve_hf_placeholders`: `whole` as they are, or `messages`
-            and tools only, as `nemotron_rl` gives them.
-        answers: `expected_answer` where a source's answer is a number, a truth value, an empty list or an empty object
-            in JSON: its `text`, or the value `parsed`.
-        params: whether the prompt is `merged` into the `responses_create_params` of a record with a placeholder, or
+        other_records: Treatment of records without a placeholder in `resolve_hf_placeholders`: `whole` keeps them
+            unchanged, `messages` keeps only messages and tools, like `nemotron_rl`.
+        answers: Form of `expected_answer` if a source's answer is a number, a boolean, an empty list or an empty object
+            in JSON: its `text`, or the `parsed` value.
+        params: Whether the prompt is `merged` into the `responses_create_params` of a record with a placeholder, or
             they are `replaced` by it.
-        null_placeholder: whether a `_hf_placeholder` that is null is `none`, or one that is `unresolved`.
-        other_templates: whether a template of DAPO that is not an object of prefix and suffix is `used`, or `ignored`.
-        without_prompt: whether a record without a prompt is a `bad_record`, also where the prompt is empty; or is
-            `left_out`, where the prompt is absent.
-        null_affix: whether a prefix or suffix of DAPO that is null is `empty`, or `printed` as Python does, None.
-        malformed: whether a record with a malformed placeholder is `left_out` or a `bad_record`.
-        boolean_row: whether a row that is true or false is `unresolved`, or the `number` 1 or 0.
-        prompt: the key of that name (`RlOptions`).
+        null_placeholder: Whether a `_hf_placeholder` that is null means `none`, or one that is `unresolved`.
+        other_templates: Whether a DAPO template that is not an object of prefix and suffix is `used` or `ignored`.
+        without_prompt: Whether a record with an absent or empty prompt is a `bad_record`, or a record with an absent
+            prompt is `left_out`.
+        null_affix: Whether a DAPO prefix or suffix that is null is `empty`, or `printed` as Python's `None`.
+        malformed: Whether a record with a malformed placeholder is `left_out` or a `bad_record`.
+        boolean_row: Whether a boolean row is `unresolved`, or the `number` 1 or 0.
+        prompt: The key `prompt` of `RlOptions`.
     """
 
     other_records: Literal["whole", "messages"] = "whole"
@@ -53,17 +53,18 @@ class RlRules:
 
     @property
     def changes(self) -> dict[str, str]:
-        """The rules that differ from this project's defaults, for keys: without a difference a key stays as it was."""
+        """The rules that differ from this project's defaults, for keys; empty by default, so that keys do not
+        change."""
         return {name: value for name, value in asdict(self).items() if value != getattr(OURS, name)}
 
     @property
     def prompt_keys(self) -> tuple[str, ...] | None:
-        """The keys at which every finished record must have its prompt, outermost first; None: transforms decide."""
+        """The keys of the prompt in every finished record, outermost first; None if transforms decide."""
         return None if self.prompt in (AUTO, NOWHERE) else tuple(self.prompt.split("."))
 
     @property
     def asks_for_prompts(self) -> bool:
-        """Whether a record must have a prompt at all."""
+        """Whether records must have a prompt."""
         return self.prompt != NOWHERE
 
 
@@ -116,7 +117,7 @@ class RlOptions(Declared):
 
     @property
     def placeholder_paths(self) -> list[str]:
-        """Where the placeholder sources are; what is wrong with one is told when it is used."""
+        """The paths of the placeholder sources; mistakes in them are reported when they are used."""
         steps = [entry.get(RESOLVE) for entry in self.transforms if isinstance(entry, dict)]
         sources = [step.get("sources") for step in steps if isinstance(step, dict)]
         declared_sources = [
@@ -130,7 +131,7 @@ class RlOptions(Declared):
 
 
 def _located(entry: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:
-    """A transform with located paths of its placeholder sources; mistakes in it are reported when it is used."""
+    """Return a transform with located paths of its placeholder sources; report mistakes when it is used."""
     if not isinstance(entry, dict) or not isinstance(options := entry.get(RESOLVE), dict):
         return entry
     if not isinstance(sources := options.get("sources"), dict):

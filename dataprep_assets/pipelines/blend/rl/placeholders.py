@@ -1,8 +1,8 @@
-"""Placeholders of RL blends: records that name a row of another dataset, filled in from it.
+"""Placeholders of RL blends: records that refer to a row of another dataset, which fills in their missing fields.
 
-NVIDIA's RL blends omit the questions of DAPO-Math-17k and Skywork-OR1 and have, in `_hf_placeholder`, the row that they
-came from and the template around the question. Row numbers are valid for one revision only, so a hub source must name
-its commit. The rules are those of Nemotron's `utils/hf_placeholder.py` (docs/formats/rl-jsonl.md#placeholders).
+NVIDIA's RL blends omit the questions of DAPO-Math-17k and Skywork-OR1. Their `_hf_placeholder` has the source row and
+the template around the question. Row numbers are valid for one revision only, so a hub source must be pinned to its
+commit. The rules are Nemotron's `utils/hf_placeholder.py` (docs/formats/rl-jsonl.md#placeholders).
 """
 
 import re
@@ -44,19 +44,19 @@ KNOWN: Mapping[str, dict[str, str]] = {
     "super_v3_lcsft_step1000_dapo17k": _DAPO,
     "super_v3_lcsft_step1000_skyworks": _SKYWORK,
 }
-"""Names that NVIDIA's blends use (`dataset` of a record), with everything known about them except where they are.
+"""Names in NVIDIA's blends (`dataset` of a record) → the known keys of the source, without its path.
 
-The first two are from the blends of Nano (3.5 Lightning and Omni use them too), the last two from Super's; Ultra has
-published none. Skywork's repository has files of code before those of mathematics: rows count over `math` only.
+The first two are from the blends of Nano (3.5 Lightning and Omni also use them), the last two from Super's; Ultra has
+published none. Skywork's repository lists files of code before files of mathematics, but rows count over `math` only.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceholderFiles:
-    """A source whose files are here, in row order. Picklable.
+    """A source with its local files, in row order. Picklable.
 
-    A file is `(path, format, compression, digest)`; the digest is None in a mirror, where a fetch verified it.
-    `identities` is what `Discovered` says of the files.
+    A file is `(path, format, compression, digest)`. The digest is None in a mirror, where the download verified it.
+    `identities` are the files' identities from `Discovered`.
     """
 
     name: str
@@ -67,7 +67,7 @@ class PlaceholderFiles:
 
 
 def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
-    """The declared sources by the name that records call them; raises ConfigError for an invalid source."""
+    """Return the declared sources by the name in records; raise ConfigError for an invalid source."""
     if set(options) != {"sources"} or not isinstance(options["sources"], Mapping) or not options["sources"]:
         raise ConfigError(
             "transforms: resolve_hf_placeholders needs `sources`: name of the dataset → path with its commit, e.g., "
@@ -108,9 +108,9 @@ def identities(
     digests: SourceDigests = PLAIN,
     fetched: Sequence[PlaceholderFiles] = (),
 ) -> dict[str, Any]:
-    """The identity of the sources' content, for keys: the pinned path for a hub, `digests` for others.
+    """Return the identity of the sources' content, for keys: the pinned path for a hub, `digests` for others.
 
-    Those that are `fetched` are not listed again.
+    Sources in `fetched` are not listed again.
     """
     identity_of_source: dict[str, Any] = {}
     files_of_source = {files.name: files for files in fetched}
@@ -125,7 +125,7 @@ def identities(
 def fetch_sources(
     sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration, digests: SourceDigests = PLAIN
 ) -> tuple[PlaceholderFiles, ...]:
-    """Fetch the files of every source unless they are here; SourceError or TransferError names what fails."""
+    """Fetch the missing files of every source; raise SourceError or TransferError, with the source or file."""
     source_files = []
     for name, source in sorted(sources.items()):
         dataset_files = _discover(name, source, access, digests)
@@ -152,7 +152,7 @@ def fetch_sources(
 def _rows(
     files: tuple[tuple[Path, str, str | None, str | None], ...], digests: SourceDigests
 ) -> Sequence[tuple[Any, Any]]:
-    """Question and answer of every row, in order. Rows without them still count.
+    """Return the question and answer of every row, in order; rows without them still count.
 
     Raises CorruptSourceError if a file has changed since it was listed.
     """
@@ -163,7 +163,7 @@ def _rows(
         )
         for block in reader:
             row_of_number = dict(zip(block.numbers, block.rows, strict=True))
-            # a placeholder counts all rows of the source, those that cannot be parsed as well
+            # a placeholder counts all rows of the source, including rows that cannot be parsed
             numbers = [*block.numbers, *(bad.row for bad in block.bad)]
             for number in sorted(numbers):
                 row = row_of_number.get(number, {})
@@ -183,7 +183,7 @@ def _get_value(value: Any, *path: str | int) -> Any:
 
 
 def names_placeholder(record: Mapping[str, Any], rules: RlRules) -> bool:
-    """Return whether a record has a placeholder to be filled in; the rules decide whether null counts."""
+    """Return whether a record has a placeholder to fill in; the rules decide whether null counts."""
     if rules.null_placeholder == "unresolved":
         return "_hf_placeholder" in record
     return record.get("_hf_placeholder") is not None
@@ -198,7 +198,7 @@ def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFil
     placeholder, source = record.get("_hf_placeholder"), record.get("dataset")
     if placeholder is None:
         return False
-    # neither is a name, and they cannot even be looked up: they have no hash
+    # a list or an object is not a name, and cannot be looked up because it is not hashable
     if isinstance(source, list | dict):
         return True
     if source not in sources:
@@ -209,23 +209,23 @@ def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFil
 def resolve(
     record: dict[str, Any], sources: Mapping[str, PlaceholderFiles], rules: RlRules = OURS
 ) -> dict[str, Any] | None:
-    """The record with its question, answer and prompt filled in; without a placeholder the record itself.
+    """Return the record with its question, answer and prompt filled in, or unchanged without a placeholder.
 
-    `sources` are by the name that records use. Returns None if it cannot be filled in: an unknown source, a missing
-    row, or a row without a question.
+    `sources` are by the name in records. Returns None if the placeholder cannot be filled in: an unknown source, a
+    missing row, or a row without a question.
     """
     fields = {key: value for key, value in record.items() if key != "_hf_placeholder"}
     if not names_placeholder(record, rules):
         return fields
     placeholder = record["_hf_placeholder"]
-    # as text: a list or an object cannot be looked up, and no source is called like its text
+    # converted to text, because a list or an object cannot be looked up; no source has such a name
     source = sources.get(str(record.get("dataset")))
     row, template = _get_value(placeholder, "row"), _get_value(placeholder, "question_template")
     # a bool is an int in Python, and true would be row 1
     is_number = isinstance(row, int) and (rules.boolean_row == "number" or not isinstance(row, bool))
     if source is None or not is_number:
         return None
-    # records name rows in any order: all questions of a source are read once a process, and held
+    # all questions of a source are kept in memory once per process, because records refer to rows in any order
     rows = _rows(source.files, source.digests)
     if not 0 <= row < len(rows) or not isinstance(rows[row][0], str):
         return None
@@ -250,7 +250,7 @@ def _names_question(template: Any) -> bool:
 
 
 def _dapo(question: str, template: Any, rules: RlRules) -> str:
-    """Replace the wrapper in the first and last paragraph of DAPO's rows by that of the template."""
+    """Replace the wrapper in the first and last paragraph of DAPO's rows with the template's."""
     if rules.other_templates == "ignored" and not isinstance(template, dict):
         return question
     paragraphs = question.split("\n\n")
@@ -265,7 +265,7 @@ def _dapo(question: str, template: Any, rules: RlRules) -> str:
 
 
 def _answer(answer: Any, rules: RlRules) -> Any:
-    """An answer that is a JSON list or object as text stands for its first element or value."""
+    """Return the answer; for a JSON list or object as text, its first element or value."""
     if not isinstance(answer, str):
         return answer
     try:

@@ -1,4 +1,4 @@
-"""The artifact `<dataset>/rl_jsonl`, one partition per shard: RL records, one JSON line each."""
+"""RL records (`<dataset>/rl_jsonl`, one partition per shard), one JSON line each."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -68,13 +68,15 @@ _AS_IN_THE_SOURCE = "any"
 
 
 def columns_after(declared: Declared) -> Mapping[str, str]:
-    """Name → type of each column of the records that these transforms give; empty if the source or a user's function
-    decides. `any` is the type of a column that is copied from the source."""
+    """Return name → type of each column of the transforms' output; empty if the source or a user function decides.
+
+    Columns copied from the source have the type `any`.
+    """
     columns: dict[str, str] = {}
     try:
         for transform in parse(declared):
             columns = _after(transform, columns)
-    except ConfigError:  # the plan refuses such transforms, and says why
+    except ConfigError:  # the plan reports such transforms
         return {}
     return columns
 
@@ -100,14 +102,14 @@ _REBUILD = "Materialize this partition of rl_jsonl again"
 def rl_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
 ) -> list[RlShard]:
-    """The shards with these partition keys, ready to build, with placeholder sources fetched.
+    """Return the shards with these partition keys, ready to build, with placeholder sources fetched.
 
-    `blend` is the declaration, `store` holds the artifacts, `plan` is the committed plan. Raises MissingArtifactError
-    without a snapshot.
+    `blend` is the declaration, `store` contains the artifacts, and `plan` is the committed plan. Raises
+    MissingArtifactError without a snapshot.
     """
     options = blend.rl_options
     digests = blend.source_digests()
-    # fetched before the fingerprint, which takes over what was listed: so the key is of the files that are read
+    # fetched before the fingerprint, so that the key describes exactly the files that are read
     placeholders = fetch_sources(declared_sources(options.transforms), blend.sources, digests)
     made_of = digest_value(fingerprint(options.transforms, blend.sources, digests, placeholders))
     return [
@@ -139,32 +141,32 @@ def build_rl_shards(
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are not current, one task each.
+    """Build the shards that are out of date, one task each.
 
     Args:
         shards: The shards to build.
         workers: Number of workers.
-        engine: Who does the work.
+        engine: The engine that runs the tasks.
         verification: How thoroughly a finished shard is verified before it is reused.
         fetches: Partition → a function that fetches its sources to a worker on another machine.
-        progress: Counts and shows the work; None: nothing is shown.
+        progress: Counts and shows the work. None shows nothing.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    shard whose workers keep dying does (WorkerDiedError); finished shards are kept.
+    shard whose workers keep dying stops the build (WorkerDiedError); finished shards are kept.
     """
     jobs = whole_shard_jobs(shards, build_rl_shard, verification, fetches)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
-# --- the checks of a shard
+# --- checks of a shard
 
 
 class OpenedRecords(OpenedPartition[RlShard]):
-    """A shard to check: its records, and how they were made."""
+    """The records of a shard, opened for checks."""
 
 
 def ledger_balances(shard: OpenedRecords) -> Finding:
-    """Every row is a record or a drop with a reason; the source files add up; bad rows are in the quarantine."""
+    """Check that every row is a record or a drop with a reason, sums per file match, and bad rows are in quarantine."""
     ledger = ledger_of(shard.receipt)
     return verdict(
         _unbalanced(shard.directory, shard.receipt),
@@ -176,7 +178,7 @@ def ledger_balances(shard: OpenedRecords) -> Finding:
 
 
 def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
-    # a file of which nothing was dropped says nothing of it
+    # a file without drops has no counts
     lines = [{"dropped": {}, **source.to_json()} for source in RlJsonlFacts.of(receipt).sources]
     yield from unbalanced(receipt)
     yield from wrong_sums(receipt, lines, ("rows_in", "documents"))
@@ -188,12 +190,12 @@ def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
 
 
 def lines_of(directory: Path, receipt: Receipt) -> Iterator[bytes]:
-    """Each line of the data file with its end; raises FormatError for a last line without one."""
+    """Yield each line of the data file with its line end; raise FormatError for a last line without one."""
     path = directory / RlJsonlFacts.of(receipt).file
     compression = "zstd" if path.suffix == ".zst" else None
     tail = b""
     for data in BlockReader(path, compression):
-        # the last piece may go on in the next block; behind a whole last line it is empty
+        # the last piece may continue in the next block; after a complete last line it is empty
         *lines, tail = (tail + data).split(b"\n")
         for line in lines:
             yield line + b"\n"
@@ -202,9 +204,10 @@ def lines_of(directory: Path, receipt: Receipt) -> Iterator[bytes]:
 
 
 def round_trip(shard: OpenedRecords) -> Finding:
-    """The rows of the source, transformed again, are the lines of the file, byte for byte and in their order.
+    """Check that the source's rows, transformed again, equal the lines of the file, byte for byte and in order.
 
-    So every line is a record of the declared form. With every document, the quarantine is made again, too.
+    This also shows that every line is a record of the declared form. At level `every document`, the quarantine is
+    rebuilt as well.
     """
     planned_shard, receipt = shard.planned, shard.receipt
     made_count = stored_count = 0
@@ -218,7 +221,7 @@ def round_trip(shard: OpenedRecords) -> Finding:
         defects.append(
             f"{count_of(stored_count, 'line')}, but the source gives {made_count} and the receipt has {receipt_count}"
         )
-    if planned_shard.level == EVERY_DOCUMENT and not defects:  # what was left out, too
+    if planned_shard.level == EVERY_DOCUMENT and not defects:  # includes dropped rows
 
         def build(store: ArtifactStore) -> None:
             build_rl_shard(replace(planned_shard, store=store))
@@ -245,7 +248,7 @@ def _make(shard: RlShard) -> Iterator[tuple[str, bytes]]:
                 if not isinstance(outcome, SkippedRecord | Refused):
                     try:
                         yield where, compact_line(outcome)
-                    # it was refused when the shard was built, and has no line
+                    # such a record was rejected when the shard was built, so it has no line
                     except (TypeError, ValueError):
                         continue
 

@@ -1,8 +1,8 @@
-"""One shard of RL records: applies the declared transforms to each record of its source files, and writes JSON lines.
+"""One shard of RL records: applies the declared transforms to the records of its source files, and writes JSON Lines.
 
-Lines are compact JSON in UTF-8, one record each, in source order; `records.jsonl`, or `records.jsonl.zst` as one zstd
-frame with its checksum. The receipt's digest is of the file as written. Every row is a record, or is dropped under
-the name of the transform that left it out, or of what is wrong with it.
+Lines are compact JSON in UTF-8, one record each, in source order. The file is `records.jsonl`, or `records.jsonl.zst`
+as one zstd frame with its checksum. The receipt has the digest of the file as written. Every row is a record, or is
+dropped with a reason: the transform that left it out, or its defect.
 """
 
 import math
@@ -39,7 +39,7 @@ from dataprep_assets.sources.readers.unreadable import place_of
 from dataprep_assets.stores.files import canonical_json, digest_value, require_digest, sha256_file
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, unreadable_part
 
-# Since 2 the receipt counts by file why rows were dropped. The records are those of 1.
+# Version 2 added counts of dropped rows by file and reason to the receipt, with the same records as version 1.
 VERSION = 3
 QUARANTINE = "quarantine.jsonl"
 _LEVEL = 3
@@ -47,10 +47,10 @@ _LEVEL = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RlShard:
-    """One shard to build: its source files, and how its records are made from them. Picklable.
+    """One shard to build: its source files and the settings for its records. Picklable.
 
-    `budget` is the largest share of rows that may be dropped as bad. Changing `salt` changes the key, which forces a
-    new build.
+    `budget` is the maximum share of rows that may be dropped as bad. A changed `salt` changes the key, which forces a
+    rebuild.
     """
 
     artifact: Artifact
@@ -79,7 +79,7 @@ class RlShard:
 
     @property
     def key(self) -> str:
-        """Digest of everything that decides the shard's bytes."""
+        """Digest of everything that determines the shard's bytes."""
         files = [
             [
                 f.label,
@@ -120,7 +120,7 @@ class RlShard:
 
 
 class RlSourceFacts(Facts):
-    """One source file, with its range of rows if only a part is read, and its numbers of rows and records.
+    """A source file, with its range of rows if only a part is read, and its numbers of rows and records.
 
     `dropped` counts the other rows by reason.
     """
@@ -135,7 +135,7 @@ class RlSourceFacts(Facts):
 
 
 class RlJsonlFacts(Facts):
-    """`file`: the name of the data file; `records`: its lines."""
+    """Facts of a shard: `file` is the name of the data file, `records` its number of lines."""
 
     file: str
     records: int
@@ -146,12 +146,12 @@ class RlJsonlFacts(Facts):
 def build_rl_shard(
     shard: RlShard, verification: Verification = "full", fetch: Fetch | None = None
 ) -> tuple[Receipt, bool]:
-    """A worker's task: build one shard unless it is current.
+    """Build one shard unless it is up to date. Runs in a worker.
 
     Args:
-        shard: What to build.
-        verification: How thoroughly a finished one is read before it is reused.
-        fetch: Fetches the source files that this machine's mirror does not have.
+        shard: The shard to build.
+        verification: How thoroughly a finished shard is verified before it is reused.
+        fetch: Fetches source files that are missing in this machine's mirror.
 
     Returns:
         The receipt, and whether the shard was reused.
@@ -175,12 +175,12 @@ class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     quarantine: list[dict[str, Any]] = field(default_factory=list)
     sources: list[RlSourceFacts] = field(default_factory=list)
-    # of the file at work: where its first bad row is, and why; whether any row was a record
+    # of the current file: the position and reason of its first bad row, and whether any row had a prompt
     first_bad: str = ""
     has_read: bool = False
 
     def ledger(self) -> Ledger:
-        """The counts as a ledger: a document is a record."""
+        """Return the counts as a ledger, in which documents are records."""
         return Ledger(
             rows_in=self.rows,
             documents=self.records,
@@ -233,11 +233,11 @@ def _write_records(
                 report(source_bytes=reader.bytes_read - read, documents=len(block.rows))
                 read = reader.bytes_read
         except BadRecordError:
-            # a damaged file must not pass for a bad row
+            # a damaged file must not be reported as a bad row
             require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`blend_plan`")
             _require_readable(shard, part, steps, tally)
             raise
-        # digested while it was read, so what was read is what the snapshot lists
+        # digested while it was read, so the bytes that were read are the snapshot's
         require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`blend_plan`")
         _require_readable(shard, part, steps, tally)
         tally.source_bytes += reader.bytes_read
@@ -274,7 +274,7 @@ def _lines(
             continue
         try:
             line = compact_line(outcome)
-        # an integer beyond 64 bits, half a surrogate pair, an infinity, NaN, a type of Parquet that JSON lacks
+        # an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a Parquet type that JSON lacks
         except (TypeError, ValueError):
             _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _not_written(outcome)))
             continue
@@ -283,19 +283,20 @@ def _lines(
 
 
 def compact_line(record: Record) -> bytes:
-    """The line of a record; raises TypeError or ValueError if it cannot be written as JSON.
+    """Return the line of a record; raise TypeError or ValueError if it cannot be written as JSON.
 
-    orjson silently writes an infinity and NaN as `null`. A source with `1e400` gives the one, Parquet may hold both.
+    orjson silently writes infinity and NaN as `null`. JSON's `1e400` is read as infinity, and Parquet may contain both.
     """
     line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
-    # only a line with a null can hide one, so most records are not walked through
+    # only a line with a null can hide one, so most records are not searched
     if b"null" in line and _holds_not_finite(record):
         raise ValueError("a number that JSON cannot represent")
     return line
 
 
 def _not_written(record: Record) -> str:
-    """The first field of a record that JSON cannot hold, and its type: its name, too, may be what nobody may see."""
+    """Return the number and type of the first field that JSON cannot represent, without its name, which may be
+    secret."""
     for number, (key, value) in enumerate(record.items(), 1):
         try:
             compact_line({key: value})
@@ -313,7 +314,7 @@ def _holds_not_finite(value: Any) -> bool:
 
 
 def _require_readable(shard: RlShard, part: SourcePart, steps: Sequence[TransformStep], tally: _Tally) -> None:
-    """Raise BadRecordError if the file at work has rows and none is a record with a prompt."""
+    """Raise BadRecordError if the current file has rows, but none is a record with a prompt."""
     if tally.has_read or not tally.first_bad:
         return
 

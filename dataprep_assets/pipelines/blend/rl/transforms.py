@@ -1,17 +1,17 @@
 """Transforms of RL records, composed in YAML: each maps a record to a record, or to None to leave it out.
 
-The vocabulary is that of Nemotron's `formats/transforms.py`::
+The names are from Nemotron's `formats/transforms.py`::
 
     transforms:
       - resolve_hf_placeholders: {sources: {nano_v3_sft_profiled_dapo17k: hf://…@<commit>}}
       - nemotron_rl                       # messages and tools of responses_create_params
       - select: [messages, id]
-      - rename: {conversation: messages}  # new name: old name; nothing else is kept
+      - rename: {conversation: messages}  # new name: old name; other fields are dropped
       - my_package.my_module:my_function  # called with the record, and with options if there are any
 
-A record without a field that a transform asks for is left out and counted under the transform's name, unless that field
-is its prompt (`apply_transforms.py`). The source of a function of your own (its module's file) is part of every key, so
-editing it builds the data again.
+A record without a field that a transform needs is left out and counted under the transform's name, unless the field is
+its prompt (`apply_transforms.py`). The source of a user function (its module's file) is part of every key, so editing
+it rebuilds the data.
 
 Entry points: `compose`, `fingerprint`.
 """
@@ -44,7 +44,7 @@ Declared = Sequence[str | dict[str, Any]]
 
 
 def sft(*, input: str = "input", output: str = "output", system: str | None = None) -> Transform:
-    """`{input, output[, system]}` from these fields; a system prompt only if the record has one."""
+    """Return `{input, output[, system]}` from these fields; a system prompt only if the record has one."""
 
     def transform(record: Record) -> Record:
         fields = {"input": record[input], "output": record[output]}
@@ -59,12 +59,12 @@ def openai_chat(*, messages: str = "messages") -> Transform:
 
 
 def sharegpt(*, conversations: str = "conversations") -> Transform:
-    """`{conversations}` from this field."""
+    """Keep only `conversations`, taken from this field."""
     return lambda record: {"conversations": record[conversations]}
 
 
 def nemotron_rl() -> Transform:
-    """`{messages[, tools]}` from `responses_create_params`' `input` and `tools`; empty tools are left out."""
+    """Return `{messages[, tools]}` from `input` and `tools` of `responses_create_params`; empty tools are left out."""
 
     def transform(record: Record) -> Record | None:
         params = record["responses_create_params"]
@@ -77,17 +77,17 @@ def nemotron_rl() -> Transform:
 
 
 def passthrough() -> Transform:
-    """The record as it is."""
+    """Return the record unchanged."""
     return lambda record: record
 
 
 def select(*fields: str) -> Transform:
-    """Only these fields."""
+    """Keep only these fields."""
     return lambda record: {name: record[name] for name in fields}
 
 
 def rename(**fields: str) -> Transform:
-    """Only these fields, under new names (`new=old`)."""
+    """Keep only these fields, under new names (`new=old`)."""
     return lambda record: {new: record[old] for new, old in fields.items()}
 
 
@@ -98,19 +98,20 @@ _FACTORIES: Mapping[str, Callable[..., Transform]] = {
 
 @dataclass(frozen=True)
 class DeclaredTransform:
-    """One declared transform: a known name or `module:function`, and its options."""
+    """A declared transform: a known name or `module:function`, and its options."""
 
     name: str
     options: Any = None
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a function of the user's."""
+        """Whether it is a user function."""
         return ":" in self.name
 
 
 def parse(declared: Declared) -> list[DeclaredTransform]:
-    """The declared steps; raises ConfigError for an unknown name, an entry of more than one key, or other options."""
+    """Parse the declared steps; raise ConfigError for an unknown name, an entry with several keys, or invalid
+    options."""
     steps = []
     for entry in declared:
         if isinstance(entry, dict) and len(entry) != 1:
@@ -130,7 +131,7 @@ def parse(declared: Declared) -> list[DeclaredTransform]:
 
 
 def declared_sources(declared: Declared) -> dict[str, PlaceholderSource]:
-    """The placeholder sources of all steps that resolve any."""
+    """Return the placeholder sources of all steps that resolve any."""
     sources: dict[str, PlaceholderSource] = {}
     for step in parse(declared):
         if step.name == RESOLVE:
@@ -144,11 +145,11 @@ def fingerprint(
     digests: SourceDigests = PLAIN,
     fetched: Sequence[PlaceholderFiles] = (),
 ) -> list[Any]:
-    """The values that determine the transforms' output, for keys: names, options, content of sources, source text of
-    functions.
+    """Return the values that determine the transforms' output, for keys: names, options, sources' content, functions'
+    source text.
 
-    Placeholder sources that are `fetched` are not listed again. Building every step on the way, so a declaration that
-    cannot work fails here, before any data is read.
+    Placeholder sources in `fetched` are not listed again. Every step is built on the way, so an unusable declaration
+    fails here, before any data is read.
     """
     contents: list[Any] = []
     for step in parse(declared):
@@ -156,7 +157,7 @@ def fingerprint(
         if step.name == RESOLVE:
             content = identities(declared_sources([{RESOLVE: step.options}]), access, digests, fetched)
         elif step.is_own:
-            # the whole module: what a function calls in it decides its result, too
+            # the digest is of the whole module, because the function may call other functions in it
             content = [step.options, sha256_file(_source_of(_imported(step.name)))]
         else:
             _build_transform(step)
@@ -166,15 +167,15 @@ def fingerprint(
 
 @dataclass(frozen=True, kw_only=True)
 class TransformStep:
-    """A transform to run.
+    """A transform, ready to run.
 
     Attributes:
-        name: As declared.
+        name: The declared name.
         transform: The function.
-        prompts: Places where an input record may have its prompt, as keys, outermost first; empty if not known.
-        gives: The same for its output records.
-        brings_prompt: Whether it makes the prompt of a record itself.
-        malformed: Tells whether a record does not have the form that it reads, and so is a bad record.
+        prompts: Places where an input record may have its prompt, as keys, outermost first; empty if unknown.
+        gives: Places where an output record may have its prompt.
+        brings_prompt: Returns whether the step adds the prompt of a record.
+        malformed: Returns whether a record does not have the form that the step reads, which makes it a bad record.
     """
 
     name: str
@@ -186,14 +187,14 @@ class TransformStep:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a function of the user's."""
+        """Whether it is a user function."""
         return ":" in self.name
 
 
 def compose(
     declared: Declared, placeholders: Sequence[PlaceholderFiles] = (), rules: RlRules = OURS
 ) -> list[TransformStep]:
-    """The declared steps, in order, over the files of their placeholder sources, by these rules."""
+    """Build the declared steps, in order, with the files of their placeholder sources and these rules."""
     sources = {source.name: source for source in placeholders}
     return [_step(step, sources, rules) for step in parse(declared)]
 
@@ -206,7 +207,7 @@ def _step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rule
             name=step.name, transform=_build_transform(step), prompts=_prompts(step), gives=_GIVES.get(step.name, ())
         )
     function = _imported(step.name)
-    # YAML's keys may be numbers or truth values, Python's keywords are texts
+    # YAML keys may be numbers or booleans, but Python keywords are strings
     options = {str(key): value for key, value in (step.options or {}).items()}
     return TransformStep(name=step.name, transform=lambda record: function(record, **options))
 
@@ -280,7 +281,7 @@ def _imported(name: str) -> Callable[..., Record | None]:
         raise ConfigError(
             f"transforms: {name}: cannot be imported: {error}. Check that its folder is on PYTHONPATH"
         ) from error
-    except Exception as error:  # the user's module: whatever it raises, the transform must be named
+    except Exception as error:  # a user module may raise anything, and the transform must be named
         location = place_in_project(error)
         error_name = type(error).__name__ + (f" ({location})" if location else "")
         raise ConfigError(f"transforms: {name}: importing it raised {error_name}. Correct its file") from None
