@@ -1,8 +1,8 @@
-"""The manifest of npy shards that somebody else published without one, so that windows and managers can read them.
+"""Manifests for npy shards that were published without one, so that windows and managers can read them.
 
-All that a manifest says follows from a listing, from the headers of the shards, from the number of ids beside each, and
-from the digests of the files. A digest that the store does not know takes reading the file; what was read is remembered
-in a file, so an adoption that is killed goes on from there.
+A manifest follows from a listing, the headers of the shards, the number of ids of each shard, and the digests of the
+files. Digests that the store does not know require reading the files. They are saved in a file, so that a killed
+adoption resumes.
 
 Entry points: `adopt`, `keep_adopted`.
 """
@@ -25,19 +25,19 @@ from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import ConflictError, ObjectInfo
 
 Files = tuple[ObjectInfo, ObjectInfo]
-"""A shard's tokens and ids."""
+"""The token file and the id file of a shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adoption:
-    """How shards at a place are adopted.
+    """The settings for adopting shards at a location.
 
     Attributes:
-        place: Where they are.
-        dataset: What the release is called.
-        shards: Only the first so many of each prefix; None for all.
-        tokenizer: The name of their tokenizer, if it is known.
-        remembered: A file on this machine that remembers digests.
+        place: The location of the shards.
+        dataset: The name of the release.
+        shards: Number of shards to adopt per prefix, from the first; None for all.
+        tokenizer: The name of their tokenizer, if known.
+        remembered: A local file that stores digests.
     """
 
     place: ReleaseLocation
@@ -48,14 +48,14 @@ class Adoption:
 
 
 def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
-    """The manifest of the shards that are at a place.
+    """Return the manifest of the shards at a location.
 
     Args:
-        adoption: Which, and how.
-        reads: Called with the key and the bytes of each file that has to be read for its digest.
+        adoption: The shards, and the settings for adopting them.
+        reads: Called with the key and size of each file that must be read for its digest.
 
-    Raises MissingArtifactError if no shard is there, or one is missing; FormatError for files that are no shards of one
-    release; IntegrityError where ids are not those of their tokens.
+    Raises MissingArtifactError if there are no shards or one is missing; FormatError if the files are not shards of the
+    same release; IntegrityError if ids do not match their tokens.
     """
     place = adoption.place
     objects = {prefix: _numbered(adoption, prefix, files) for prefix, files in _list_objects(place).items()}
@@ -66,7 +66,7 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
         )
     headers = {tokens.key: _header(place, tokens) for shards in objects.values() for tokens, _ in shards}
     first_files = next(iter(objects.values()))[0]
-    # of the first shard; `_shard` compares the others with it
+    # the length of the first shard's samples; `_shard` compares the other shards with it
     length = _length(place, headers[first_files[0].key], first_files)
     digests = _Digests(adoption, reads)
     release = Release(
@@ -87,7 +87,7 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
             for prefix, shards in objects.items()
         },
     )
-    # what is cheap to find wrong is found before terabytes are read
+    # cheap checks come first, because digests may require reading terabytes
     all_shards = [shard for shards in release.shards.values() for shard in shards]
     if wrong := [line for shard in all_shards for line in unreadable(place, release, shard)]:
         raise IntegrityError(f"{wrong[0]} ({count_of(len(wrong), 'defect')}). Its owner must publish the shard again")
@@ -109,9 +109,9 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
 
 
 def keep_adopted(release: Release, place: ReleaseLocation, folder: Path | None) -> Path | str:
-    """Write an adopted manifest, and return where: beside its shards, or into a folder of this machine.
+    """Write an adopted manifest next to its shards, or into a local folder, and return its path.
 
-    Raises IntegrityError if the manifest of another release is there, ConflictError if one came meanwhile.
+    Raises IntegrityError if the manifest of another release is there, ConflictError if one is written at the same time.
     """
     target = place if folder is None else ReleaseLocation(LocalStore(folder))
     manifest = release if folder is None else replace(release, location=str(place))
@@ -124,13 +124,13 @@ def keep_adopted(release: Release, place: ReleaseLocation, folder: Path | None) 
                 "folder (--to), or delete that one if it is unused"
             )
         return where
-    # one may have come since the look above, and must not be replaced
+    # conditional, because a manifest written since the check above must not be replaced
     target.store.put(target.key(MANIFEST), manifest.to_bytes(), if_absent=True)
     return where
 
 
 def _list_objects(place: ReleaseLocation) -> dict[str, dict[int, dict[str, ObjectInfo]]]:
-    """Prefix → number → kind → object, with keys relative to the place."""
+    """Return prefix → number → kind → object, with keys relative to the location."""
     objects: dict[str, dict[int, dict[str, ObjectInfo]]] = {}
     for info in place.store.list(place.base):
         key = info.key.removeprefix(place.base)
@@ -141,8 +141,8 @@ def _list_objects(place: ReleaseLocation) -> dict[str, dict[int, dict[str, Objec
 
 
 def _numbered(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, ObjectInfo]]) -> Sequence[Files]:
-    """The shards of a prefix in order; raises MissingArtifactError naming the first file that is missing."""
-    # up to the highest number, so that a gap is noticed
+    """Return the shards of a prefix in order; raise MissingArtifactError with the first missing file."""
+    # the highest number is used, so that gaps are detected
     count = max(files) + 1 if adoption.shards is None else adoption.shards
     shards = []
     for index in range(count):
@@ -157,7 +157,7 @@ def _numbered(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, 
 
 def _header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHeader:
     where = f"{place}/{tokens.key}"
-    # a store refuses a range beyond the end of an object
+    # a store rejects ranges beyond the end of an object
     data = b"".join(place.store.read(place.key(tokens.key), 0, min(npy_shards.HEADER_BYTES, tokens.bytes)))
     header = npy_shards.parse_header(data, where)
     if tokens.bytes != (expected := npy_shards.token_bytes(header.tokens, header.dtype)):
@@ -183,7 +183,7 @@ def _length(place: ReleaseLocation, header: npy_shards.NpyHeader, files: Files) 
 
 
 def _shard(place: ReleaseLocation, index: int, header: npy_shards.NpyHeader, files: Files, length: int) -> ReleaseShard:
-    """A shard with files whose digests are yet to come; raises FormatError unless it has an id for each sample."""
+    """Return a shard whose files have no digests yet; raise FormatError unless it has one id per sample."""
     tokens, ids = files
     if not ids.bytes or header.tokens * sample_ids.ID_BYTES != ids.bytes * length:
         raise FormatError(
@@ -202,26 +202,27 @@ class _Known(TypedDict):
 
 
 class _Digests:
-    """The SHA-256 of files at the place: as the store knows it, as it was remembered, or as it is read."""
+    """The SHA-256 of files at the location, from the store's metadata, from the saved digests, or by reading the
+    file."""
 
     def __init__(self, adoption: Adoption, reads: Callable[[str, int], None]) -> None:
         self._place, self._path, self._reads = adoption.place, adoption.remembered, reads
-        # key → size, version and SHA-256 of what was read; if it is lost or damaged, all is read again
+        # key → size, version and SHA-256 of the files read so far; without it, all files are read again
         self._remembered = read_state(self._path, dict[str, _Known]) or {}
 
     def digest_of(self, info: ObjectInfo) -> str:
-        """The digest of a listed object."""
-        head = info if info.sha256 else self._place.store.head(self._place.key(info.key))  # lists lack metadata
+        """Return the digest of a listed object."""
+        head = info if info.sha256 else self._place.store.head(self._place.key(info.key))  # listings lack metadata
         if head is not None and head.sha256 is not None:
             return head.sha256
         memory = self._remembered.get(info.key)
-        # another size or version is another object under the same name
+        # a different size or version means that the object was replaced
         if memory is None or (memory["bytes"], memory["version"]) != (info.bytes, info.version):
             self._remembered[info.key] = memory = _Known(
                 bytes=info.bytes, version=info.version, sha256=self._compute_digest(info)
             )
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Written after each file, beside it and then renamed: a kill costs one file, and leaves the memory whole.
+            # Saved after each file with an atomic rename, so that a kill loses at most one file's digest.
             draft = self._path.with_suffix(".new")
             draft.write_text(json.dumps(self._remembered))
             draft.replace(self._path)
@@ -231,7 +232,7 @@ class _Digests:
         self._reads(info.key, info.bytes)
         digest = sha256()
         try:
-            # of this version alone, so the digest cannot be of parts of two
+            # one version only, so that the digest never mixes two versions
             for block in self._place.store.read(self._place.key(info.key), version=info.version):
                 digest.update(block)
         except ConflictError as error:

@@ -1,4 +1,4 @@
-"""A corpus as shared npy shards, published for many trainers: its artifacts, and what a person is told of them."""
+"""Corpora as shared npy shards, published for many trainers: their artifacts and summaries."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -31,7 +31,8 @@ from dataprep_assets.stores.connect import missing_library
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
-# The artifact `<dataset>/release_plan`: how the token stream is cut into npy shards; registers their partitions.
+# The release plan (`<dataset>/release_plan`): how the token stream is split into npy shards; registers their
+# partitions.
 #
 # It needs all token bins. Its content follows from their receipts, so it has no files.
 
@@ -41,12 +42,12 @@ RELEASE_PLAN = "release_plan"
 def release_plan_spec(
     release: ReleaseDeclaration, *, token_bins: tuple[ArtifactSpec, ...], plans: Partitions
 ) -> ArtifactSpec:
-    """The plan of a release.
+    """Return the spec of a release's plan.
 
     Args:
         release: The dataset.
         token_bins: The token bins of every split.
-        plans: The npy shards, which it plans.
+        plans: The npy shards that it plans.
     """
     return ArtifactSpec(
         declaration=release,
@@ -79,18 +80,18 @@ def _build(release: ReleaseDeclaration, request: BuildRequest) -> list[Outcome]:
                 "dropped_tokens": sum(cut.dropped for cut in split.cuts),
             }
         )
-    # without files, its content is what it plans: another one exactly if a shard has another key
+    # without files, the content is the list of keys, so it changes exactly if a shard's key does
     keys = [shard_recipe(release, layout, partition).key for partition in layout.partitions]
     metadata = {"shards": Table(rows), "bytes": sum(row["bytes"] for row in rows)}
     return [Outcome(partition="", content=digest_value(keys), metadata=metadata)]
 
 
 def release_cost(release: ReleaseDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
-    """The cost of a release.
+    """Estimate the cost of a release.
 
     Args:
         release: The dataset.
-        store: Where its artifacts go.
+        store: The store of its artifacts.
         machine: The machine that builds it.
     """
     products = release_products(release, local=isinstance(store, LocalArtifacts))
@@ -98,7 +99,8 @@ def release_cost(release: ReleaseDeclaration, store: ArtifactStore, machine: Mac
 
 
 def release_products(release: ReleaseDeclaration, *, local: bool) -> Products:
-    """The copies of its corpus, the shards, and their copy at the public place; `local`: artifacts are in a folder."""
+    """Return how often the stream is written: for the corpus, as shards and as published shards (`local`: in
+    folders)."""
     corpus, target = corpus_products(release, local=local), release.release.publish
     in_bucket = target is not None and "://" in target
     return replace(
@@ -119,7 +121,7 @@ class ReleaseDataset(Corpus):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        """The graph of a release: that of its corpus, then token bins → plan → npy shards → publication."""
+        """The artifacts of a release: those of its corpus, then the plan, the npy shards and the publication."""
         release, corpus = self.declaration, corpus_specs(self.declaration)
         partitions = shard_partitions(release)
         token_bins = tuple(spec for spec in corpus if spec.name == TOKEN_BINS)

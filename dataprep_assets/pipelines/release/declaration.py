@@ -41,7 +41,7 @@ class ReleaseOptions(Declared):
     @field_validator("publish")
     @classmethod
     def _is_a_place(cls, publish: str | None) -> str | None:
-        # A URL with credentials is left to `located`, because an error from here would repeat them.
+        # A URL with credentials is left to `located`, because an error raised here would repeat them.
         if publish is not None and "@" not in publish:
             try:
                 place_of(publish, {})
@@ -68,7 +68,7 @@ class ReleaseDeclaration(CorpusDeclaration):
 
     @property
     def combines(self) -> bool:
-        """True only for views: a release is cut from the shards, and a joined copy would double its size."""
+        """True only with views: a release uses the shards, and joining them as well would double its size."""
         return bool(self.views)
 
     def located(self, folder: Path) -> Self:

@@ -1,8 +1,8 @@
-"""How a release cuts the token stream of each split into shards. Pure arithmetic over receipts of token bins.
+"""The division of each split's token stream into the shards of a release, computed from receipts of token bins.
 
-Shard `i` of a split is tokens `[i * tokens_per_shard, (i + 1) * tokens_per_shard)` of its stream; documents run on
-across samples and shards. The rest after the last whole sequence is dropped or padded, as declared, and counted in the
-last cut: `stream_tokens = Σ tokens - padding + dropped` for each split.
+Shard `i` of a split has tokens `[i * tokens_per_shard, (i + 1) * tokens_per_shard)` of its stream. Documents may cross
+the boundaries of samples and shards. The tokens after the last whole sequence are dropped or padded, as declared, and
+counted in the last cut: `stream_tokens = Σ tokens - padding + dropped` for each split.
 
 Entry points: `release_layout`, `split_layout`, `cut_stream`.
 """
@@ -25,7 +25,7 @@ from dataprep_assets.stream.token_shard import TokenBinsFacts, required_separato
 class ShardCut:
     """One shard of a split: tokens `[start, stop)` of the stream, then `padding` separators.
 
-    `dropped` is the number of tokens of the stream after it that no shard has; 0 for all but a split's last.
+    `dropped` is the number of stream tokens after it that are in no shard; 0 except for a split's last shard.
     """
 
     index: int
@@ -43,10 +43,10 @@ class ShardCut:
 def cut_stream(
     tokens: int, *, sequence_length: int, tokens_per_shard: int, tail: Literal["drop", "pad"]
 ) -> tuple[ShardCut, ...]:
-    """The shards of a stream of `tokens` tokens; none when it has no whole sequence and the tail is dropped.
+    """Divide a stream of `tokens` tokens into shards; no shards if it has no whole sequence and the tail is dropped.
 
-    Every shard but the last has `tokens_per_shard` tokens, a multiple of `sequence_length`. `tail` says what to do with
-    the tokens after the last whole sequence: drop them, or complete the sequence with separators.
+    Every shard except the last has `tokens_per_shard` tokens, a multiple of `sequence_length`. `tail` sets the
+    treatment of the tokens after the last whole sequence: drop them, or complete the sequence with separators.
     """
     remainder = tokens % sequence_length
     padding = sequence_length - remainder if remainder and tail == "pad" else 0
@@ -86,8 +86,8 @@ class ReleaseLayout:
         return [partition_key(name, cut.index) for name, split in self.splits.items() for cut in split.cuts]
 
     def find(self, partition: str) -> tuple[SplitLayout, ShardCut]:
-        """The split and the cut of a partition key; raises ConfigError for one that the release does not have."""
-        # the last underscore: a split's name may have some, too
+        """Return the split and the cut of a partition key; raise ConfigError for an unknown key."""
+        # split at the last underscore, because the split's name may contain others
         name, _, number = partition.rpartition("_")
         split = self.splits.get(name)
         if split is None or not number.isdecimal() or int(number) >= len(split.cuts):
@@ -96,17 +96,16 @@ class ReleaseLayout:
 
 
 def partition_key(split: str, index: int) -> str:
-    """The partition key of a shard: the name of its file without the suffix."""
+    """Return the partition key of a shard, the name of its file without the suffix."""
     return f"{split}_{index:06d}"
 
 
 def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> ReleaseLayout:
-    """Return how the finished token bins of every split are ordered and cut.
+    """Return the order and the shards of every split, from its finished token bins.
 
-    `release` has the options, `store` the manifest and the token bins. Raises MissingArtifactError naming what of these
-    is missing, ConfigError for a split that is shorter than one sequence.
-
-    Raises IntegrityError if the token bins do not agree on the separator.
+    `release` has the options, `store` the manifest and the token bins. Raises MissingArtifactError with the missing
+    artifacts, ConfigError for a split that is shorter than one sequence, and IntegrityError if the token bins have
+    different separators.
     """
     splits, manifest = dict[str, SplitLayout](), load_manifest(release, store)
     separators = set()
@@ -130,7 +129,7 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
 
 
 def split_layout(release: ReleaseDeclaration, split: str, shards: Sequence[ReleaseSourceShard]) -> SplitLayout:
-    """Return how the shards of token bins of a split, in manifest order, are ordered and cut, as `release` says."""
+    """Return the order and the shards of a split, from its token bins in manifest order and the release's options."""
     options = release.release
     order = StreamOrder.from_shards(shards, seed=options.shuffle_seed, mix=options.mix)
     cuts = cut_stream(

@@ -1,9 +1,9 @@
-"""Copies a published release from one store to another, for self-hosting: `dataprep sync` uses it.
+"""Copying of a published release from one store to another, for self-hosting with `dataprep sync`.
 
-The inventory and the plan come first (they are the dry run). Then each object passes through a scratch folder: its
-bytes are fetched with resume, verified by SHA-256, sent with that digest and compared in the target; the manifest comes
-last. A killed copy continues where it stopped. Two buckets of the same kind are not a special case: the interface
-copies only within one store, and a release may cross accounts.
+The inventory and the plan come first; they are also the dry run. Each object is downloaded to a scratch folder with
+resume, verified by SHA-256, uploaded with that digest, and compared in the target. The manifest is uploaded last, and a
+killed copy resumes. Buckets of the same kind are not copied directly, because stores copy only within themselves, and a
+release may cross accounts.
 
 Entry points: `plan_migration`, `migrate`.
 """
@@ -20,7 +20,7 @@ from dataprep_assets.stores.store import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class MigrationPlan:
-    """What a copy would do. `source` and `target` compare each place with the release."""
+    """The plan of a copy. `source` and `target` compare each location with the release."""
 
     release: Release
     source: Inventory
@@ -38,7 +38,7 @@ class MigrationPlan:
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes that the scratch folder needs: those of the largest file."""
+        """Bytes that the scratch folder needs: the size of the largest file."""
         return max((file.bytes for file in self.todo), default=0)
 
     @property
@@ -57,9 +57,9 @@ class MigrationPlan:
 
 
 def plan_migration(source: ReleaseLocation, target: ReleaseLocation) -> MigrationPlan:
-    """Compare both places with the source's manifest. Raises MissingArtifactError when the source has none."""
+    """Compare both locations with the source's manifest; raise MissingArtifactError if the source has none."""
     manifest = read_release(source)
-    release = replace(manifest, location=None)  # the copy has its files beside it
+    release = replace(manifest, location=None)  # the copy has its files next to it
     return MigrationPlan(
         release=release, source=inventory(files_of(source, manifest), release), target=inventory(target, release)
     )
@@ -72,26 +72,26 @@ def migrate(
     scratch: Path,
     progress: Progress | None = None,
 ) -> bool:
-    """Carry out a plan of `plan_migration` between the same places. Returns whether anything was sent.
+    """Carry out a plan of `plan_migration`; return whether anything was uploaded.
 
-    `source` and `target` are the places of `plan`. Files are fetched into `scratch` one at a time; a file that a killed
-    copy left there is resumed. `progress` gets the bytes that are sent. Raises IntegrityError when the source lacks a
-    file of its release.
+    `source` and `target` must be the locations of `plan`. Files are downloaded into `scratch` one at a time, and a
+    killed copy's files there are reused. `progress` gets the bytes that are uploaded. Raises IntegrityError if the
+    source lacks a file of its release.
     """
     source = files_of(source, read_release(source))
     if not plan.source.complete:
-        # the first line counts what is to be copied, the gaps follow
+        # the first line counts the files to copy; the missing files follow
         raise IntegrityError(f"{source}: the release is incomplete: {'; '.join(plan.lines[1:4])}. Publish it again")
     scratch.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
 
     def find(file: ReleaseFile) -> Path:
-        # One file at a time: the one before has been sent.
+        # One file at a time: the previous one has been uploaded.
         for path in paths:
             path.unlink()
         paths.clear()
-        # Named by the digest: what a killed copy left is found, and is whole, as downloads are verified before they get
-        # their name.
+        # Named by the digest, so that a killed copy's download is found. It is complete, because downloads are verified
+        # before they get their name.
         path = scratch / file.sha256
         if not path.exists():
             source.store.download(source.key(file.key), path, sha256=file.sha256)
@@ -100,6 +100,6 @@ def migrate(
 
     is_sent, _ = send_release(target, plan.release, find, progress)
     for file in plan.release.files:
-        # A killed copy may have left a file that it had already sent.
+        # A killed copy may have left a file that it had already uploaded.
         (scratch / file.sha256).unlink(missing_ok=True)
     return is_sent

@@ -1,7 +1,7 @@
-"""Makes one npy shard: its range of a split's token stream, ordered and cut (`layout`), with the ids of its samples.
+"""Build of one npy shard: its range of a split's ordered token stream (`layout`), with the ids of its samples.
 
-One pass over the stream writes the tokens, digests them and hashes the samples; memory is a few blocks of tokens and
-the document lengths of one group (see `order`).
+One pass over the stream writes the tokens, computes their digest and hashes the samples. Memory use is a few blocks of
+tokens and the document lengths of one group (see `order`).
 """
 
 import hashlib
@@ -32,10 +32,10 @@ NPY_SHARDS = "npy_shards"
 
 
 class NpyShardFacts(Facts):
-    """Facts in the receipt of a shard, besides the tokenizer's description from `meta_of`.
+    """Facts of a shard, in addition to the tokenizer's description from `meta_of`.
 
-    `prefix` is its split, `index` its number in it. The shard is tokens `[stream_start, stream_stop)` of the split's
-    `stream_tokens`, then `padding_tokens` separators; `tail_dropped_tokens` of the stream follow it in no shard.
+    `prefix` is its split, `index` its number in the split. The shard has tokens `[stream_start, stream_stop)` of the
+    split's `stream_tokens`, then `padding_tokens` separators. `tail_dropped_tokens` tokens after it are in no shard.
     """
 
     tokenizer: str
@@ -60,7 +60,7 @@ class NpyShardFacts(Facts):
 
 
 def shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
-    """The artifact of one shard."""
+    """Return the artifact of one shard."""
     return release.artifact(NPY_SHARDS, partition)
 
 
@@ -68,19 +68,20 @@ def shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
 class ShardRecipe(Recipe):
     """The recipe of a shard.
 
-    Other options of the release read other ranges of the token bins: if an option changed, that is the reason to
-    report, and not the different token bins."""
+    A changed option of the release also changes the ranges of token bins. The option is then the reason to report, not
+    the different token bins.
+    """
 
     def difference(self, receipt: Receipt) -> Change | None:
         recipe = receipt.recipe
         if recipe["settings"].get("release") != self.settings["release"]:
-            # with the inputs of before, so that the first difference is the option
+            # keeps the earlier inputs, so that the first difference is the option
             return Recipe.difference(replace(self, upstream=recipe["upstream"]), receipt)
         return super().difference(receipt)
 
 
 def release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
-    """The options that decide how the stream is ordered and cut, by name."""
+    """Return the options, by name, that determine the order and division of the stream."""
     options = release.release
     return {
         "sequence_length": options.sequence_length,
@@ -92,23 +93,22 @@ def release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
 
 
 def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str) -> ShardRecipe:
-    """The present recipe of a shard.
+    """Return the present recipe of a shard.
 
-    A change in another source shard changes the key only if it moves the range of the stream from which this shard is
-    cut.
+    A change in another source shard changes the key only if it moves the range of the stream that this shard contains.
 
     Args:
-        release: Has the options that `layout` was made with.
-        layout: Has the shard.
+        release: The dataset, with the options of `layout`.
+        layout: The layout with the shard.
         partition: One of `layout.partitions`.
     """
     split, cut = layout.find(partition)
     groups = split.order.stretch(cut.start, cut.stop)
     stretch = [[[[shard.partition, shard.content] for shard in group], low, high] for group, low, high in groups]
-    # the stream has its separators already: the id decides bytes of padding alone
+    # the stream already contains its separators, so the id determines only the bytes of padding
     padding = [cut.padding, layout.separator_id if cut.padding else None, cut.dropped]
-    # Not `mix`, `tokens_per_shard` and `tail`: what they decide is in place, stretch and padding, and a shard that they
-    # leave as it is stays current.
+    # `mix`, `tokens_per_shard` and `tail` are left out, because place, stretch and padding show their effect. A shard
+    # that they do not affect stays up to date.
     options = [release.release.sequence_length, split.order.seed, layout.meta["dtype"]]
     place = [split.split, cut.index, cut.start]
     tokenizer = {name: value for name, value in layout.meta.items() if name != "tokenizer_sha256"}
@@ -134,7 +134,7 @@ def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: 
 
 @dataclass(frozen=True, kw_only=True)
 class NpyShard:
-    """One shard to build or to prove, as it is sent to a worker: `layout` has only the shard's own split.
+    """A shard to build or to check, as sent to a worker: `layout` has only the shard's own split.
 
     `threads` is the number of threads that hash its samples.
     """
@@ -152,7 +152,7 @@ class NpyShard:
 
     @property
     def source_bytes(self) -> int:
-        """Bytes of its range of the token bins."""
+        """Size of its range of the token bins in bytes."""
         split, cut = self.layout.find(self.partition)
         return (cut.stop - cut.start) * token_dtype(split.order.groups[0][0].dtype).itemsize
 
@@ -165,11 +165,11 @@ def build_npy_shard(
     *,
     threads: int | None = None,
 ) -> tuple[Receipt, bool]:
-    """Build one shard unless it is current: `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin`.
+    """Build one shard unless it is up to date: `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin`.
 
-    `partition` is one of `layout.partitions`, which `release_layout` makes of `release` and the token bins in `store`;
-    `threads` hash its samples, by default one per core. Returns the receipt and whether it was reused. Raises
-    IntegrityError naming the shard of token bins whose bytes do not match its receipt.
+    `partition` is one of `layout.partitions`. `layout` is the result of `release_layout` for `release` and `store`.
+    `threads` threads hash its samples, by default one per core. Returns the receipt and whether it was reused. Raises
+    IntegrityError if the bytes of token bins do not match their receipt.
     """
     split, cut = layout.find(partition)
     options, dtype = release.release, str(layout.meta["dtype"])
@@ -216,7 +216,7 @@ def build_npy_shard(
 
 
 def build_planned(shard: NpyShard) -> tuple[Receipt, bool]:
-    """The task of a worker process: `build_npy_shard` of a planned shard."""
+    """Build a planned shard with `build_npy_shard`. Runs in a worker."""
     return build_npy_shard(shard.release, shard.store, shard.layout, shard.partition, threads=shard.threads)
 
 
@@ -240,16 +240,16 @@ class _ShardWriter:
     ledger: Ledger = field(default_factory=Ledger)
 
     def write(self, blocks: Iterable[NDArray[Any]]) -> dict[str, str]:
-        """Write both files from the blocks of the stream, and return the token file's SHA-256 by its name.
+        """Write both files from the blocks of the stream; return the token file's SHA-256 by its name.
 
-        Raises IntegrityError if the stream gives another number of tokens than planned.
+        Raises IntegrityError if the stream has a different number of tokens than planned.
         """
         digest = hashlib.sha256()
         ids = []
         reported_ms = _cpu_ms()
         header = npy_shards.header(self.tokens, self.dtype)
         with create(self.token_path) as file:
-            # The header says how many tokens are planned, before one is read; another number is refused after the loop.
+            # The header is written first with the planned number of tokens, which is checked after the loop.
             file.write(header)
             digest.update(header)
             for block in self._whole_sequences(blocks):
@@ -275,23 +275,23 @@ class _ShardWriter:
         return {self.token_path.name: digest.hexdigest()}
 
     def _whole_sequences(self, blocks: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-        """The same tokens in blocks of whole sequences. Tokens after the last one are missing from the ledger."""
+        """Yield the same tokens in blocks of whole sequences. Tokens after the last one are missing from the ledger."""
         remainder: NDArray[Any] | None = None
         for block in blocks:
             tokens = block if remainder is None else np.concatenate((remainder, block))
             stop = len(tokens) // self.sequence_length * self.sequence_length
             if stop:
                 yield tokens[:stop]
-            # the beginning of a sample, whose id needs all of its tokens: it goes before the next block
+            # the beginning of a sample is kept for the next block, because its id needs all of its tokens
             remainder = tokens[stop:] if stop < len(tokens) else None
 
 
 def count_tokens(block: NDArray[Any], separator_id: int) -> Ledger:
-    """The ledger of some tokens; at least one."""
+    """Return the ledger of a non-empty block of tokens."""
     separators = int(np.count_nonzero(block == separator_id))
     return Ledger(tokens=len(block), separators=separators, min_id=int(block.min()), max_id=int(block.max()))
 
 
 def _cpu_ms() -> int:
-    """CPU time of this process, all threads, in milliseconds."""
+    """Return the CPU time of this process, of all threads, in milliseconds."""
     return time.process_time_ns() // 1_000_000

@@ -1,7 +1,7 @@
-"""The artifact `<dataset>/npy_shards`, one partition per shard: `<split>_<iiiiii>.npy` and its sample ids.
+"""Npy shards (`<dataset>/npy_shards`, one partition per shard): `<split>_<iiiiii>.npy` and its sample ids.
 
-Each shard is written from the token bins, in parallel over shards: no text is tokenized again. Its checks compare it
-with the token bins, read in blocks, so memory does not grow with the shard.
+Shards are written from the token bins, in parallel and without tokenizing again. Their checks compare them with the
+token bins in blocks, so memory does not grow with the shard.
 """
 
 import os
@@ -59,13 +59,13 @@ from dataprep_assets.pipelines.release.npy_trace import npy_places
 from dataprep_assets.stream.retracted_documents import none_listed
 
 BLOCK = 1 << 20
-"""Tokens processed at a time."""
+"""Number of tokens to process at a time."""
 IDS_AT_ONCE = 1 << 26
-"""Sample ids sorted at a time, half a gigabyte; more are compared in parts by their leading bits."""
+"""Maximum number of sample ids to sort at a time (512 MiB); more ids are compared in parts by their leading bits."""
 
 
 def shard_partitions(release: ReleaseDeclaration) -> Partitions:
-    """The shards of a release (`train_000000`), which its plan determines."""
+    """Return the shards of a release (`train_000000`), which its plan determines."""
     return Partitions(
         dynamic=f"{release.dataset}_npy_shards",
         keys=lambda store: release_layout(release, store).partitions,
@@ -73,7 +73,7 @@ def shard_partitions(release: ReleaseDeclaration) -> Partitions:
 
 
 def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan: ArtifactSpec) -> ArtifactSpec:
-    """The npy shards.
+    """Return the spec of the npy shards.
 
     Args:
         release: The dataset.
@@ -98,7 +98,7 @@ def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan
 
 
 def _tail(receipt: Receipt) -> Loss:
-    """The tokens after the last whole sample of a split, which follow its last shard."""
+    """Return the loss of the tokens after the last whole sample of a split, which follow its last shard."""
     facts = NpyShardFacts.of(receipt)
     return Loss(
         action="left out",
@@ -118,21 +118,21 @@ def planned_shards(
     *,
     workers: int,
 ) -> list[NpyShard]:
-    """Shards to be built or proven.
+    """Return the given shards, ready to build or to check.
 
     Args:
         release: The dataset.
-        store: Where its artifacts are.
-        layout: Layout of the whole release; each shard gets that of its own split.
+        store: The store of its artifacts.
+        layout: Layout of the whole release; each shard gets the layout of its own split.
         partitions: The shards.
         workers: Number of processes that will share the cores.
     """
-    # the cores that this process may use, not all of the machine, shared by the workers
+    # the workers share the cores that this process may use, which may be fewer than the machine has
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, min(workers, len(partitions))))
     shards = []
     for partition in partitions:
         split, _ = layout.find(partition)
-        # pickled for every shard, so without the cuts of other splits
+        # without other splits, because the layout is pickled for every shard
         own = replace(layout, splits={split.split: split})
         shards.append(NpyShard(release=release, store=store, layout=own, partition=partition, threads=threads))
     return shards
@@ -145,16 +145,16 @@ def build_npy_shards(
     engine: TaskEngine = ON_PROCESSES,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are not current.
+    """Build the shards that are out of date.
 
     Args:
-        planned: The shards to make.
-        workers: Largest number of workers, which does not affect the bytes.
-        engine: Who does the work.
-        progress: Counts and shows the work; None: nothing is shown.
+        planned: The shards to build.
+        workers: Maximum number of workers, which does not affect the bytes.
+        engine: The engine that runs the tasks.
+        progress: Counts and shows the work. None shows nothing.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    shard whose workers keep dying does (WorkerDiedError); finished shards stay committed.
+    shard whose workers keep dying stops the build (WorkerDiedError); finished shards stay committed.
     """
     jobs = [TaskJob(shard, build_planned, found=partial(_find_receipt, shard)) for shard in planned]
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
@@ -182,30 +182,30 @@ def _plan(release: ReleaseDeclaration, store: ArtifactStore, partitions: Sequenc
     return planned_shards(release, store, release_layout(release, store), partitions, workers=workers)
 
 
-# --- the checks of a shard
+# --- checks of a shard
 
 
 class OpenedNpyShard(OpenedPartition[NpyShard]):
-    """A shard to check, and the place in the stream that is planned for it."""
+    """A shard, opened for checks, with its planned range of the stream."""
 
     @cached_property
     def facts(self) -> NpyShardFacts:
-        """The receipt's facts; raises IntegrityError when one is missing."""
+        """The receipt's facts; raises IntegrityError if one is missing."""
         return NpyShardFacts.of(self.receipt)
 
     @property
     def token_path(self) -> Path:
-        """The file of its tokens."""
+        """The token file."""
         return self.directory / Path(npy_shards.token_key(self.facts.prefix, self.facts.index)).name
 
     @property
     def ids_path(self) -> Path:
-        """The file of its sample ids."""
+        """The file of sample ids."""
         return self.directory / Path(npy_shards.ids_key(self.facts.prefix, self.facts.index)).name
 
     @property
     def declared(self) -> dict[str, Any]:
-        """The expected facts; further facts are about the whole split, and may be those of an earlier one."""
+        """The expected facts. Other facts describe the whole split, and may be outdated."""
         layout, (split, cut) = self.planned.layout, self.planned.layout.find(self.planned.partition)
         length = self.planned.release.release.sequence_length
         return {
@@ -224,7 +224,7 @@ class OpenedNpyShard(OpenedPartition[NpyShard]):
 
 
 def format_valid(shard: OpenedNpyShard) -> Finding:
-    """A NumPy 1.0 header of 128 bytes, one dimension, the declared dtype, whole sequences; ids headerless, as many."""
+    """Check the format: a NumPy 1.0 header of 128 bytes, one dimension, the dtype, whole sequences, one id for each."""
     for name, expected in shard.declared.items():
         if (fact := shard.receipt.facts.get(name)) != expected:
             raise IntegrityError(f"{shard.name}: {name}: the receipt has {fact}, expected {expected}. {REBUILD}")
@@ -239,8 +239,9 @@ def format_valid(shard: OpenedNpyShard) -> Finding:
 
 
 def matches_stream(shard: OpenedNpyShard) -> Finding:
-    """The shard is its range of the token bins, token for token in the seeded order, then padding; every sample id is
-    the hash of its sample, and the ledger counts these tokens.
+    """Check that the shard is its range of the token bins in the seeded order, followed by padding.
+
+    Every sample id must be the hash of its sample, and the ledger must count these tokens.
     """
     length, cut = shard.facts.sequence_length, shard.planned.layout.find(shard.planned.partition)[1]
     tokens = npy_shards.open_shard(shard.token_path, sequence_length=length)
@@ -260,7 +261,7 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
 
 
 def _count(tokens: NDArray[Any], separator: int) -> Ledger:
-    """The ledger of a shard, which cuts documents and so counts neither rows nor documents."""
+    """Return the ledger of a shard, which may split documents and therefore counts neither rows nor documents."""
     ledger = Ledger()
     for start in range(0, len(tokens), BLOCK):
         ledger = ledger + count_tokens(tokens[start : start + BLOCK], separator)
@@ -303,12 +304,12 @@ SHARD_CHECKS: tuple[Check[OpenedNpyShard], ...] = (
 """The checks of one shard."""
 
 
-# --- the checks of a split
+# --- checks of a split
 
 
 @dataclass(frozen=True)
 class OpenedSplit:
-    """All shards of a split: their artifacts in order, their receipts, and the token bins that they are cut from."""
+    """All shards of a split: their artifacts in order, their receipts, and the token bins they were built from."""
 
     release: ReleaseDeclaration
     store: ArtifactStore
@@ -324,7 +325,7 @@ class OpenedSplit:
 
 @dataclass(frozen=True)
 class _OpenedSplits:
-    """The splits of a release of which all shards are there, and the number of the others, which have no verdict."""
+    """The complete splits of a release, and the number of incomplete ones, which get no verdict."""
 
     complete: Sequence[OpenedSplit]
     others: int
@@ -347,7 +348,7 @@ def _of_each(find: Callable[[OpenedSplit], Finding], splits: _OpenedSplits) -> F
 
 
 def tokens_accounted(split: OpenedSplit) -> Finding:
-    """The shards of a split follow one another without gap, and with the declared tail they are the whole stream."""
+    """Check that the shards of a split are consecutive, and cover the whole stream with the declared tail."""
     receipts, source_tokens = split.receipts, sum(r.ledger.tokens for _, r in split.bins if r.ledger)
     defects = []
     position = dropped_tokens = padding = 0
@@ -380,7 +381,7 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
 
 
 def no_retracted_document(split: OpenedSplit) -> Finding:
-    """Npy shards are cut from the present token bins, and these hold no document on the retraction list.
+    """Check that npy shards were cut from the current token bins, without documents on the retraction list.
 
     `matches_stream` verifies that a shard is its range of these token bins, token for token.
     """
@@ -393,7 +394,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
         for receipt in split.receipts:
             if changed_keys := [key for key, content in receipt.inputs.items() if now.get(key) != content]:
                 yield f"{name_of(receipt)}: cut from an older content of {changed_keys[0]}"
-        # of a bucket, the index of ids is fetched only if there is a list to look for
+        # without a list, no index of ids is downloaded
         for artifact, receipt in split.bins if len(removed_ids) else ():
             ids = open_ids(split.store.local(artifact, [IDS]) / IDS, ledger_of(receipt).documents)
             if removed_documents := int(np.isin(ids, removed_ids).sum()):
@@ -404,9 +405,9 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
 
 
 def samples_unique(split: OpenedSplit) -> Finding:
-    """Return how many samples of a split are copies of another: equal ids are equal tokens, so repeated text.
+    """Check how many samples of a split repeat another one: equal ids mean equal tokens, so repeated text.
 
-    Warns when more than the declared share are. The table lists the most frequent ones. Only the ids are read.
+    Warns if the share exceeds the declared limit. The table lists the most frequent samples. Only the ids are read.
     """
     expected_share = split.release.release.expected_repeats
     ids = []
@@ -418,13 +419,13 @@ def samples_unique(split: OpenedSplit) -> Finding:
     parts = 1 << max(0, (total // IDS_AT_ONCE).bit_length())
     repeated, rows = 0, []
     for number in range(parts):
-        # Ids are hashes: their leading bits cut them into even parts.
+        # Ids are hashes, so their leading bits divide them into even parts.
         bits = parts.bit_length() - 1
         part_ids = [part[part >> np.uint64(64 - bits) == number] if bits else np.asarray(part) for part in ids]
         values, counts = np.unique(np.concatenate(part_ids), return_counts=True)
         repeated += int((counts - 1).sum())
         rows += [(int(n), int(value)) for value, n in zip(values[counts > 1], counts[counts > 1], strict=True)]
-        # an id is in one part alone, so the most frequent of each part are enough
+        # an id is in one part only, so the most frequent ids of each part are enough
         rows = sorted(rows, reverse=True)[:SHOWN]
     share = repeated / total if total else 0.0
     table: list[Row] = [{"sample_id": f"{value:016x}", "samples": n} for n, value in rows]
@@ -465,7 +466,7 @@ SPLIT_CHECKS = (
 
 
 def check_groups(release: ReleaseDeclaration) -> tuple[CheckGroup, ...]:
-    """The checks of the shards, and of the splits."""
+    """Return the checks of the shards and of the splits."""
     shard_checks = PartitionChecks(
         checks=SHARD_CHECKS,
         planned=partial(_plan, release),

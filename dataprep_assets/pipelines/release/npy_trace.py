@@ -1,4 +1,4 @@
-"""Traces documents in npy shards: finds where a release put a document, and the documents of a training sample."""
+"""Tracing of documents in npy shards: the position of a document in a release, and the documents of a sample."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -32,14 +32,14 @@ from dataprep_assets.stream.tokenizer import load_bundle
 _META = {"tokenizer", "vocab_size", "eos_token_id", "eos_token", "dtype", "tokenizer_sha256"}
 """The facts of an npy shard that describe its tokenizer."""
 _GROUPS = 8
-"""Number of groups whose order is cached: 20 bytes per document."""
+"""Number of groups to cache the order of, at 20 bytes per document."""
 
 
 class NpyStreams:
-    """The ordered streams of a release, and the finished shards that are cut from them."""
+    """The ordered streams of a release, and the finished shards cut from them."""
 
     def __init__(self, release: ReleaseDeclaration, store: ArtifactStore, shards: Mapping[str, Receipt]) -> None:
-        """Order the shards of token bins, given by partition in manifest order, as the release does."""
+        """Order the shards of token bins as the release does; `shards` has them by partition, in manifest order."""
         self._release, self._store, self._shards = release, store, shards
         self._splits: dict[str, SplitLayout] = {}
         for split in release.splits:
@@ -49,22 +49,22 @@ class NpyStreams:
                 if split_of(key) == split
             ]
             self._splits[split] = split_layout(release, split, sources)
-        # Kept between questions, by partition and, for orders, by group: a trace asks for many places of one shard.
+        # Cached by partition or, for orders, by group, because a trace looks up many positions in one shard.
         self._handles: dict[str, ArtifactHandle] = {}
         self._ids: dict[str, Numbers] = {}
         self._ordered: dict[tuple[ReleaseSourceShard, ...], GroupDocuments] = {}
 
     def locate(self, span: DocumentSpan) -> Iterator[TokenRange]:
-        """The places of a document: in one npy shard, or in several if it crosses their boundaries."""
+        """Yield the ranges of a document: one, or several if it crosses boundaries of npy shards."""
         length, size = self._release.release.sequence_length, self._release.release.tokens_per_shard
         start = self._position(span)
         stop = start + span.tokens
         cuts = self._splits[span.split].cuts
-        # all shards but the last have one length, so division finds those that the document is in
+        # all shards except the last have the same length, so division finds the document's shards
         for cut in cuts[start // size : (stop - 1) // size + 1]:
             low, high = max(start, cut.start) - cut.start, min(stop, cut.stop) - cut.start
             if low >= high:
-                continue  # the dropped tail, which no shard has
+                continue  # the dropped tail is in no shard
             handle = self._handle(span.split, cut)
             samples = list(range(low // length, (high - 1) // length + 1))
             ids = self._sample_ids(span.split, cut)
@@ -96,10 +96,10 @@ class NpyStreams:
             raise NotFoundError(
                 f"trace: sample {sample} is out of range: {partition} has {cut.tokens // length} (counted from 0)"
             )
-        # raises unless the shard is cut from the token bins that are traced
+        # raises unless the shard was cut from the traced token bins
         self._handle(split, cut)
         begin = cut.start + sample * length
-        # padding, behind `cut.stop`, is of no document
+        # padding, after `cut.stop`, belongs to no document
         for group, low, high in self._splits[split].order.stretch(begin, min(begin + length, cut.stop)):
             yield from self._stretches(group, low, high)
 
@@ -116,7 +116,7 @@ class NpyStreams:
             yield group[int(documents.source[document])].partition, begin, begin + 1
 
     def _position(self, span: DocumentSpan) -> int:
-        """The first token of a document in the ordered stream of its split."""
+        """Return the position of a document's first token in the ordered stream of its split."""
         before = 0
         for group in self._splits[span.split].order.groups:
             names = [shard.partition for shard in group]
@@ -127,18 +127,18 @@ class NpyStreams:
         if documents is None:
             return before + span.shard_start
         candidates = (documents.first == span.shard_start) & (documents.source == names.index(span.shard))
-        # an empty document would begin where the next one does
+        # compared by length, because an empty document begins at the same token as the next one
         document = next(int(i) for i in np.flatnonzero(candidates) if _length(documents, int(i)) == span.tokens)
         return before + int(documents.ends[document]) - span.tokens
 
     def _documents(self, group: tuple[ReleaseSourceShard, ...]) -> GroupDocuments | None:
-        """The documents of a group in the order of the release; None if that is the source's."""
+        """Return the documents of a group in the order of the release; None if that is the source's order."""
         seed = self._release.release.shuffle_seed
         if seed is None:
             return None
         if group not in self._ordered:
             if len(self._ordered) >= _GROUPS:
-                # the one that came first: a dict keeps the order of insertion
+                # removes the oldest entry, because a dict keeps the order of insertion
                 del self._ordered[next(iter(self._ordered))]
             folders = tuple(self._store.local(shard.artifact, [ENDS]) for shard in group)
             self._ordered[group] = shuffled(seed, group, folders)
@@ -152,15 +152,15 @@ class NpyStreams:
         return self._ids[partition]
 
     def _handle(self, split: str, cut: ShardCut) -> ArtifactHandle:
-        """A finished npy shard.
+        """Return a finished npy shard.
 
-        Raises IntegrityError unless it is cut from the present token bins, as declared now.
+        Raises IntegrityError unless it was cut from the present token bins with the declared settings.
         """
         partition = partition_key(split, cut.index)
         if partition not in self._handles:
             handle = ArtifactHandle.of(self._store, shard_artifact(self._release, partition))
             facts = NpyShardFacts.of(handle.receipt)
-            # what it says of the tokenizer holds: it is that of the token bins, which the key contains
+            # its facts about the tokenizer are valid, because the key contains the token bins with the same tokenizer
             meta = facts.model_dump(include=_META)
             layout = ReleaseLayout(splits=self._splits, separator_id=facts.separator_id, meta=meta)
             if handle.receipt.key != shard_recipe(self._release, layout, partition).key:
@@ -177,12 +177,12 @@ def _length(documents: GroupDocuments, at: int) -> int:
 
 
 def npy_places(release: ReleaseDeclaration, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
-    """Open the npy shards of a release (`OpenPlaces`)."""
+    """Open the npy shards of a release to locate documents (`OpenPlaces`)."""
     return NpyStreams(release, store, shards).locate
 
 
 class ReleaseTracer(StreamTracer):
-    """The tracer of a corpus that also knows the samples of npy shards."""
+    """The tracer of a corpus, extended by samples of npy shards."""
 
     streams: NpyStreams
 
@@ -197,11 +197,11 @@ class ReleaseTracer(StreamTracer):
 
 
 def release_tracer(release: ReleaseDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> ReleaseTracer:
-    """The tracer of a release.
+    """Return the tracer of a release.
 
     Args:
         release: The dataset.
-        store: Where its artifacts are; all its token bins must be there.
+        store: The store of its artifacts, with all its token bins.
         specs: Its artifacts.
     """
     splits = corpus_splits(release, store)

@@ -1,15 +1,14 @@
-"""The order of documents in a release, and the stream of tokens that follows from it.
+"""The order of documents in a release, and the resulting stream of tokens.
 
-Without a seed the stream is the source's own. With one, the shards of the source are put into a seeded order, every
-`mix` of them form a group, and the documents of a group are shuffled together. Only one group's document lengths are in
-memory, tokens are mapped, and any range of the stream can be read without what precedes it.
+Without a seed, the stream is the source's own. With a seed, the source shards are sorted in a seeded order, every `mix`
+of them form a group, and the documents of a group are shuffled together. Memory holds only one group's document
+lengths, tokens are memory-mapped, and any range of the stream can be read without the preceding tokens.
 
-Everything that is read is verified: the first time that a process reads a file of a group, it compares the digest of
-all its bytes with the receipt, through the memory map from which it copies afterwards. If a group's files fit in
-memory, they are read from disk once.
+All bytes are verified: when a process first reads a file of a group, it compares the file's digest with the receipt,
+through the same memory map. If a group's files fit in memory, they are read from disk once.
 
-The order is a sort by hashes of seed, names and positions, not NumPy's generators, whose streams may change with its
-version: the same seed gives the same bytes anywhere.
+The order is a sort by hashes of seed, names and positions. NumPy's generators are not used, because their streams may
+change between versions. The same seed therefore gives the same bytes everywhere.
 """
 
 import hashlib
@@ -32,12 +31,12 @@ from dataprep_assets.stores.files import canonical_json
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
 
 BLOCK = 1 << 22
-"""Tokens yielded at a time."""
+"""Number of tokens to yield at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseSourceShard:
-    """A shard of token bins as a release reads it. `content` and the records of both files come from its receipt."""
+    """A shard of token bins, as a release reads it. `content` and the records of both files come from its receipt."""
 
     artifact: Artifact
     content: Content
@@ -48,7 +47,7 @@ class ReleaseSourceShard:
 
     @classmethod
     def from_receipt(cls, artifact: Artifact, receipt: Receipt) -> Self:
-        """The shard as its receipt describes it."""
+        """Describe a shard from its receipt."""
         dtype, tokens = TokenBinsFacts.of(receipt).dtype, receipt.file(TOKENS)
         return cls(
             artifact=artifact,
@@ -65,11 +64,11 @@ class ReleaseSourceShard:
         return self.artifact.partition or ""
 
     def open_tokens(self, folder: Path) -> NDArray[Any]:
-        """Its tokens, memory-mapped; raises IntegrityError when the bytes do not match its receipt."""
+        """Return its tokens, memory-mapped; raise IntegrityError if the bytes do not match its receipt."""
         return _open_verified(self.artifact, folder, self.tokens_file, self.dtype)
 
     def open_ends(self, folder: Path) -> NDArray[Any]:
-        """The ends of its documents, verified as by `open_tokens`."""
+        """Return the ends of its documents, verified like `open_tokens`."""
         ends = _open_verified(self.artifact, folder, self.ends_file, "uint64")
         document_ends.validate(folder / self.ends_file.path, self.tokens)
         return ends
@@ -81,17 +80,17 @@ def _open_verified(artifact: Artifact, folder: Path, record: FileRecord, dtype: 
         status = path.stat()
     except FileNotFoundError as error:
         raise IntegrityError(f"{artifact}/{record.path}: missing. Materialize {artifact} again") from error
-    # Replacing the file or writing to it changes one of these.
+    # The stamp changes if the file is replaced or written to.
     return _map_file(artifact, path, record, dtype, (status.st_ino, status.st_size, status.st_ctime_ns))
 
 
-# Files: two for each of the `mix` source shards of a group. Those of tokens have to fit, or every npy shard digests
-# them again.
+# Two files for each of the `mix` source shards of a group. The cache must hold a group's token files, or every npy
+# shard digests them again.
 @lru_cache(maxsize=64)
 def _map_file(
     artifact: Artifact, path: Path, record: FileRecord, dtype: str, stamp: tuple[int, int, int]
 ) -> NDArray[Any]:
-    """A file that has the digest of its record. Cached: several shards in a row are cut from one file."""
+    """Map a file and verify its digest. Cached, because consecutive shards are cut from the same files."""
     # an empty file cannot be mapped
     content = np.memmap(path, np.uint8, mode="r") if stamp[1] else np.empty(0, np.uint8)
     digest = hashlib.sha256(content.data).hexdigest()
@@ -107,7 +106,7 @@ def _map_file(
 class GroupDocuments:
     """The documents of a group in the order of the release, as parallel arrays over documents.
 
-    `source` numbers the shard within the group, `first` is the token offset in it, `ends` the cumulative token count.
+    `source` is the number of the shard in the group, `first` the token offset in it, `ends` the cumulative token count.
     """
 
     source: NDArray[np.int32]
@@ -124,13 +123,13 @@ class StreamOrder:
 
     @classmethod
     def from_shards(cls, shards: Sequence[ReleaseSourceShard], *, seed: int | None, mix: int) -> "StreamOrder":
-        """The order of `shards`, which come in manifest order.
+        """Return the order of `shards`, which are in manifest order.
 
         With a `seed`, documents are shuffled within groups of `mix` shards; without one, the order is the source's.
         """
         if seed is None:
             return cls(tuple((shard,) for shard in shards), None)
-        # By hashes of names alone, and by name where two are equal: shards that come later leave these in their order.
+        # Sorted by hashes of names only, then by name, so that shards added later do not reorder the others.
         ordered = sorted(shards, key=lambda shard: (_hash(seed, "shard", shard.partition), shard.partition))
         return cls(tuple(tuple(ordered[i : i + mix]) for i in range(0, len(ordered), mix)), seed)
 
@@ -140,7 +139,7 @@ class StreamOrder:
         return sum(shard.tokens for group in self.groups for shard in group)
 
     def stretch(self, start: int, stop: int) -> list[tuple[tuple[ReleaseSourceShard, ...], int, int]]:
-        """The groups that contain tokens `[start, stop)`, each with the part `[from, to)` of its own tokens."""
+        """Return the groups that contain tokens `[start, stop)`, each with the range `[from, to)` of its own tokens."""
         stretches = []
         sizes = [sum(shard.tokens for shard in group) for group in self.groups]
         for group, size, begin in zip(self.groups, sizes, accumulate(sizes, initial=0), strict=False):
@@ -150,7 +149,8 @@ class StreamOrder:
         return stretches
 
     def read(self, store: ArtifactStore, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        """Tokens `[start, stop)` of the stream, in blocks of about `BLOCK` and the dtype of the bins in `store`."""
+        """Yield tokens `[start, stop)` of the stream, in blocks of about `BLOCK` and the dtype of the bins in
+        `store`."""
         for group, low, high in self.stretch(start, stop):
             folders = [store.local(shard.artifact, [TOKENS, ENDS]) for shard in group]
             tokens = [shard.open_tokens(folder) for shard, folder in zip(group, folders, strict=True)]
@@ -161,14 +161,14 @@ class StreamOrder:
 
 
 def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int, high: int) -> Iterator[NDArray[Any]]:
-    """The tokens `[low, high)` of a group in the order of its documents."""
-    # from the document that holds token `low` to the one that holds token `high - 1`
+    """Yield the tokens `[low, high)` of a group in the order of its documents."""
+    # from the document with token `low` to the document with token `high - 1`
     begin = int(np.searchsorted(documents.ends, low, side="right"))
     end = int(np.searchsorted(documents.ends, high, side="left")) + 1
     position = int(documents.ends[begin - 1]) if begin else 0
     pieces: list[NDArray[Any]] = []
     size = 0
-    # Lists of some documents at a time: those of a whole group would take many times the memory of its arrays.
+    # Lists of a part of the documents, because lists of the whole group would take many times the arrays' memory.
     for step in range(begin, end, 1 << 16):
         part = slice(step, min(step + (1 << 16), end))
         rows = zip(
@@ -176,7 +176,7 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int,
         )
         for source, first_token, stop in rows:
             skip, until = max(low - position, 0), min(stop, high) - position
-            # A document may be longer than a block, and is then cut into several.
+            # A document longer than a block is split into several pieces.
             for offset in range(skip, until, BLOCK):
                 piece = tokens[source][first_token + offset : first_token + min(offset + BLOCK, until)]
                 pieces.append(piece)
@@ -191,10 +191,10 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int,
 
 @lru_cache(maxsize=1)
 def shuffled(seed: int, group: tuple[ReleaseSourceShard, ...], folders: tuple[Path, ...]) -> GroupDocuments:
-    """The documents of a `group` in the order of `seed`, read from the `folders` of its shards.
+    """Return the documents of a `group` in the order of `seed`, read from the `folders` of its shards.
 
-    The last result is cached: the next shard often begins in the same group. Raises IntegrityError for files that do
-    not match their receipts, FormatError for tokens without documents.
+    The last result is cached, because the next shard often begins in the same group. Raises IntegrityError for files
+    that do not match their receipts, FormatError for tokens without documents.
     """
     lengths, firsts, sources = [], [], []
     for number, (shard, folder) in enumerate(zip(group, folders, strict=True)):
@@ -205,7 +205,7 @@ def shuffled(seed: int, group: tuple[ReleaseSourceShard, ...], folders: tuple[Pa
         sources.append(np.full(len(ends), number, np.int32))
     length, first_tokens, source = np.concatenate(lengths), np.concatenate(firsts), np.concatenate(sources)
     base = _hash(seed, "documents", [shard.partition for shard in group])
-    # splitmix64 gives no number twice, so there is only one order, whatever algorithm NumPy sorts by
+    # splitmix64 gives no number twice, so the order does not depend on NumPy's sorting algorithm
     order = np.argsort(_splitmix(base, len(length)), kind="stable")
     if not len(length) and any(shard.tokens for shard in group):
         raise FormatError(f"{group[0].artifact}: tokens without a document. Materialize token_bins again")
@@ -218,8 +218,8 @@ def _hash(seed: int, what: str, names: object) -> int:
 
 
 def _splitmix(base: int, count: int) -> NDArray[np.uint64]:
-    """`count` numbers of the splitmix64 sequence from `base` (Steele, Lea and Flood, 2014), vectorized."""
-    # uint64 wraps, as the sequence is defined
+    """Return `count` numbers of the splitmix64 sequence from `base` (Steele, Lea and Flood, 2014), vectorized."""
+    # the sequence is defined with the wrap-around of uint64
     z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(base)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

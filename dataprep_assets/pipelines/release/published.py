@@ -1,7 +1,7 @@
-"""A release at a place: which files are there, how it is sent, and how a trainer opens it.
+"""A release at its public location: the present files, the upload, and the code that opens it on a trainer.
 
-The manifest is the release: no reader finds the shards before it is written. An earlier manifest is deleted before a
-file that it lists is replaced, so no reader ever combines two releases.
+The manifest defines the release: readers find no shards before it is written. An earlier manifest is deleted before a
+file that it lists is replaced, so that readers never combine two releases.
 
 Entry points: `inventory`, `send_release`, `published_release`, `consumer_environment`, `consumer_code`.
 """
@@ -31,8 +31,8 @@ CONSUMER_VARIABLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """The files of a release in a store. `different` maps a key to a sentence; `extra` are shards that the release does
-    not list."""
+    """The files of a release in a store. `different` maps a key to a sentence; `extra` are shards outside the
+    release."""
 
     same: tuple[ReleaseFile, ...]
     missing: tuple[ReleaseFile, ...]
@@ -41,14 +41,14 @@ class Inventory:
 
     @property
     def complete(self) -> bool:
-        """Whether every file is there and right."""
+        """Whether every file is present and correct."""
         return not self.missing and not self.different
 
 
 def inventory(place: ReleaseLocation, release: Release) -> Inventory:
-    """Compare a store with a release, without changing anything, for a dry run.
+    """Compare a store with a release, without changing anything; also used for dry runs.
 
-    Digests are those that our uploads recorded; objects without one are read.
+    Digests recorded by our uploads are used; objects without one are read.
     """
     objects = {info.key.removeprefix(place.base): info for info in place.store.list(place.base)}
     same_files, missing, different = [], [], {}
@@ -66,11 +66,11 @@ def inventory(place: ReleaseLocation, release: Release) -> Inventory:
 
 
 def _difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> str:
-    """Why an object is not the file; "" when it is."""
+    """Return why an object differs from the file; "" if it does not."""
     if info.bytes != file.bytes:
         return f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes}"
     key = place.key(file.key)
-    # A listing does not carry what the object's own metadata does.
+    # A listing lacks metadata that the object itself has.
     digest = info.sha256
     if digest is None and (head := place.store.head(key)) is not None:
         digest = head.sha256
@@ -82,7 +82,7 @@ def _difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> 
 
 
 def releases_below(place: ReleaseLocation) -> Iterator[ReleaseLocation]:
-    """The places at or below one that have the manifest of a release: not artifacts and caches, which keep a copy."""
+    """Yield the locations at or below this one with a release's manifest, except copies in artifacts and caches."""
     keys = {info.key for info in place.store.list(place.base) if info.key.rpartition("/")[2] in (MANIFEST, NAME)}
     for key in sorted(keys):
         base = key.removesuffix(MANIFEST)
@@ -91,9 +91,9 @@ def releases_below(place: ReleaseLocation) -> Iterator[ReleaseLocation]:
 
 
 def release_defects(place: ReleaseLocation, release: Release, verification: Verification) -> Iterator[str]:
-    """Yield what is wrong with the files of a release at a place, one sentence each.
+    """Yield the defects of a release's files at a location, one sentence each.
 
-    `size` asks for sizes, and for the digests that our uploads recorded; `full` reads every byte.
+    `size` compares sizes and the digests recorded by our uploads; `full` reads every byte.
     """
     for file in release.files:
         info = place.store.head(place.key(file.key))
@@ -121,36 +121,36 @@ def send_release(
     progress: Progress | None = None,
     expect: Callable[[int], None] | None = None,
 ) -> tuple[bool, tuple[str, ...]]:
-    """Send the files of a release to a place, then its manifest. Files that are already there are not sent again.
+    """Upload the files of a release to a location, then its manifest. Files that are already there are skipped.
 
     Args:
-        place: Where trainers fetch it.
+        place: The location where trainers download the release.
         release: Its manifest.
-        find: The local path of a file.
-        progress: Called with the number of bytes sent, from several threads.
-        expect: Called with the number of bytes to send, before the first.
+        find: Returns the local path of a file.
+        progress: Called with the number of bytes uploaded, from several threads.
+        expect: Called with the number of bytes to upload, before the first.
 
     Returns:
-        Whether anything was sent, and the keys of shards in the place that the release does not list.
+        Whether anything was uploaded, and the keys of shards at the location that the release does not list.
 
     Raises:
-        IntegrityError: Another dataset's release is there, a local file does not match the manifest, or the place does
-            not have the bytes that were sent.
+        IntegrityError: The location has another dataset's release, a local file does not match the manifest, or the
+          location does not have the uploaded bytes.
     """
     published = published_release(place)
-    # before anything is changed: trainers may be reading another dataset's release
+    # checked before any change, because trainers may be reading another dataset's release
     require_own(place, published, release.dataset)
     before = inventory(place, release)
     todo = [file for file in release.files if file in before.missing or file.key in before.different]
     if expect is not None:
         expect(sum(file.bytes for file in todo))
     if todo and published is not None:
-        # From here on readers find no release, rather than files of two. A kill leaves it so, and the next run goes on.
+        # From here on readers find no release, instead of files of two releases. After a kill, the next run resumes.
         place.store.delete(place.key(MANIFEST))
     for file in todo:
         place.store.upload(find(file), place.key(file.key), sha256=file.sha256, progress=progress)
     if todo:
-        # Looked at again before the manifest vouches for it: a store may lose or alter what it has taken.
+        # Checked again before the manifest is written, because a store may lose or alter uploaded files.
         after = inventory(place, release)
         if not after.complete:
             wrong = [*after.different.values(), *(f"{place}/{file.key}: missing" for file in after.missing)]
@@ -166,7 +166,7 @@ def send_release(
 
 
 def require_own(place: ReleaseLocation, published: Release | None, dataset: str) -> None:
-    """Raise IntegrityError if the release that is published at a place is another dataset's: its trainers read it."""
+    """Raise IntegrityError if the location has another dataset's release, which trainers may be reading."""
     if published is not None and published.dataset != dataset:
         raise IntegrityError(
             f"{place}: contains the release of {published.dataset!r}, which trainers may read. Publish {dataset!r} "
@@ -175,7 +175,7 @@ def require_own(place: ReleaseLocation, published: Release | None, dataset: str)
 
 
 def published_release(place: ReleaseLocation) -> Release | None:
-    """The manifest of the place; None when there is none. A damaged manifest belongs to no release."""
+    """Return the manifest at the location; None if it is missing or damaged."""
     try:
         return read_release(place)
     except (MissingArtifactError, FormatError):
@@ -183,15 +183,15 @@ def published_release(place: ReleaseLocation) -> Release | None:
 
 
 def consumer_environment(place: connect.StoreAddress) -> list[str]:
-    """The lines that a trainer's environment needs, without secrets (docs/formats/npy-shards.md#consumer-environment).
+    """Return the lines for a trainer's environment, without secrets (docs/formats/npy-shards.md#consumer-environment).
 
-    Empty for a folder, and for GCS, whose own default credentials are enough.
+    Empty for a folder, and for GCS, whose default credentials are enough.
     """
     return [line for line in connect.consumer_lines(place) if line.partition("=")[0] in CONSUMER_VARIABLES]
 
 
 def consumer_code(place: ReleaseLocation) -> str:
-    """A line of Python that opens the release on a training machine, to be pasted there."""
+    """Return a line of Python, to paste on a training machine, that opens the release."""
     return (
         "from dataprep_assets.serving import ShardWindow; "
         f'window = ShardWindow("{place}", "shard_cache", steps_per_shard=100); shard = window.swap(0)'

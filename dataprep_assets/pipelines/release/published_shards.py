@@ -1,6 +1,6 @@
-"""The artifact `<dataset>/published_shards`: the release where trainers fetch it, written with the manifest last.
+"""Published shards (`<dataset>/published_shards`): the release at its public location, with the manifest written last.
 
-The artifact itself has a copy of the manifest, with a receipt that names the place.
+The artifact itself has a copy of the manifest, and its receipt contains the location.
 """
 
 import os
@@ -56,10 +56,10 @@ _PUBLISH = "Materialize published_shards again: only differing files are uploade
 
 
 class PublishedShardsFacts(Facts):
-    """Facts in the receipt of a publication.
+    """Facts of a publication.
 
-    `digest` is the manifest's, `shards` counts the shards of each split, `orphans` are keys of shards in the store that
-    the release does not list.
+    `digest` is the manifest's, `shards` counts the shards of each split, and `orphans` are keys of shards in the store
+    that the release does not list.
     """
 
     place: str
@@ -75,11 +75,11 @@ class PublishedShardsFacts(Facts):
 
 
 def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: ArtifactSpec) -> ArtifactSpec:
-    """The publication of a release.
+    """Return the spec of a release's publication.
 
     Args:
         release: The dataset.
-        target: Where it goes: a folder or a URL.
+        target: The public location: a folder or a URL.
         shards: The npy shards.
     """
     return ArtifactSpec(
@@ -100,9 +100,9 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
 
 
 def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Release:
-    """The manifest of the shards of `layout` that are in `store`, with the options of `release`.
+    """Return the manifest of the shards of `layout` in `store`, with the options of `release`.
 
-    Raises MissingArtifactError naming the shards that are missing or out of date.
+    Raises MissingArtifactError with the shards that are missing or out of date.
     """
     shards: dict[str, list[ReleaseShard]] = {}
     behind = []
@@ -158,19 +158,19 @@ def publish_release(
     progress: Progress | None = None,
     expect: Callable[[int], None] | None = None,
 ) -> tuple[Receipt, bool]:
-    """Publish a release: its shards, verified, and its manifest last; then commit the manifest here with a receipt.
+    """Publish a release: its verified shards, then its manifest; then commit a copy of the manifest with a receipt.
 
     Args:
         release: The dataset.
-        store: Where its npy shards are.
-        layout: How it is cut.
-        place: Where trainers fetch it.
-        progress: Called with the number of bytes sent, from several threads.
-        expect: Called with the number of bytes to send, before the first.
+        store: The store of its npy shards.
+        layout: Its layout.
+        place: The location where trainers download it.
+        progress: Called with the number of bytes uploaded, from several threads.
+        expect: Called with the number of bytes to upload, before the first.
 
     Returns:
-        The receipt, and whether the place already had the whole release. A file that the place has with the right
-        digest is not sent again, so a killed publication continues where it stopped.
+        The receipt, and whether the location already had the whole release. Files with the right digest are not
+        uploaded again, so a killed publication resumes.
     """
     manifest = release_manifest(release, store, layout)
     partitions = {
@@ -184,7 +184,7 @@ def publish_release(
         name = Path(file.key).name
         return store.local(shard_artifact(release, partitions[file.key]), [name]) / name
 
-    # Sent before it is recorded: after a kill in between, the next run finds all there, sends nothing and records it.
+    # Uploaded before it is recorded: after a kill in between, the next run uploads nothing and records it.
     changed, extra = send_release(place, manifest, find, progress, expect)
 
     def write(staged: Path) -> WrittenFiles:
@@ -199,7 +199,7 @@ def publish_release(
 
 
 def _claims(release: Release, place: ReleaseLocation) -> dict[str, Any]:
-    """The facts of a publication, except the shards that others have put there."""
+    """Return the facts of a publication, except the shards that others have put there."""
     return {
         "place": str(place),
         "digest": release.digest,
@@ -216,12 +216,12 @@ def _claims(release: Release, place: ReleaseLocation) -> dict[str, Any]:
 def _recipe(
     release: ReleaseDeclaration, store: ArtifactStore, manifest: Release, place: ReleaseLocation, orphans: Sequence[str]
 ) -> Recipe:
-    """The recipe of a publication. The place is a source, by its digest: recipes name no paths."""
+    """Return the recipe of a publication. The location is a source, as a digest, because recipes contain no paths."""
     partitions = [partition_key(prefix, shard.index) for prefix, shards in manifest.shards.items() for shard in shards]
     receipts = store.receipts([shard_artifact(release, partition) for partition in partitions])
     return Recipe(
         artifact=release.artifact(PUBLISHED_SHARDS),
-        # the receipt names the orphans, so the key has them, too
+        # the receipt lists the orphans, so the key contains them as well
         key=digest_value([PUBLISHED_SHARDS, VERSION, manifest.digest, str(place), list(orphans)]),
         version=VERSION,
         settings={"release": release_settings(release)},
@@ -236,9 +236,9 @@ def _recipe(
 def _recipes(
     release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str | None]
 ) -> Iterator[Recipe]:
-    """The present recipe of the publication; raises IntegrityError if its place does not have all of it.
+    """Yield the present recipe of the publication; raise IntegrityError if its location lacks a part of it.
 
-    Other shards at the place are assumed to be those of the receipt: they do not change what trainers read.
+    Other shards at the location are assumed to be the receipt's orphans, because they do not affect trainers.
     """
     place = locate(target)
     manifest = release_manifest(release, store, release_layout(release, store))
@@ -246,7 +246,7 @@ def _recipes(
     recipe = _recipe(
         release, store, manifest, place, PublishedShardsFacts.of(receipt).orphans if receipt is not None else ()
     )
-    # Only what would else count as current is asked of the place: otherwise it is published anyway.
+    # The location is checked only if the publication would otherwise be up to date.
     if receipt is not None and recipe.difference(receipt) is None:
         _require_published(place, manifest)
     yield recipe
@@ -302,13 +302,13 @@ def _metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[str, S
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedPublication:
-    """A published release to check.
+    """A published release, opened for checks.
 
     Attributes:
-        place: Where it is published.
+        place: The public location.
         release: The manifest of the present shards.
         kept: The local copy of the published manifest.
-        receipt: The receipt of the publication; None: it was published elsewhere.
+        receipt: The receipt of the publication; None if it was published elsewhere.
     """
 
     place: ReleaseLocation
@@ -318,7 +318,7 @@ class OpenedPublication:
 
     @cached_property
     def inventory(self) -> Inventory:
-        """The files at the place, compared with the release."""
+        """The files at the location, compared with the release."""
         return inventory(self.place, self.release)
 
 
@@ -333,7 +333,7 @@ def _open(release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Seq
 
 
 def manifest_published(publication: OpenedPublication) -> Finding:
-    """The store's manifest is that of the shards built here, and so is the local copy with its receipt."""
+    """Check that the published manifest, the local copy and its receipt describe the shards built here."""
     place, release = publication.place, publication.release
     remote = read_release(place)
     defects = list(_other_claims(publication))
@@ -352,7 +352,7 @@ def manifest_published(publication: OpenedPublication) -> Finding:
 
 
 def _other_claims(publication: OpenedPublication) -> Iterator[str]:
-    """Claims of the local copy and receipt of a publication that the release contradicts."""
+    """Yield the claims of a publication's local copy and receipt that the release contradicts."""
     release, receipt = publication.release, publication.receipt
     if receipt is None:
         return
@@ -367,7 +367,7 @@ def _other_claims(publication: OpenedPublication) -> Iterator[str]:
 
 
 def remote_matches_local(publication: OpenedPublication) -> Finding:
-    """Every file is in the store with its size and SHA-256 (as recorded at the upload, else the bytes are read)."""
+    """Check that every file is in the store with its size and SHA-256, as recorded at the upload, or by reading it."""
     place, comparison = publication.place, publication.inventory
     missing = [f"{place}/{file.key}: missing" for file in comparison.missing]
     size = sum(file.bytes for file in publication.release.files)
@@ -380,7 +380,7 @@ def remote_matches_local(publication: OpenedPublication) -> Finding:
 
 
 def no_orphans(publication: OpenedPublication) -> Finding:
-    """The store has no shard that the release does not list. A warning: such shards only cost money and confuse."""
+    """Check that the store has no shards outside the release; a warning, because they only cost money and confuse."""
     place, extra = publication.place, publication.inventory.extra
     return verdict(
         [f"{place}: {count_of(len(extra), 'object')} of shards that the release does not list: {first_of(extra)}"]
@@ -395,7 +395,7 @@ def no_orphans(publication: OpenedPublication) -> Finding:
 
 
 def remote_readable(publication: OpenedPublication) -> Finding:
-    """Read as a remote trainer would: the header of every shard, its first and its last sample, and their ids."""
+    """Read as a remote trainer would: the header of every shard, its first and last sample, and their ids."""
     place, release = publication.place, publication.release
     defects = [
         defect
@@ -413,14 +413,14 @@ def remote_readable(publication: OpenedPublication) -> Finding:
 
 
 def unreadable(place: ReleaseLocation, release: Release, shard: ReleaseShard) -> Iterator[str]:
-    """Yield what a trainer would find wrong with a shard at a place by its header, and by its first and last sample."""
+    """Yield the defects of a shard at a location that a trainer would find in its header, first and last sample."""
     where = f"{place}/{shard.token_file.key}"
     header = npy_shards.parse_header(_read(place, shard.token_file.key, 0, npy_shards.HEADER_BYTES), where)
     if (header.dtype, header.tokens) != (release.dtype, shard.tokens):
         yield f"{where}: {header.tokens} {header.dtype} tokens, but the release lists {shard.tokens} {release.dtype}"
         return
     dtype, length = token_dtype(release.dtype), release.sequence_length
-    # a set, because the first sample of a shard may be its last
+    # a set, because the first sample of a shard may also be its last
     for k in sorted({0, shard.tokens // length - 1}):
         start = npy_shards.HEADER_BYTES + k * length * dtype.itemsize
         data = _read(place, shard.token_file.key, start, start + length * dtype.itemsize)

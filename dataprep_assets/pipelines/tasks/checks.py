@@ -1,11 +1,11 @@
-"""The checks of task folders: files against their receipt, rows against the declared schema, and conflicts.
+"""Checks of task folders: files against their receipt, rows against the declared schema, and conflicts.
 
-Checks examine the present folder, whoever put the files there. A check has one finding for all task folders of a
-declaration: its table answers which tasks may be trained on. Messages name files, lines and keys, never a value
-of a row; if `sensitive`, no keys except the contract's.
+Checks read the present folder, no matter how its files got there. A check has one finding for all task folders of a
+declaration, and its table shows which tasks may be trained on. Messages contain files, lines and keys, never a value of
+a row. For sensitive data they contain only the contract's keys.
 
-A fault that leaves the data usable as it is only warns: line ends, other keys, repeated ids, another number of rows,
-permissions of a file that this user may read. Everything else blocks, but for a task that is `optional`.
+Faults that leave the data usable only warn: line ends, other keys, repeated ids, a different number of rows, and
+permissions of a readable file. All other faults block, except for `optional` tasks.
 
 Entry points: `CHECKS`, `task_checks`, `check_task`.
 """
@@ -41,7 +41,7 @@ _CORRECT = "Correct the file in the old project, or choose another version, and 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of a task folder. `warns`: the data can be used in spite of it."""
+    """A fault of a task folder. `warns` means that the data is usable in spite of it."""
 
     text: str
     warns: bool = False
@@ -49,9 +49,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class _TaskFolders:
-    """The task folders of a declaration: `every` partition, and those `examined` in this run.
+    """The task folders of a declaration: `every` partition, and the partitions `examined` in this run.
 
-    One that is examined and was never migrated fails; of the others only migrated ones are looked at.
+    An examined folder that was never migrated fails. Other folders are checked only if they were migrated.
     """
 
     declaration: TaskMigrationDeclaration
@@ -79,7 +79,7 @@ class _TaskFolders:
 
 @dataclass(frozen=True, kw_only=True)
 class _TaskChecks(WholeChecks[_TaskFolders]):
-    """The checks; one that has no task to examine is skipped: it neither passes nor fails."""
+    """The checks; a check without any task to examine is skipped, so it neither passes nor fails."""
 
     def examine(
         self, spec: CheckedSpec, store: ArtifactStore, partitions: Sequence[str]
@@ -89,7 +89,7 @@ class _TaskChecks(WholeChecks[_TaskFolders]):
 
 
 def task_checks(declaration: TaskMigrationDeclaration, every: Sequence[str]) -> WholeChecks[_TaskFolders]:
-    """Return the checks of all task folders of a declaration, whose partitions are `every`."""
+    """Return the checks of all task folders of a declaration, with the partitions in `every`."""
     return _TaskChecks(checks=CHECKS, open=partial(_TaskFolders, declaration, every))
 
 
@@ -103,7 +103,7 @@ def _is_migrated(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
 def _finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remedy: str) -> Finding:
     """Return one finding over tasks: a warning if all faults only warn. `waiting` tasks were never migrated."""
     faults = [(p, fault) for p, task_faults in tasks.items() for fault in task_faults]
-    faults.sort(key=lambda one: one[1].warns)  # a stable sort: the order of files and lines stays
+    faults.sort(key=lambda one: one[1].warns)  # a stable sort, which keeps the order of files and lines
     verdicts = {
         p: "passes" if not task_faults else "warns" if all(f.warns for f in task_faults) else "fails"
         for p, task_faults in tasks.items()
@@ -136,7 +136,7 @@ def _first_of(faults: Sequence[Fault]) -> str:
 def check_task(
     declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str
 ) -> Mapping[str, Sequence[Fault]]:
-    """Return the faults of one task folder by check; without a check that has nothing to examine."""
+    """Return the faults of one task folder by check, without checks that have nothing to examine."""
     try:
         folder = _TaskFolder(declaration, store, route_of(declaration, partition))
     except DataprepError as error:
@@ -150,7 +150,7 @@ def check_task(
 
 
 def _collected(faults: Iterable[Fault]) -> list[Fault]:
-    """Return the faults, and an error that ended them as the last one."""
+    """Return the faults; if an error ends them, it is the last one."""
     fault_list: list[Fault] = []
     try:
         fault_list.extend(faults)
@@ -163,7 +163,7 @@ def _collected(faults: Iterable[Fault]) -> list[Fault]:
 
 @dataclass(frozen=True)
 class _TaskFolder:
-    """A task folder to check. Everything is read once, when a check first needs it."""
+    """A task folder, opened for checks. Everything is read once, when a check first needs it."""
 
     declaration: TaskMigrationDeclaration
     store: ArtifactStore
@@ -171,7 +171,8 @@ class _TaskFolder:
 
     @cached_property
     def record(self) -> MigrationRecord:
-        """The record of the migration. Raises IntegrityError if it is damaged or is not that of its receipt."""
+        """The record of the migration; raises DataprepError if it is missing, damaged, or does not match its
+        receipt."""
         artifact = self.declaration.artifact(TASK_FOLDER, self.route.partition)
         receipt = self.store.receipt(artifact)
         if receipt is None:
@@ -196,7 +197,7 @@ class _TaskFolder:
 
     @cached_property
     def rows(self) -> Mapping[Split, TaskRows]:
-        """The rows of every file that can be read."""
+        """The rows of every readable file."""
         rows = {}
         for split, spec in self._files():
             path = self.route.target / spec.name
@@ -204,7 +205,7 @@ class _TaskFolder:
                 if path.is_file():
                     rows[split] = read_rows(path)
             except OSError:
-                continue  # the check of files says why
+                continue  # the check of files reports the reason
         return rows
 
     def _files(self) -> Iterator[tuple[Split, FileSpec]]:
@@ -213,7 +214,7 @@ class _TaskFolder:
     # --- files
 
     def file_faults(self) -> Iterator[Fault]:
-        """Yield what differs from the record, and required files that are missing."""
+        """Yield the differences from the record, and required files that are missing."""
         details = {a.name: a.detail for a in self.record.absent}
         for _, spec in self._files():
             path, file_record = self.route.target / spec.name, self.record.file(spec.name)
@@ -235,11 +236,11 @@ class _TaskFolder:
         return "".join(f" ({n} exists: names are case-sensitive)" for n in names if n.casefold() == name.casefold())
 
     def _permission_faults(self, name: str) -> Iterator[Fault]:
-        """Permissions of a copy, or behind a link, which belong to the old project."""
+        """Yield faults in the permissions of a copy, or of the old project's file behind a link."""
         path = self.route.target / name
         permissions, is_link = stat.S_IMODE(path.stat().st_mode), path.is_symlink()
         text = f"{name}: its permissions are {permissions:04o}"
-        # a superuser may read everything, and the trainer may be somebody else: some permission has to be there
+        # checked even for a superuser, who may read everything, because the trainer may run as a different user
         if not permissions & 0o444 or not os.access(path, os.R_OK):
             yield Fault(f"{text}: not readable by this user")
         elif self.route.declaration.sensitive:
@@ -258,7 +259,7 @@ class _TaskFolder:
     # --- rows
 
     def row_faults(self) -> Iterator[Fault]:
-        """Yield the rows that do not fit the schema, with file and line."""
+        """Yield the rows that do not match the schema, with file and line."""
         for split, rows in self.rows.items():
             spec = self.route.contract.files[split]
             if not rows.rows:
@@ -276,7 +277,7 @@ class _TaskFolder:
     # --- conflicts
 
     def conflict_faults(self) -> Iterator[Fault]:
-        """Yield files that a migration would refuse to replace, and files that no migration put there."""
+        """Yield the files that a migration would refuse to replace, and files that no migration wrote."""
         source = read_source(self.route)
         yield from (Fault(text) for text in find_conflicts(self.declaration, self.store, source))
         artifact = self.declaration.artifact(TASK_FOLDER, self.route.partition)
@@ -288,13 +289,13 @@ class _TaskFolder:
 
 
 def _line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterator[tuple[int, str, bool]]:
-    """Yield line, text and whether it only warns for the faults of one file."""
+    """Yield the faults of one file as line, text, and whether the fault only warns."""
     contract = route.contract
     yield from ((d.line, d.detail, d.is_harmless) for d in rows.defects)
     first_lines: dict[object, int] = {}
     validator = contract.row_validator(split)
     for name, row in zip(row_ids(rows.rows, contract), rows.rows, strict=True):
-        # the id may identify a person and is not shown; a missing one has a fault of its own
+        # the id is not shown, because it may identify a person; a missing id is a separate fault
         if contract.id in row.value and first_lines.setdefault(name, row.line) != row.line:
             yield row.line, f"has the {contract.id} of line {first_lines[name]}", True
         for text, warns in _row_faults(route, validator, row.value):
@@ -302,13 +303,13 @@ def _line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterator[tup
 
 
 def _row_faults(route: TaskRoute, validator: SchemaValidator, row: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Yield the faults of one row, and whether each only warns."""
+    """Yield the faults of one row, and whether each of them only warns."""
     try:
         validator.validate_python(row)
     except ValidationError as error:
         for row_error in error.errors(include_url=False, include_input=False, include_context=False):
             is_extra = row_error["type"] == "extra_forbidden"
-            # any text can be a key, a person's name as well
+            # any text can be a key, including a person's name
             key = (
                 "another key" if is_extra and route.declaration.sensitive else ".".join(map(str, row_error["loc"]))[:60]
             )
@@ -319,7 +320,7 @@ def _row_faults(route: TaskRoute, validator: SchemaValidator, row: Mapping[str, 
 
 
 def _choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> Iterator[str]:
-    """As many texts as labels, within the contract's bounds, every label once, and the answer among them."""
+    """Check that texts and labels match, their number is within the contract's bounds, and the answer is a label."""
     if group is None:
         return
     texts, labels, answer = (value_at(row, path) for path in (group.texts, group.labels, group.answer))

@@ -1,8 +1,8 @@
 """The contract of a task: the files of its folder and the schema of their rows.
 
-Contracts are data: one YAML file per task in `contracts/`, so that a new task needs a few lines to get its migration
-and its checks. A declaration may add contracts of its own; one with `like: Copa` starts from a shipped contract and
-changes what it names. Source: docs/formats/task-folders.md.
+Contracts are data, with one YAML file per task in `contracts/`, so a new task needs only a few lines to get its
+migration and its checks. A declaration may add contracts of its own. A contract with `like: Copa` starts from a shipped
+one and overrides some of its keys. Source: docs/formats/task-folders.md.
 
 Entry points: `TaskContract`, `shipped_contracts`, `contract_from`.
 """
@@ -86,7 +86,7 @@ class TaskContract(Declared):
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """The splits that the task has, in the order train, validation, test."""
+        """The splits of the task, in the order train, validation, test."""
         return tuple(s for s in SPLITS if s in self.files)
 
     @model_validator(mode="after")
@@ -141,7 +141,7 @@ def _key_schema(spec: KeySpec, contract: TaskContract, path: str) -> CoreSchema:
     }
     if not spec.one_of:
         return types[spec.type]
-    # a literal takes true for 1, so the type is asked first
+    # the type is checked first, because a literal accepts true for 1
     return core_schema.chain_schema([types[spec.type], core_schema.literal_schema(list(spec.one_of))])
 
 
@@ -157,9 +157,9 @@ def _shipped_values() -> Mapping[str, Mapping[str, Any]]:
 
 
 def contract_from(value: Any, where: str) -> TaskContract:
-    """A contract from its YAML value, which may start from a shipped one (`like: Copa`).
+    """Return a contract from its YAML value, which may start from a shipped one (`like: Copa`).
 
-    Raises ConfigError naming `where`, the key, the value and what is allowed.
+    Raises ConfigError with `where`, the key, the value and the allowed values.
     """
     if isinstance(value, Mapping) and "like" in value:
         if value["like"] not in _shipped_values():

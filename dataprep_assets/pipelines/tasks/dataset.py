@@ -68,7 +68,7 @@ class Tasks(Dataset):
         return lines
 
     def _line(self, store: ArtifactStore, partition: str) -> str:
-        """Return what was migrated of a partition, with the line of a training script."""
+        """Return the state of a partition's migration, with the line for a training script."""
         try:
             receipt = store.receipt(self.declaration.artifact(TASK_FOLDER, partition))
         except DataprepError:
@@ -77,7 +77,7 @@ class Tasks(Dataset):
             return f"{partition:<24}  not there"
         facts = TaskFolderFacts.of(receipt)
         files, rows, target = len(facts.rows), sum(facts.rows.values()), target_of(self.declaration, partition)
-        # a line that a script can take over is given only where it would work
+        # the line is shown only if the folder exists, so that scripts can use it
         line = task_line(target) if target.is_dir() else f"its folder is missing: {target}"
         return f"{partition:<24}{facts.version:>16}{files:>8}{rows:>10,}   {line}"
 
@@ -152,7 +152,7 @@ def _facts(receipts: Receipts) -> list[TaskFolderFacts]:
 
 
 def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
-    """The task folders of a migration; one that cannot be migrated does not stop the others."""
+    """Return the spec of a migration's task folders; a folder that fails does not stop the others."""
     keys = partitions(declaration)
     return ArtifactSpec(
         declaration=declaration,
@@ -184,12 +184,12 @@ def _build(declaration: TaskMigrationDeclaration, request: BuildRequest) -> Iter
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
-            # files that were put back are work done, even if the artifact that describes them was current
+            # replaced files count as work, even if the artifact that describes them was up to date
             yield Outcome.from_receipt(migration.receipt, migration.reused and not migration.placed)
 
 
 def _about(declaration: TaskMigrationDeclaration) -> str:
-    """The asset's description in the UI, in Markdown: what it is, and what is declared for each task."""
+    """Return the asset's description for the UI, in Markdown, with a table of the declared tasks."""
     tasks = []
     for name, task in declaration.tasks.items():
         files = ", ".join(file.name for file in declaration.contract(name).files.values())
@@ -204,14 +204,14 @@ def _about(declaration: TaskMigrationDeclaration) -> str:
 
 
 def _losses(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
-    """Files that are absent or never read, rows of the original without a row, and folders that are no version."""
+    """Yield absent and ignored files, the original's rows without a counterpart, and folders that are not versions."""
     skipped: dict[tuple[str, str], Loss] = {}
     for receipt in receipts:
         partition = receipt.partition or ""
         if (record := read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))) is None:
             continue
         for folder in record.unordered_versions:
-            # which folders are versions is known of the chosen ones only
+            # only the chosen folders are known to be versions
             skipped[record.task, folder.name] = _loss(
                 "not_a_version", {folder.name: 1}, 0, record.task, unit="folder", kind=folder.reason
             )
@@ -241,7 +241,8 @@ def _metadata(declaration: TaskMigrationDeclaration, store: ArtifactStore, recei
 
 
 def _describe(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, Shown]:
-    """Metadata: where the files came from, how they differ from the original, and the value for a training script."""
+    """Return metadata: the origin of files, their differences from the original, and the value for a training
+    script."""
     route = route_of(declaration, partition)
     metadata: dict[str, Shown] = {
         "TASK": str(route.target),
@@ -265,7 +266,7 @@ def _describe(declaration: TaskMigrationDeclaration, partition: str, record: Mig
     return metadata
 
 
-# --- whether the old project changed: which files its task folders have, and of what size
+# --- changes in the old project: the names and sizes of the files in its task folders
 
 
 def _identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -> SourceIdentity:
@@ -276,7 +277,7 @@ def _identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -> Source
         for name, path in _source_files(route):
             listing.append([partition, route.version, name, path.stat().st_size])
             stamps.append([name, time_of(path, name)])
-            # the record counts differences from the original, so an edit there is a change too
+            # edits of the original are changes as well, because the record counts differences from it
             original = route.reference[1] / path.name if route.reference else None
             if original is not None and original.is_file():
                 stamps.append([f"reference of {name}", time_of(original, name)])

@@ -1,7 +1,7 @@
-"""The declaration of a migration of task folders, validated once, and the names of what is made from it.
+"""The declaration of a migration of task folders, validated once, and the names of its artifacts.
 
 This is the schema of `type: dataprep_assets.components.TaskMigration`: its field descriptions are the YAML reference.
-Paths are resolved against the folder of the YAML; none of them enters a key.
+Paths are resolved against the folder of the YAML, and no key contains one.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.tasks.contract import TaskContract, contract_from
 from dataprep_assets.planning.task_versions import BASE
 
 TASK_FOLDER = "task_folder"
-"""Name of the artifact, and of the asset, that describes a migrated task folder."""
+"""Name of the artifact and asset that describe a migrated task folder."""
 Mode = Literal["copy", "symlink"]
 InheritedSplit = Literal["validation", "test"]
 
@@ -118,15 +118,15 @@ class TaskMigrationDeclaration(KeyedSources):
         return super().located(folder).model_copy(update=update)
 
     def contract(self, task: str) -> TaskContract:
-        """The contract of one of the declared tasks."""
+        """Return the contract of a declared task."""
         return self._contracts[task]
 
     @property
     def old_tasks(self) -> Path:
-        """Folder of the old project that holds the task folders."""
+        """Folder of the old project that contains the task folders."""
         return self.old_root / (self.old_layout or self.layout)
 
     @property
     def new_tasks(self) -> Path:
-        """Folder of the new project that holds the task folders."""
+        """Folder of the new project that contains the task folders."""
         return self.new_root / (self.new_layout or self.layout)

@@ -1,8 +1,8 @@
-"""Puts a file where a trainer looks for it.
+"""Placement of a file in the trainer's folder.
 
 The target is in the user's project, not in the artifact storage, so existing files there are not ours. A copy or link
-is staged next to its target and renamed to it: a kill at any moment leaves the old file or the new one. Staged names
-are fixed (`.<name>.staged`), so that the next run removes what a killed run left; callers hold a lock.
+is staged next to its target and renamed to it, so a kill at any moment leaves the old file or the new one. Staged names
+are fixed (`.<name>.staged`), so that the next run removes a killed run's files. Callers hold a lock.
 """
 
 import os
@@ -17,19 +17,19 @@ from dataprep_assets.pipelines.tasks.declaration import Mode
 from dataprep_assets.stores.files import PLAIN, SourceDigests, fsync_directory, sha256_file
 
 MODE = 0o644
-"""Permissions of a copy: everyone may read it, whoever runs the trainer."""
+"""Permissions of a copy: readable by everyone, because any user may run the trainer."""
 PRIVATE_MODE = 0o600
-"""Permissions of a copy of a sensitive dataset's file: whoever migrates it runs the trainer."""
+"""Permissions of a sensitive dataset's copy: readable by the user who migrates, who also runs the trainer."""
 TargetState = Literal["absent", "done", "permissions", "same_content", "other_link", "other_file"]
-"""The state of a target: nothing; as wanted; as wanted except for permissions; a file or link with the same content; a
-link to other content or to nothing; a file with other content."""
+"""The state of a target: no file; as required; as required except for permissions; a file or link with the same
+content; a link to other content or to a missing file; a file with other content."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """A file wanted at `target`: the content of `source`, which has this SHA-256, as a copy or as a link to it.
+    """A file required at `target`: the content of `source`, which has this SHA-256, as a copy or as a link to it.
 
-    `permissions` are those of a copy; `digests` makes the digests that messages show.
+    `permissions` apply to copies. `digests` computes the digests in messages.
     """
 
     source: Path
@@ -52,16 +52,16 @@ class Placement:
     def link_text(self) -> str:
         """The target text of a link: relative if both ends share a tree, so that the tree may move; else absolute."""
         source, folder = self.source.resolve(), self.target.parent.resolve()
-        # nothing but the root in common: then neither tree moves with the other
+        # with only the root in common, neither tree moves with the other
         if os.path.commonpath([source, folder]) == os.path.sep:
             return str(source)
         return os.path.relpath(source, folder)
 
     def state(self) -> TargetState:
-        """Return the state of the target. Raises ConfigError for a folder or a device, which nothing replaces."""
+        """Return the state of the target; raise ConfigError for a folder or a device, which are never replaced."""
         target = self.target
         try:
-            # not of what a link leads to: the link itself is what is replaced
+            # links are not followed, because the link itself is replaced
             kind = target.lstat().st_mode
         except FileNotFoundError:
             return "absent"
@@ -95,19 +95,18 @@ class Placement:
             os.symlink(self.link_text, self.staged_path)
         else:
             self._copy()
-        # The name changes from the old content to the new at once. It is durable only when the folder is, and the
-        # receipt that counts on it comes later.
+        # The rename switches from the old to the new content at once. It is synced, because the receipt depends on it.
         os.replace(self.staged_path, self.target)
         fsync_directory(self.target.parent)
 
     def _copy(self) -> None:
         with open(self.source, "rb") as source, open(self.staged_path, "xb") as copy:
             shutil.copyfileobj(source, copy)
-            # before the rename: under its own name it never has other permissions
+            # set before the rename, so that the target never has other permissions
             os.fchmod(copy.fileno(), self.permissions)
             copy.flush()
             os.fsync(copy.fileno())
-        # the copy is read, not the source: what is compared is what the trainer will find
+        # the copy is read instead of the source, because the trainer will read the copy
         if (actual := sha256_file(self.staged_path)) != self.sha256:
             self.staged_path.unlink()
             raise SourceError(
@@ -119,7 +118,7 @@ class Placement:
 def _digest(path: Path) -> str | None:
     """Return the SHA-256 of a regular file, links followed; None when there is none."""
     try:
-        # a FIFO would be waited for, and a folder or a device has no digest
+        # only regular files, because a FIFO would block, and a folder or a device has no digest
         return sha256_file(path) if path.is_file() else None
     except PermissionError as error:
         raise ConfigError(f"{path}: cannot be read. Make it readable, then migrate again") from error

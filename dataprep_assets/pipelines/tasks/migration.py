@@ -1,11 +1,11 @@
-"""Migrates task folders: takes a version's files from an old project and puts them where the trainer looks for them.
+"""Migration of task folders: copies a version's files from an old project into the trainer's folder.
 
-The files go into the new project's own tree (`file_placement`). The artifact in the storage describes them: a
-`migration.json` with what came from where (`record`).
+The files go into the new project's own tree (`file_placement`). The artifact in the storage describes them in
+`migration.json`, with the origin of each file (`record`).
 
-Everything is read and every conflict refused first; then the files are renamed into place; the receipt is written last.
-A rerun finds finished steps. Only what a migration made, and nobody has changed, is replaced. Files missing in the old
-project are recorded, for the checks to report: so the other files and tasks are migrated.
+All files are read and all conflicts rejected first. Then the files are renamed into place, and the receipt is written
+last. A rerun skips finished steps. Only files that a migration wrote and that are unchanged are replaced. Files missing
+in the old project are recorded for the checks, so that other files and tasks are still migrated.
 
 Entry points: `migrate_task`, `recipe_now`, `read_source`, `find_conflicts`, `TaskFolderFacts`.
 """
@@ -53,7 +53,7 @@ VERSION = 3
 
 @dataclass(frozen=True, kw_only=True)
 class FileToMigrate:
-    """A file of the old project that is to be migrated."""
+    """A file of the old project to migrate."""
 
     file: MigratedFile
     path: Path
@@ -70,7 +70,7 @@ class SourceFolder:
 
     @property
     def placements(self) -> list[Placement]:
-        """The files wanted in the new project."""
+        """The files required in the new project."""
         return [
             Placement(
                 source=f.path,
@@ -91,7 +91,7 @@ class SourceFolder:
             task=route.task,
             version=route.version,
             mode=route.declared.mode,
-            # no absolute path: the record is the same wherever the projects are
+            # relative, so that the record does not depend on the location of the projects
             place=route.target.relative_to(route.declaration.new_root.absolute()).as_posix(),
             files=tuple(f.file for f in self.files),
             absent=self.absent,
@@ -102,7 +102,7 @@ class SourceFolder:
         )
 
     def _differences(self) -> Iterator[tuple[Split, RowDifference]]:
-        """Yield the difference of each split from the original, if both have it and can be read."""
+        """Yield the difference of each split from the original, if both versions exist and are readable."""
         reference = self.route.reference
         for file in self.files if reference else ():
             assert reference is not None
@@ -116,13 +116,12 @@ class SourceFolder:
 
 
 def read_source(route: TaskRoute) -> SourceFolder:
-    """Read the old project's files. A file that cannot be taken is listed as absent, with the cause."""
+    """Read the old project's files. Unusable files are listed as absent, with the cause."""
     files: list[FileToMigrate] = []
     absent_files: list[AbsentFile] = []
     for split in route.contract.splits:
         source = _read_file(route, split, route.source, inherited=False)
-        # A version's file that is there and cannot be taken is not replaced by the base's, which would be trained on in
-        # its name.
+        # A version's unusable file is not replaced by the base's, which would otherwise be trained on as this version.
         is_missing = isinstance(source, AbsentFile) and source.cause == "missing"
         if is_missing and route.source != route.base and split in route.declared.inherit:
             source = _read_file(route, split, route.base, inherited=True)
@@ -160,9 +159,9 @@ def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool)
 
 
 def _why_unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCause, str] | None:
-    """Return why a file of the old project cannot be taken; None when it can."""
+    """Return why a file of the old project is unusable; None if it is usable."""
     try:
-        # as they are listed: where a disk ignores case, a file answers to a name that the trainer's may not know
+        # the listing has the exact names, which matter even where a file system ignores case
         names = os.listdir(path.parent)
     except (FileNotFoundError, NotADirectoryError):
         return "missing", f"the folder {path.parent.relative_to(route.declaration.old_root).as_posix()} does not exist"
@@ -187,7 +186,7 @@ def _why_unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCaus
 
 
 def _ignored_files(route: TaskRoute) -> tuple[str, ...]:
-    """Return files in the version's folder that the trainer never reads, so that nobody looks for them in the new
+    """Return files in the version's folder that the trainer never reads, so that no one misses them in the new
     project."""
     known_names = {f.name for f in route.contract.files.values()}
     try:
@@ -195,7 +194,7 @@ def _ignored_files(route: TaskRoute) -> tuple[str, ...]:
             return tuple(
                 sorted(e.name for e in entries if e.name not in known_names and e.is_file(follow_symlinks=False))
             )
-    except OSError:  # the detail of its absent files says why
+    except OSError:  # the details of its absent files report the reason
         return ()
 
 
@@ -229,8 +228,9 @@ class TaskFolderFacts(Facts):
 class MigrationResult:
     """The result of migrating a task folder.
 
-    `placed` names the files that this run put in place; `reused` is True if the artifact was current. If also `placed`
-    is empty, nothing was done."""
+    `placed` lists the files that this run put in place. `reused` is True if the artifact was up to date. If `placed` is
+    also empty, there was nothing to do.
+    """
 
     partition: str
     record: MigrationRecord
@@ -243,8 +243,8 @@ class MigrationResult:
 class PendingRecipe(Recipe):
     """The recipe of a task folder whose files are not all in the new project, or cannot be put there.
 
-    `reason` says why, in one sentence, unless the artifact itself is out of date. A migration that would be refused has
-    no recipe: its `key` is empty.
+    `reason` is a sentence with the cause, unless the artifact itself is out of date. A migration that would be rejected
+    has no recipe, and an empty `key`.
     """
 
     reason: str
@@ -255,13 +255,14 @@ class PendingRecipe(Recipe):
 
 
 def recipe_of(artifact: Artifact, record: MigrationRecord) -> Recipe:
-    """Return the recipe: its key is a digest of the record, which decides the artifact; its names say what changed."""
+    """Return the recipe. Its key is a digest of the record, which determines the artifact; its named values show
+    changes."""
     value = record.model_dump(mode="json")
     parts = {
         **{f"{file.name} (absent)": file for file in record.absent},
         **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
     }
-    # files that the trainer does not read, folders that are not versions
+    # files that the trainer does not read, and folders that are not versions
     lists = {name: value[name] for name in ("ignored_files", "unordered_versions") if value[name]}
     return Recipe(
         artifact=artifact,
@@ -277,26 +278,26 @@ def recipe_of(artifact: Artifact, record: MigrationRecord) -> Recipe:
 
 
 def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> MigrationResult:
-    """Put one task folder into the new project, and build its artifact unless it is current.
+    """Put one task folder into the new project, and build its artifact unless it is up to date.
 
-    `declaration` says where the old and the new project are, `store` holds the artifact, `partition` is one of
-    `routes.partitions`. Raises ConfigError, before anything is changed, for an existing file that differs, unless a
-    migration made it and it is unchanged; for a folder where a file belongs; and for a new project inside the old
-    one.
+    `declaration` has the old and the new project, `store` contains the artifact, and `partition` is one of
+    `routes.partitions`. Raises ConfigError, before any change, for a file that differs and was not written by a
+    migration or has been changed since. Also raises it for a folder in place of a file, and for a new project inside
+    the old one.
     """
     route = route_of(declaration, partition)
     _not_into_old_project(route)
     artifact = declaration.artifact(TASK_FOLDER, partition)
     with _locked(store.directory(artifact)):
-        # Everything is read, and every conflict refused, before the first file changes; inside the lock, so that no
-        # other migration changes what was seen.
+        # All files are read and all conflicts rejected before the first change. The lock ensures that no other
+        # migration changes the files in between.
         source = read_source(route)
         states = [(placement, placement.state()) for placement in source.placements]
         if conflicts := list(find_conflicts(declaration, store, source)):
             raise ConfigError(f"{conflicts[0]}. Nothing was changed ({count_of(len(conflicts), 'file')} in conflict)")
         placed_names = []
         for placement, state in states:
-            # what a killed run left has the same name: neither a link nor a copy would be made over it
+            # a killed run may have left a file with this name, which would block a new link or copy
             placement.staged_path.unlink(missing_ok=True)
             if state == "done":
                 continue
@@ -317,10 +318,10 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
 
 
 def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, source: SourceFolder) -> Iterator[str]:
-    """Yield why the migration of a folder is refused: files in the new project that somebody else made or changed."""
+    """Yield why the migration of a folder is rejected: files in the new project that others wrote or changed."""
     try:
         record = read_record(store.local(declaration.artifact(TASK_FOLDER, source.route.partition)))
-    except IntegrityError:  # without its record, a file is taken for somebody else's
+    except IntegrityError:  # without its record, a file counts as someone else's
         record = None
     for placement in source.placements:
         state, target = placement.state(), placement.target
@@ -334,19 +335,19 @@ def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, 
 
 
 def _is_own(route: TaskRoute, placement: Placement, record: MigrationRecord | None) -> bool:
-    """Return whether a target is an unchanged one that a migration put there."""
+    """Return whether a target was put there by a migration and is unchanged."""
     target = placement.target
-    if target.is_symlink():  # what leads nowhere, or into the old project, holds no content of its own
+    if target.is_symlink():  # a broken link, or a link into the old project, has no content of its own
         return not target.exists() or target.resolve().is_relative_to(route.declaration.old_root.resolve())
     file = record.file(target.name) if record else None
     return file is not None and file.how == "copied" and file.sha256 == placement.digests.digest_of(sha256_file(target))
 
 
 def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Recipe:
-    """Return the present recipe of a partition's artifact, one of `routes.partitions`. Changes nothing.
+    """Return the present recipe of a partition's artifact, one of `routes.partitions`, without changing anything.
 
-    The recipe is a `PendingRecipe` when a file in the new project is not as a migration leaves it, or a migration would
-    be refused.
+    The recipe is a `PendingRecipe` if a file in the new project has changed since its migration, or if a migration
+    would be rejected.
     """
     artifact = declaration.artifact(TASK_FOLDER, partition)
     try:
@@ -363,7 +364,7 @@ def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, part
 
 
 def _not_into_old_project(route: TaskRoute) -> None:
-    """Refuse a target folder that is a link into the old project: a link would replace the file it points to."""
+    """Raise ConfigError if the target is a folder of the old project, where a link would replace its own source."""
     if route.target.resolve().is_relative_to(route.base.parent.resolve()):
         raise ConfigError(
             f"new_root: {route.target} is a folder of the old project ({route.base.parent}), so the migration would "
@@ -374,7 +375,7 @@ def _not_into_old_project(route: TaskRoute) -> None:
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     """Allow one migration of a partition at a time; the kernel releases the lock when its process dies."""
-    # the lock is not in the artifact's own folder, which is replaced as a whole
+    # outside the artifact's own folder, which is replaced as a whole
     area = directory.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
     refuse_link(area)

@@ -1,6 +1,6 @@
-"""The record of one migrated task folder, `migration.json`: what came from where, and what is absent.
+"""The record of a migrated task folder, `migration.json`: the origin of each file, and absent files.
 
-It has no absolute path and no time, so the same old project gives the same record anywhere.
+It contains neither absolute paths nor times, so the same old project always gives the same record.
 """
 
 import json
@@ -45,7 +45,7 @@ class MigratedFile(_Recorded):
 
 
 class AbsentFile(_Recorded):
-    """A file of the contract that is missing in the old project, or that cannot be taken."""
+    """A file of the contract that is missing or unusable in the old project."""
 
     split: Split
     name: str
@@ -95,16 +95,16 @@ class MigrationRecord(_Recorded):
         return canonical_json(self.model_dump(mode="json")) + b"\n"
 
     def file(self, name: str) -> MigratedFile | None:
-        """Return the migrated file of a name; None when it is absent."""
+        """Return the migrated file with a name; None if it is absent."""
         return next((f for f in self.files if f.name == name), None)
 
     def origin_table(self) -> list[dict[str, str | int]]:
-        """Return where each file came from, one row per file of the contract."""
+        """Return the origin of each file, one row per file of the contract."""
         return [file.model_dump() for file in (*self.files, *self.absent)]
 
 
 def read_record(directory: Path) -> MigrationRecord | None:
-    """Return the record in an artifact's directory; None when there is none.
+    """Return the record in an artifact's directory; None if there is none.
 
     Raises IntegrityError if it cannot be read.
     """
@@ -120,16 +120,16 @@ def read_record(directory: Path) -> MigrationRecord | None:
 
 
 def row_ids(rows: Sequence[TaskRow], contract: TaskContract) -> list[Hashable]:
-    """Return what identifies each row: its id, or its 0-based position if the contract has no id."""
+    """Return the identifier of each row: its id, or its 0-based position if the contract has no id."""
     if contract.id is None:
         return list(range(len(rows)))
     return [_text(value_at(row.value, contract.id)) for row in rows]
 
 
 def compare_rows(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract: TaskContract) -> RowDifference:
-    """Count how `rows` differ from `original`. The contract says what identifies a row, and where its label is."""
+    """Count the differences of `rows` from `original`; the contract has the keys of ids and labels."""
     ids, original_ids = row_ids(rows, contract), row_ids(original, contract)
-    # when several original rows have one id, the first counts
+    # if several original rows have the same id, the first one counts
     first_rows = dict(zip(reversed(original_ids), reversed(original), strict=True))
     pairs = [(row, first_rows[name]) for name, row in zip(ids, rows, strict=True) if name in first_rows]
     unchanged = sum(_text(row.value) == _text(original_row.value) for row, original_row in pairs)

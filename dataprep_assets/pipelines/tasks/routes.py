@@ -1,8 +1,8 @@
-"""The routes of a migration: its partitions, and for each where its files come from and where they go.
+"""The routes of a migration: its partitions, with the source and target folder of each.
 
-A partition is a task (`Copa`), or a task and a version (`Copa.version_4-1`) if all versions are wanted. The trainer
-takes the task from the last component of the path, so each version of `all` goes to `versions/<version>/<Task>/`; a
-folder `<Task>/<version>/` would be taken for a task of the version's name.
+A partition is a task (`Copa`), or a task and a version (`Copa.version_4-1`) for `version: all`. The trainer takes the
+task from the last component of the path, so each version goes to `versions/<version>/<Task>/`. In a folder
+`<Task>/<version>/`, the trainer would use the version's name as the task.
 
 Entry points: `partitions`, `skipped_partitions`, `route_of`, `target_of`, `task_line`.
 """
@@ -21,14 +21,14 @@ from dataprep_assets.planning.task_versions import BASE, Choice, Unordered, choo
 from dataprep_assets.stores.files import SourceDigests
 
 Reference = Literal["original", "base"]
-"""What rows are compared with: the declared original, else the old project's base."""
+"""Kind of folder that rows are compared with: the declared original, else the old project's base."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRoute:
-    """Where the files of one task folder come from, and where they go.
+    """The source and target of one task folder's files.
 
-    `unordered` are folders next to the versions that `latest` and `all` skip; `digests` makes the digests of the old
+    `unordered` are folders next to the versions that `latest` and `all` skip. `digests` computes the digests of the old
     project's files for records, receipts and messages.
     """
 
@@ -66,7 +66,7 @@ class TaskRoute:
 
     @property
     def reference(self) -> tuple[Reference, Path] | None:
-        """The folder of the rows that these were rewritten from, and its kind; None if there is none."""
+        """The folder with the rows that were rewritten, and its kind; None if there is none."""
         original = self.declaration.original
         if original is not None and (original / self.task).is_dir():
             return "original", original / self.task
@@ -74,22 +74,22 @@ class TaskRoute:
 
 
 def partitions(declaration: TaskMigrationDeclaration) -> list[str]:
-    """Return the partition keys of a declaration, in its order; `all` gives one for each version of a task.
+    """Return the partition keys of a declaration, in its order, with one key per version of a task for `all`.
 
-    A task whose versions cannot be listed gives one partition, which fails when it is migrated and stops no other. An
-    optional one is left out instead (`skipped_partitions`).
+    A task whose versions cannot be listed has one partition, which fails on its own when it is migrated. An optional
+    task is left out instead (`skipped_partitions`).
     """
     return [key for key in _declared_partitions(declaration) if _reason_to_skip(declaration, key) is None]
 
 
 def skipped_partitions(declaration: TaskMigrationDeclaration) -> dict[str, str]:
-    """Return the partitions of optional tasks that are left out, with the reason. Lists folders; reads no file."""
+    """Return the left out partitions of optional tasks, with the reasons. Lists folders, but reads no file."""
     reasons = {key: _reason_to_skip(declaration, key) for key in _declared_partitions(declaration)}
     return {key: reason for key, reason in reasons.items() if reason is not None}
 
 
 def _reason_to_skip(declaration: TaskMigrationDeclaration, partition: str) -> str | None:
-    """Return what a partition of an optional task lacks in the old project; None if it is not skipped."""
+    """Return what an optional task's partition lacks in the old project; None if it is not skipped."""
     if not declaration.tasks[partition.partition(".")[0]].optional:
         return None
     if not _base(declaration, partition.partition(".")[0]).is_dir():
@@ -109,7 +109,7 @@ def _reason_to_skip(declaration: TaskMigrationDeclaration, partition: str) -> st
 
 
 def _declared_partitions(declaration: TaskMigrationDeclaration) -> list[str]:
-    """Return the partition keys of all tasks, also of those that are skipped."""
+    """Return the partition keys of all tasks, including skipped ones."""
     keys: list[str] = []
     for task, task_spec in declaration.tasks.items():
         versions: tuple[str, ...] = ()
@@ -121,9 +121,9 @@ def _declared_partitions(declaration: TaskMigrationDeclaration) -> list[str]:
 
 
 def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute:
-    """Return the route of one partition. Lists folders; reads no file.
+    """Return the route of one partition. Lists folders, but reads no file.
 
-    Raises ConfigError or SourceError when the declared version cannot be found, ConfigError without the declared
+    Raises ConfigError or SourceError if the declared version cannot be found, and ConfigError without the declared
     `source_key`.
     """
     task, _, version = partition.partition(".")
@@ -147,15 +147,15 @@ def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute
 
 
 def target_of(declaration: TaskMigrationDeclaration, partition: str) -> Path:
-    """Return the folder of a partition in the new project, whether or not its version is in the old one."""
+    """Return the folder of a partition in the new project, even if its version is missing in the old one."""
     task, _, version = partition.partition(".")
     parent = declaration.new_tasks / "versions" / version if version else declaration.new_tasks
-    # links are not followed: the last component must stay the task's name, whatever a link there leads to
+    # links are not followed, because the last component must remain the task's name
     return (parent / task).absolute()
 
 
 def task_line(target: Path) -> str:
-    """Return the line of a training script for a task folder, quoted for a shell if that is needed."""
+    """Return the line of a training script for a task folder, quoted for a shell if necessary."""
     return f"TASK={shlex.quote(str(target))}"
 
 
@@ -181,7 +181,7 @@ def _choice(declaration: TaskMigrationDeclaration, task: str) -> Choice:
 
 
 def _folders(folder: Path) -> list[str] | None:
-    """Return the names of the folders in a folder, sorted; None when it is not there."""
+    """Return the names of the folders in a folder, sorted; None if it does not exist."""
     try:
         with os.scandir(folder) as entries:
             return sorted(e.name for e in entries if e.is_dir())
