@@ -1,7 +1,7 @@
 """The declaration of cohorts of notes, validated once.
 
 This is the schema of the YAML: its field descriptions are the YAML reference. Paths are resolved against the folder of
-the YAML; none of them enters a key. Datasets of notes are sensitive unless declared otherwise.
+the YAML, and no key contains one. Datasets of notes are sensitive unless declared otherwise.
 """
 
 import math
@@ -41,14 +41,14 @@ FileFormat = Literal["tfrecord", "array_record"]
 Layout = Literal["prepacked", "unpacked"]
 Rows = Literal["notes", "stream"]
 OBJECT_KEY = "$key"
-"""The path of a patient's id if it is the key in a JSON object of patients."""
+"""Path of a patient's id that is the key in a JSON object of patients."""
 TOKENS = "tokens"
-"""The one column of unpacked rows."""
+"""The only column of unpacked rows."""
 
 _MONTH = r"^[0-9]{4}-(0[1-9]|1[0-2])$"
 _SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
 Month = Annotated[str, Field(pattern=_MONTH)]
-# x.y.z without leading zeros, as TFDS wants it, or the original scripts' 1.0
+# x.y.z without leading zeros, as TFDS requires, or the original scripts' 1.0
 TfdsVersion = Annotated[str, Field(pattern=r"^((0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)|1\.0)$")]
 VERSION_HELP = (
     "Name of the version folder, `x.y.z`. The seed's `1.0` is also possible, but stock MaxText does not find it: it "
@@ -137,7 +137,7 @@ class Months(Declared):
 
     @property
     def expected_keys(self) -> list[str]:
-        """Every month of the dataset, in order: its partition keys."""
+        """Every month of the dataset, in order, as partition keys."""
         return expected_months(self.first, self.last, self.allow_missing)
 
 
@@ -158,7 +158,7 @@ class NoteTemplate(Declared):
     )
 
     def key_parts(self) -> dict[str, Any]:
-        """The parts that enter keys: everything."""
+        """Return the values that enter keys, which are all of them."""
         return self.model_dump(mode="json")
 
 
@@ -201,7 +201,7 @@ class PadDeclaration(Declared):
 class NotesDeclaration(MadeByEngine):
     """One dataset of packed notes, from cohort files to directories that trainers read."""
 
-    # A secret that somebody wrote into the YAML must not appear in an error.
+    # a secret written into the YAML by mistake must not appear in an error
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     sensitive: bool = Field(True, description="No text and no identifier in any log, event, metadata or plot.")
@@ -215,7 +215,7 @@ class NotesDeclaration(MadeByEngine):
     document: DocumentPolicy = Field(
         DocumentPolicy(), description="Token after each note (`separator`) and before each header (`bos`)."
     )
-    # one below the longest row: rows for tfds are stored a token longer (`capacity`)
+    # one below the limit, because rows for tfds are stored one token longer (`capacity`)
     row_length: int = Field(8192, ge=2, le=LARGEST_CAPACITY - 1, description="Tokens per row: max_target_length.")
     long_notes: LongNotes = Field(LongNotes(), description="How a note longer than a row is handled.")
     order: Literal["date", "source"] = Field("date", description="Order of the notes of a patient.")
@@ -266,7 +266,7 @@ class NotesDeclaration(MadeByEngine):
             tfds_name("split", name)
             if not 0 < share <= 1:
                 raise ValueError(f"split {name!r}: its share must be above 0 and at most 1")
-        # 0.7 + 0.2 + 0.1 is a little less than 1 in floating point
+        # 0.7 + 0.2 + 0.1 is slightly less than 1 in floating point
         if not math.isclose(sum(splits.values()), 1, abs_tol=1e-9):
             raise ValueError(f"the shares add up to {sum(splits.values())}, but must add up to 1")
         return splits
@@ -300,12 +300,12 @@ class NotesDeclaration(MadeByEngine):
             )
         if self.layout == "unpacked" and self.pipeline == "tfds" and "tfrecord" not in self.formats:
             raise ValueError("`pipeline: tfds` needs `tfrecord`: add it to `formats`, or set `pipeline: grain`")
-        # compiled here to be refused with the declaration, not when a month is packed
+        # compiled here, so that errors appear with the declaration and not when a month is packed
         self.header_template()
         return self
 
     def header_template(self) -> HeaderTemplate:
-        """The compiled template; raises ValueError if it does not compile or uses undeclared names."""
+        """Return the compiled template; raise ValueError if it does not compile or uses undeclared names."""
         template = self.template
         try:
             return HeaderTemplate(
@@ -315,45 +315,45 @@ class NotesDeclaration(MadeByEngine):
             raise ValueError(str(error)) from None
 
     def source_digests(self, key: bytes) -> SourceDigests:
-        """The digests of cohort files: keyed with the patient key `key` if the notes are sensitive."""
+        """Return how cohort files are digested: with the patient key `key` if the notes are sensitive."""
         return SourceDigests(key if self.sensitive else None)
 
     @property
     def capacity(self) -> int:
-        """Most tokens of a stored row: one more than `row_length` if the tfds pipeline shifts unpacked rows."""
+        """Maximum tokens of a stored row: one more than `row_length` if the tfds pipeline shifts unpacked rows."""
         return self.row_length + (self.layout == "unpacked" and self.pipeline == "tfds")
 
     @property
     def concatenated(self) -> bool:
-        """Whether the rows are one stream of notes cut at row ends."""
+        """Whether the rows are one stream of notes, cut at row ends."""
         if self.layout == "unpacked":
             return self.rows == "stream"
         return self.packing.algorithm == "concat_then_split"
 
     @property
     def pad_may_occur(self) -> bool:
-        """Whether a note may contain the id that fills rows; always true if nothing fills them."""
+        """Whether a note may contain the padding id; always true without padding."""
         return self.pad is None or self.pad.may_occur
 
     @property
     def stored_length(self) -> int | None:
-        """Values of a stored column in every row; None for unpacked rows, which end where their tokens end."""
+        """Number of values of a stored column in every row; None for unpacked rows, whose lengths differ."""
         return None if self.layout == "unpacked" else self.capacity
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the stored columns, each of `capacity` values; in unpacked rows at most that many."""
+        """Names of the stored columns, each with `capacity` values; unpacked rows may have fewer."""
         if self.layout == "unpacked":
             return (TOKENS,)
         return (*COLUMNS, TARGETS) if self.targets else COLUMNS
 
     def holding_retracted(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        # not at the top, because that module imports this one in turn
+        # imported here, because that module imports this one
         from dataprep_assets.pipelines.notes.retractions import months_left
 
         if self.retractions is None or not self.retractions.exists():
             return []
-        artifacts = list(unplanned)  # without any the key is not asked for
+        artifacts = list(unplanned)  # without artifacts, the key is not needed
         return months_left(self.retractions, self.patient_key.load(), store, artifacts) if artifacts else []
 
     def located(self, folder: Path) -> Self:
@@ -373,7 +373,7 @@ class NotesDeclaration(MadeByEngine):
 
 
 def tfds_name(kind: str, name: str) -> str:
-    """Check the name of a dataset or split (`kind`); raises ValueError for a name that TFDS would not find."""
+    """Check the name of a dataset or split (`kind`); raise ValueError for a name that TFDS would not find."""
     if not _SNAKE_CASE.fullmatch(name):
         raise ValueError(f"{kind} {name!r}: TFDS allows only lower-case letters, digits and _")
     return name

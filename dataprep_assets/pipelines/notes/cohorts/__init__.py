@@ -1,1 +1,1 @@
-"""Packed cohorts: rows of notes, and the shards that hold them."""
+"""Packed cohorts: rows of notes, and the shards that contain them."""

@@ -1,10 +1,10 @@
-"""The artifacts `<dataset>/tfrecord_shards` and `<dataset>/array_record_shards`, one partition per cohort.
+"""Cohort shards (`<dataset>/tfrecord_shards`, `<dataset>/array_record_shards`, one partition per cohort).
 
-The rows of each cohort as shards that trainers read. `sharded_cohort` makes them.
+They contain the rows of each cohort in the trainers' formats. `sharded_cohort` builds them.
 
-Its checks read every record once: checksums are verified, the payload is decoded without TensorFlow, and the columns
-are compared with the columnar file that the shards were made from. A few rows
-are in memory at a time. Messages name files, records, columns and positions, never a token.
+The checks read every record once. They verify checksums, decode the payload without TensorFlow, and compare the columns
+with the columnar file that the shards were built from. Only a few rows are in memory at a time. Messages contain files,
+records, columns and positions, never a token.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,12 +44,12 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 
 _REBUILD = "Materialize this partition of the shards again"
 _POSITIONS = 1 << 17
-"""Positions of the rows that are compared at a time: their columns stay in a core's cache."""
+"""Positions to compare at a time, so that their columns stay in a core's cache."""
 
 
 @dataclass(kw_only=True)
 class _Counted:
-    """The result of reading the shards of one split: records and payload bytes of each, and defects by check."""
+    """The result of reading the shards of one split: records and payload bytes of each shard, and defects by check."""
 
     records: list[int] = field(default_factory=list)
     payload_bytes: list[int] = field(default_factory=list)
@@ -59,7 +59,7 @@ class _Counted:
 
 @dataclass(frozen=True, kw_only=True)
 class CohortShards:
-    """The shards of one cohort to check, and the directory and receipt of the packed rows that they were made from."""
+    """The shards of one cohort, opened for checks, with the directory and receipt of the packed rows behind them."""
 
     directory: Path
     receipt: Receipt
@@ -70,16 +70,16 @@ class CohortShards:
 
     @cached_property
     def facts(self) -> CohortShardsFacts:
-        """The receipt's facts; raises IntegrityError when one is missing."""
+        """The receipt's facts; raises IntegrityError if one is missing."""
         return CohortShardsFacts.of(self.receipt)
 
     @property
     def splits(self) -> Mapping[str, SplitShards]:
-        """Split → its shards in the receipt."""
+        """Split → the counts of its shards in the receipt."""
         return self.facts.splits
 
     def names(self, split: str) -> list[str]:
-        """The files that a split must have, in order."""
+        """Return the files that a split must have, in order."""
         total = len(self.splits[split].shard_lengths)
         return shard_names(self.notes, split, self.month, total, self.facts.format)
 
@@ -94,7 +94,7 @@ class CohortShards:
         columns = [FeatureColumn(name=name, length=self.notes.stored_length) for name in shape.columns]
         step = max(1, _POSITIONS // shape.row_length)
         for number, name in enumerate(self.names(split)):
-            # where the shard has to begin, whatever was read before it: a record lost there does not shift this one
+            # the expected first row does not depend on earlier shards, so a record lost there does not shift this one
             first_row = number * self.facts.rows_per_shard
             records = size = 0
             try:
@@ -110,7 +110,7 @@ class CohortShards:
                 counts.broken.append(str(error).replace(f"{self.directory}/", "", 1))
             counts.records.append(records)
             counts.payload_bytes.append(size)
-        # rows behind the last record were compared with nothing
+        # rows after the last record were compared with nothing
         if sum(counts.records) != len(rows):
             counts.different.append(
                 f"{count_of(sum(counts.records), 'record')} in {split}, but {count_of(len(rows), 'row')} in "
@@ -136,7 +136,7 @@ def _batches(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:
 
 
 def _decoded(payloads: list[bytes], columns: list[FeatureColumn], before: int, most: int) -> dict[str, NDArray[Any]]:
-    """The columns of some records, as wide as the longest row may be: ``most`` values."""
+    """Decode the columns of some records, padded to ``most`` values, the length of the longest possible row."""
     try:
         arrays = example.decode_rows(payloads, columns)
     except FormatError as error:
@@ -145,7 +145,7 @@ def _decoded(payloads: list[bytes], columns: list[FeatureColumn], before: int, m
 
 
 def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
-    # `RowBlock.columns` fills its arrays to the longest row, so both have one shape
+    # `RowBlock.columns` pads its arrays to the longest row, so both have the same shape
     missing = max(0, width - values.shape[1])
     return np.pad(values, ((0, 0), (0, missing)), constant_values=example.ABSENT) if missing else values
 
@@ -159,7 +159,7 @@ def _differences(found: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray
 
 
 def open_shards(cohort: ShardedCohort) -> CohortShards:
-    """Open the shards of a cohort in a worker; raises MissingArtifactError or IntegrityError without them or rows."""
+    """Open the shards of a cohort in a worker; raise MissingArtifactError or IntegrityError without them or rows."""
     return CohortShards(
         directory=cohort.store.local(cohort.artifact),
         receipt=cohort.store.require(cohort.artifact),
@@ -171,8 +171,10 @@ def open_shards(cohort: ShardedCohort) -> CohortShards:
 
 
 def records_intact(shards: CohortShards) -> Finding:
-    """The files are shards 1 to N of each split; both checksums of every record are right, and its columns and lengths;
-    each shard has the records and bytes of the receipt, and the declared rows, of which only the last has fewer.
+    """Check that the files are shards 1 to N of each split, and that all checksums, columns and lengths are valid.
+
+    Each shard must have the records and bytes in the receipt, and the declared number of rows; only the last one may
+    have fewer.
     """
     counts = shards.counts.values()
     records = sum(sum(count.records) for count in counts)
@@ -203,7 +205,7 @@ def _miscounted(shards: CohortShards) -> Iterator[str]:
         for number, (name, (rows, length, size, told_size)) in enumerate(
             zip(shards.names(split), entries, strict=True), 1
         ):
-            # compared shard by shard: a wrong length that another shard makes up for is found
+            # compared shard by shard, so that errors that cancel out are found
             if (rows, size) != (length, told_size):
                 yield (
                     f"{name}: {count_of(rows, 'record')} of {count_of(size, 'byte')}, but the receipt lists {length} "
@@ -216,10 +218,11 @@ def _miscounted(shards: CohortShards) -> Iterator[str]:
 
 
 def matches_packed_rows(shards: CohortShards) -> Finding:
-    """Every stored value equals that of the packed rows, in order, and the receipt names these rows as its input."""
+    """Check that every stored value equals the packed rows, in order, and that the receipt has these rows as its
+    input."""
     counts = shards.counts.values()
     defects = [defect for count in counts for defect in count.different]
-    # no check passes on half of the records
+    # unreadable shards are a defect, because a check must not pass on a part of the records
     if broken := sum(len(count.broken) for count in counts):
         defects.append(f"{count_of(broken, 'shard')} cannot be read completely")
     if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
@@ -256,7 +259,7 @@ _KINDS: dict[FileFormat, set[str]] = {"tfrecord": {"tensorflow", "file"}, "array
 
 
 def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, packed: ArtifactSpec) -> ArtifactSpec:
-    """The shards in one format.
+    """Return the spec of the shards in one format.
 
     Args:
         notes: The dataset.
@@ -289,16 +292,16 @@ def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, packed: A
 
 
 def _column_type(notes: NotesDeclaration) -> str:
-    # as an Example stores integers; TFDS casts them to the int32 of its features.json
+    # an Example stores int64; TFDS casts it to the int32 in features.json
     return "list<int64>" if notes.stored_length is None else f"list<int64>[{notes.stored_length}]"
 
 
 def sharded_cohorts(
     notes: NotesDeclaration, store: ArtifactStore, months: Iterable[str], format: FileFormat = "tfrecord"
 ) -> list[ShardedCohort]:
-    """The shards in one format of the given months of ``notes``, to be made or proven, in their order.
+    """Return the shards of the given months of ``notes`` in one format, ready to build or to check, in order.
 
-    A month whose packed cohort is not in ``store`` fails alone, when its shards are built.
+    A month without a packed cohort in ``store`` fails on its own, when its shards are built.
     """
     month_keys = list(months)
     artifacts = [notes.artifact(PACKED_COHORTS, month) for month in month_keys]

@@ -14,7 +14,7 @@ from dataprep_assets.stream.source import open_source
 
 @dataclass(frozen=True)
 class CohortFile:
-    """The file of one month, as the source lists it; messages and `repr` never show its name."""
+    """The file of one month, as the source lists it; messages and `repr` never contain its name."""
 
     notes: NotesDeclaration
     month: str
@@ -29,10 +29,10 @@ class CohortFile:
         return self.listed.size_bytes
 
     def fetch(self) -> Path:
-        """The path of the file, fetched first if its source is a bucket. Raises SourceError without the file's name."""
+        """Return the path of the file, downloaded first from a bucket; raise SourceError without the file's name."""
         access = open_source(self.notes.source)
         file = self.listed
-        # Sources fetch entries of a manifest, which notes do not have: what places a file in a plan is left empty.
+        # Sources fetch entries of a manifest, which notes do not have, so the fields of the shard plan stay empty.
         entry = ManifestEntry(
             ordinal=0,
             split="",
@@ -52,7 +52,7 @@ class CohortFile:
             return access.path(entry)
 
     def reader(self, path: Path) -> CohortReader:
-        """Reads the fetched file; messages name the month."""
+        """Return a reader of the downloaded file; its messages contain the month."""
         return CohortReader(
             path,
             self.notes.cohorts.format,
@@ -63,12 +63,12 @@ class CohortFile:
 
 
 def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
-    """Month → its file, of the declared months that have one, in order.
+    """Return month → its file, for the declared months that have one, in order.
 
-    Raises SourceError when the source cannot be listed, when two files claim a month, and when a month of
-    `months.allow_missing` has one.
+    Raises SourceError if the source cannot be listed, if two files have the same month, or if a month of
+    `months.allow_missing` has a file.
     """
-    # What a source raises may name a file; what `find_cohorts` raises names months alone, and is to be read.
+    # Errors of a source may contain a file's name. Errors of `find_cohorts` contain only months, and are shown.
     with source_errors_without_names(notes.dataset, lambda relpath: month_of(relpath, notes.cohorts.pattern)):
         source_files = open_source(notes.source).list().files
         files = [file for file in source_files if is_hidden(notes.cohorts.pattern) or not is_hidden(file.relpath)]
@@ -80,7 +80,7 @@ def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
 
 
 def no_file(months: list[str]) -> SourceError:
-    """The error for declared months without a file."""
+    """Return the error for declared months without a file."""
     names = ", ".join(months[:8]) + (", …" if len(months) > 8 else "")
     return SourceError(
         f"{count_of(len(months), 'declared month has', 'declared months have')} no file in the source: {names}. Add "

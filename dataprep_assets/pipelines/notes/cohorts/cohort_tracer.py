@@ -1,11 +1,11 @@
-"""Traces notes: from a row of packed rows, of a shard or of a directory to the records that it is made of, and back.
+"""Tracing of notes: from a row of packed rows, of a shard or of a directory to its source records, and back.
 
-A note has no id of its own: it is identified by its month, its record there and its number in the record, as in
-messages. A record's month stands for its file, whose name is never shown. Everything is read from finished artifacts,
-so a combination of datasets is traced without their declarations. Patients are found only with the patient key, and no
-text of a sensitive dataset is decoded.
+A note has no id of its own. It is identified by its month, its record and its number in the record, as in messages. The
+month stands for the file, whose name is never shown. Only finished artifacts are read, so a combination of datasets is
+traced without their declarations. Patients are found only with the patient key, and no text of a sensitive dataset is
+decoded.
 
-Rows are read only from receipts, packed rows, `origins.npy` and `provenance.json`, by ranges if they are in a bucket.
+Only receipts, packed rows, `origins.npy` and `provenance.json` are read, by ranges if they are in a bucket.
 
 Entry points: `CohortTracer`, `notes_tracer`, `replay_tracer`.
 """
@@ -46,7 +46,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 @dataclass(frozen=True, kw_only=True)
 class RowOfMonth:
-    """A packed row: `row` counts from 0 within a split of a dataset's month."""
+    """A packed row: `row` counts from 0 within a split of a month of a dataset."""
 
     dataset: str
     month: str
@@ -55,12 +55,12 @@ class RowOfMonth:
 
 
 _File = tuple[str, str, str, str]
-"""Dataset, month and path of a file of a month's shards, with its digest: two of them may have the same bytes."""
+"""Dataset, month, path and digest of a shard file; the path is needed because two files may have the same bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TracedShard:
-    """A file of a month's shards: rows `first` to `stop` of the split are in it, in order."""
+    """A shard file of a month, which contains the rows `first` to `stop` of the split, in order."""
 
     artifact: Artifact
     file: str
@@ -70,29 +70,29 @@ class TracedShard:
 
 
 class TracedMonth:
-    """One packed cohort, and the shards that are made of it."""
+    """A packed cohort, and the shards that were built from it."""
 
     def __init__(self, store: ArtifactStore, dataset: str, month: str) -> None:
-        """Open it; raises MissingArtifactError when it is not there."""
+        """Open the cohort; raise MissingArtifactError if it is missing."""
         self._store, self.dataset, self.month = store, dataset, month
         self.handle = ArtifactHandle.of(store, Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month))
         self.facts = PackedCohortFacts.of(self.handle.receipt)
-        # by split, opened once: one question may be about many notes of a month
+        # cached by split, because a question may be about many notes of a month
         self._rows: dict[str, TracedRows] = {}
 
     def file(self, split: str, name: str) -> str:
-        """The path in the artifact of a split's file."""
+        """Return the path of a split's file in the artifact."""
         return in_split(list(self.facts.splits), split, name)
 
     def rows(self, split: str) -> TracedRows:
-        """The rows of a split."""
+        """Return the rows of a split."""
         if split not in self._rows:
             rows, origins = self.file(split, f"{self.month}.parquet"), self.file(split, ORIGINS)
             self._rows[split] = TracedRows(self.handle, rows, origins, ORIGIN_COLUMNS)
         return self._rows[split]
 
     def patient(self, split: str, digest: bytes) -> int | None:
-        """The place of a patient in a split's `patients.bin`; None if no row is of this patient."""
+        """Return the index of a patient in a split's `patients.bin`; None if the patient has no rows."""
         name = self.file(split, PATIENTS)
         digests = read_patients(self._store.local(self.handle.artifact, [name]) / name)
         indexes = [index for index, stored_digest in enumerate(digests) if stored_digest.tobytes() == digest]
@@ -100,18 +100,18 @@ class TracedMonth:
 
     @cached_property
     def stale(self) -> tuple[Artifact, ...]:
-        """Its shards that were made of other rows."""
+        """The cohort's shards that were built from other rows."""
         return tuple(a for a, content, _ in self._shards if content != self.handle.receipt.content)
 
     def shards(self, split: str) -> Iterator[TracedShard]:
-        """The files of a split, in every present format, that were made from these rows."""
+        """Yield the shard files of a split, in every present format, that were built from these rows."""
         for _, content, files in self._shards:
             if content == self.handle.receipt.content:
                 yield from (shard for name, shard in files if name == split)
 
     @cached_property
     def _shards(self) -> list[tuple[Artifact, str, list[tuple[str, TracedShard]]]]:
-        """For each artifact of shards: the content of the rows it was made from, and split and file of each shard."""
+        """For each artifact of shards: the content of its packed rows, and the split and file of each shard."""
         artifacts = [Artifact(dataset=self.dataset, name=name, partition=self.month) for name in COHORT_SHARDS.values()]
         shards = []
         for artifact, receipt in zip(artifacts, self._store.receipts(artifacts), strict=True):
@@ -134,7 +134,7 @@ class TracedMonth:
 
 @dataclass(frozen=True, kw_only=True)
 class _Linked:
-    """A shard of a directory under its name there, with the number of rows of the split before it."""
+    """A shard of a directory under its name there, with the number of preceding rows in the split."""
 
     name: str
     origin: ShardOrigin
@@ -142,10 +142,10 @@ class _Linked:
 
 
 class TracedDirectory:
-    """A directory of one dataset or of several: maps each of its shards to a month's file."""
+    """A directory of one or more datasets, which maps each of its shards to a month's file."""
 
     def __init__(self, store: ArtifactStore, artifact: Artifact) -> None:
-        """Open it; raises MissingArtifactError when it is not there."""
+        """Open the directory; raise MissingArtifactError if it is missing."""
         self.handle = ArtifactHandle.of(store, artifact)
         self.facts = DirectoryFacts.of(self.handle.receipt)
         provenance = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
@@ -156,7 +156,7 @@ class TracedDirectory:
                 _Linked(name=name, origin=origin, before=rows)
                 for (name, origin), rows in zip(entries, before, strict=True)
             ]
-        # a month's file → where the shard is: several times where a combination repeats it
+        # a month's file → the shards in the directory: several if a combination repeats it
         self._by_file: dict[_File, list[tuple[str, _Linked]]] = {}
         for split, linked in self._splits.items():
             for linked_shard in linked:
@@ -169,7 +169,7 @@ class TracedDirectory:
                 self._by_file.setdefault(file, []).append((split, linked_shard))
 
     def of_row(self, split: str, row: int) -> tuple[ShardOrigin, int]:
-        """The shard that holds a row of a split, counted from 0, and the row in it; raises NotFoundError for none."""
+        """Return the shard with a row of a split (counted from 0), and the row's number there; raise NotFoundError."""
         linked = self._splits.get(split, [])
         count = linked[-1].before + linked[-1].origin.rows if linked else 0
         if not 0 <= row < count:
@@ -181,7 +181,7 @@ class TracedDirectory:
         return linked[index].origin, row - linked[index].before
 
     def find_shards(self, name: str) -> Iterator[tuple[str, ShardOrigin]]:
-        """The shards with this file name, here or in their month, with or without its suffix; with their splits."""
+        """Yield the shards with this file name, here or in their month, with or without suffix; each with its split."""
         for split, linked in self._splits.items():
             for linked_shard in linked:
                 source = PurePosixPath(linked_shard.origin.source_shard)
@@ -189,7 +189,7 @@ class TracedDirectory:
                     yield split, linked_shard.origin
 
     def holding(self, shard: TracedShard) -> Iterator[tuple[str, str, int]]:
-        """Yield where a month's file is, as it is now: split, path in the artifact, rows of the split before it."""
+        """Yield the locations of a month's file: split, path in the artifact, number of preceding rows in the split."""
         file = (shard.artifact.dataset, str(shard.artifact.partition), shard.file, shard.sha256)
         for split, linked_shard in self._by_file.get(file, ()):
             folder = f"{self.facts.directory}/" if self.facts.directory else ""
@@ -197,11 +197,11 @@ class TracedDirectory:
 
 
 Found = tuple[TracedMonth, str, int, int]
-"""A note: its month, split, record and number."""
+"""A note as month, split, record and number."""
 
 
 class CohortTracer(Tracer):
-    """Traces the rows of one dataset of notes, or of a combination of several."""
+    """Tracer of the rows of one dataset of notes, or of a combination of several."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class CohortTracer(Tracer):
 
         Args:
             declaration: The dataset or combination.
-            store: Where its artifacts are, and those of what it combines.
+            store: The store of its artifacts, and of the datasets that it combines.
             splits: Its splits.
             months: Its own months; empty for a combination.
             directories: Its directories of shards.
@@ -228,21 +228,22 @@ class CohortTracer(Tracer):
         self._declaration, self._store, self._splits, self._months = declaration, store, splits, months
         self._bundle, self._key = bundle, key
         self._directories: list[TracedDirectory] = []
-        # by dataset and month: each is opened once for all questions
+        # by dataset and month, so that each is opened once for all questions
         self._opened: dict[tuple[str, str], TracedMonth] = {}
         notes = []
         for artifact in directories:
             try:
                 self._directories.append(TracedDirectory(store, artifact))
             except DataprepError as error:
-                # what is not built yet, or damaged, leaves the other formats traceable
+                # other formats stay traceable if one is missing or damaged
                 notes.append(f"{artifact} is not traced: {error}")
         self.notes = tuple(notes)
 
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
         is_shown = decode and not self._declaration.sensitive and self._bundle is not None
         with unquoting(self._declaration.dataset):
-            # a note once, though a row may hold several chunks; months compare by identity, because each is opened once
+            # each note once, even if a row has several chunks of it; months compare by identity, because each is opened
+            # once
             return [self._trace(*note, shown=is_shown) for note in dict.fromkeys(self._located(question))]
 
     def _located(self, question: Question) -> Iterator[Found]:
@@ -284,14 +285,14 @@ class CohortTracer(Tracer):
         return self._month(self._declaration.dataset, str(month))
 
     def _shard_row(self, question: Question, row: int) -> RowOfMonth:
-        """The packed row behind a row of a split of a directory, or of one of its files."""
+        """Return the packed row behind a row of a split of a directory, or of one of its files."""
         if not self._directories:
             raise NotFoundError(f"trace: {'; '.join(self.notes)}")
         split, origin, row_in_shard = (
             self._of_split(question, row) if question.shard is None else self._of_file(question, row)
         )
         month = self._month(origin.dataset, origin.partition)
-        # by content, too: a month that was packed again has other rows under the same name
+        # compared by digest as well, because a repacked month has other rows under the same name
         for shard in month.shards(split):
             if (shard.file, shard.sha256) == (origin.source_shard, origin.sha256):
                 return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=shard.first + row_in_shard)
@@ -301,7 +302,7 @@ class CohortTracer(Tracer):
         )
 
     def _of_split(self, question: Question, row: int) -> tuple[str, ShardOrigin, int]:
-        # any of them: all formats have the same rows in the same order
+        # any directory will do, because all formats have the same rows in the same order
         split, directory = self._require_split(question), self._directories[0]
         if directory.facts.directory is None:
             raise ConfigError(
@@ -414,7 +415,7 @@ class CohortTracer(Tracer):
     def _text(self, month: TracedMonth, segments: Sequence[TracedSegment]) -> str:
         assert self._bundle is not None
         ids = np.concatenate([segment.ids for segment in segments])
-        # without BOS and separator where they are there: a comparison counts as 0 or 1
+        # BOS and separator are left out if present; a comparison counts as 0 or 1
         text_ids = ids[int(ids[0]) == month.facts.bos_id : len(ids) - (int(ids[-1]) == month.facts.separator_id)]
         return self._bundle().decode(text_ids)
 
@@ -424,11 +425,11 @@ def _notes(month: TracedMonth, split: str, origins: Origins) -> Iterator[Found]:
 
 
 def notes_tracer(notes: NotesDeclaration, store: ArtifactStore) -> CohortTracer:
-    """The tracer of a dataset of notes.
+    """Return the tracer of a dataset of notes.
 
     Args:
         notes: The dataset.
-        store: Where its artifacts are.
+        store: The store of its artifacts.
     """
     return CohortTracer(
         notes,
@@ -442,11 +443,11 @@ def notes_tracer(notes: NotesDeclaration, store: ArtifactStore) -> CohortTracer:
 
 
 def replay_tracer(replay: ReplayDeclaration, store: ArtifactStore) -> CohortTracer:
-    """The tracer of a combination.
+    """Return the tracer of a combination.
 
     Args:
         replay: The combination.
-        store: Where its directory is, and the datasets that it combines.
+        store: The store of its directory, and of the datasets that it combines.
     """
     directory = replay.artifact(DIRECTORIES[replay.format])
     return CohortTracer(replay, store, splits=replay.splits, months=(), directories=[directory])

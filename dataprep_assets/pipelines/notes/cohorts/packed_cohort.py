@@ -1,7 +1,7 @@
-"""Packs one month's notes into the files of a cohort, and defines what decides their bytes.
+"""Packing of one month's notes into the files of a cohort, and the values that determine their bytes.
 
 Tokens are conserved: the notes' tokens, minus truncated ones, plus repeated headers and overlaps, equal the rows'
-tokens; a cohort that does not balance is not committed.
+tokens. A cohort that does not balance is not committed.
 
 Entry points: `PackedCohort`, `ensure_packed_cohort`.
 """
@@ -40,17 +40,17 @@ from dataprep_assets.pipelines.notes.privacy import unquoting
 from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying, counted_entries
 from dataprep_assets.stores.files import canonical_json, sha256_file
 
-# Since 5 a month's rows are Parquet, and its origins an array: the rows are as in 1.
+# Version 5 stores a month's rows as Parquet and its origins as an array, with the same rows as version 1.
 VERSION = 5
 _SPOOL = "spool.tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCohort:
-    """One cohort to pack, or to prove.
+    """One cohort, to pack or to check.
 
-    `file` is None if the source has none, which fails only this cohort. `retracted` are the digests (hex) of those on
-    the plan's retraction list that apply here (`retractions.applying`), as far as is known before packing.
+    `file` is None if the source has none, which fails only this cohort. `retracted` are the digests (hex) of the
+    entries on the plan's retraction list that apply here (`retractions.applying`), as far as known before packing.
     """
 
     artifact: Artifact
@@ -66,10 +66,10 @@ class PackedCohort:
         return 0 if self.file is None else self.file.bytes
 
     def recipe(self, sha256: str) -> Recipe:
-        """The values that determine the cohort's bytes, packed from a file with this SHA-256."""
-        # Without a file there is a recipe all the same: `status` compares it and says that the source changed.
+        """Return the values that determine the cohort's bytes, for a file with this SHA-256."""
+        # Built even without a file, because `status` compares the recipe to report that the source changed.
         digest = self.cohort_digest(sha256) if sha256 else ""
-        # Only where entries apply: a list must not change the keys of months that it says nothing about.
+        # Only if entries apply, because a list must not change the keys of months that it does not affect.
         retracted = {"retracted": counted_entries(self.retracted)} if self.retracted else {}
         return Recipe.made_of(
             self.artifact,
@@ -79,12 +79,12 @@ class PackedCohort:
         )
 
     def cohort_digest(self, sha256: str) -> str:
-        """The digest, in keys and receipts, of a file with this SHA-256: keyed if the notes are sensitive."""
+        """Return the digest, for keys and receipts, of a file with this SHA-256: keyed if the notes are sensitive."""
         return self.plan.notes.source_digests(self.plan.key).digest_of(sha256)
 
     @property
     def recipe_now(self) -> Recipe:
-        """The recipe for the present source: its file, if there is one, is fetched and read completely."""
+        """The recipe for the present source; its file, if there is one, is downloaded and read completely."""
         if self.file is None:
             return self.recipe("")
         path = self.file.fetch()
@@ -93,13 +93,13 @@ class PackedCohort:
 
 
 def ensure_packed_cohort(cohort: PackedCohort) -> tuple[Receipt, bool]:
-    """Build one cohort unless it is current, in this process. Returns its receipt and whether it was reused."""
+    """Build one cohort in this process unless it is up to date; return its receipt and whether it was reused."""
     if cohort.file is None:
         raise no_file([cohort.month])
     file = cohort.file
     with unquoting(cohort.month):
         path = file.fetch()
-        # The key needs the digest before a note is read; `write` compares it with that of the bytes it has read.
+        # The key needs the digest before a note is read; `write` compares it with the digest of the bytes that it read.
         sha256 = sha256_file(path)
 
         def write(staged: Path) -> WrittenFiles:
@@ -115,7 +115,7 @@ class _Writer:
         self._cohort, self._plan, self._notes = cohort, cohort.plan, cohort.plan.notes
         self._month, self._staged = cohort.month, staged
         self._drops = DropCounter(cohort.plan, cohort.month)
-        # lowest and highest id of all rows written so far, for the ledger; these stand for none
+        # lowest and highest id of all rows so far, for the ledger; the initial values mean that there are none
         self._low, self._high = 1 << 32, -1
 
     def write(self, file: CohortFile, path: Path, sha256: str) -> WrittenFiles:
@@ -124,27 +124,27 @@ class _Writer:
         spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report)
         if reader.sha256 != sha256:
             raise CorruptSourceError(f"{self._month}: its file changed while it was being read. Run it again")
-        # All splits are laid out before a row is written: until then not all is known that is dropped from the month.
+        # All splits are laid out before a row is written, because only then are all dropped notes known.
         layouts = [
             lay_out(self._notes, spool, index, self._drops, self._plan.retracted)
             for index in range(len(self._notes.splits))
         ]
         drop_counts = self._drops.dropped
-        # these two were dropped out of the spool, which still counts them
+        # notes dropped for these two reasons are still counted in the spool
         rows_in = len(spool) + sum(drop_counts.values()) - drop_counts["header_too_long"] - drop_counts[RETRACTED]
         self._drops.check_budget(rows_in)
         splits = {
             name: self._write_split(spool, layout, name)
             for name, layout in zip(self._notes.splits, layouts, strict=True)
         }
-        # whatever stays in staging becomes a file of the artifact
+        # removed, because every file in staging becomes a file of the artifact
         spooled.unlink()
         if self._drops.quarantine:
             lines = b"".join(canonical_json(position) + b"\n" for position in self._drops.quarantine)
             (self._staged / QUARANTINE).write_bytes(lines)
         patients = self._left_out(spool, layouts)
         for name, digests in ((RETRACTED_PATIENTS, patients.left_out), (RETRACTED_NOTES, patients.notes)):
-            # no empty file where nothing is left out: its name alone would change the content of every month
+            # only if there are any, because the name of an empty file would change the content of every month
             if digests:
                 (self._staged / name).write_bytes(b"".join(sorted(digests)))
         ledger = self._ledger(spool, layouts, splits, rows_in, reader.bytes_read)
@@ -154,15 +154,15 @@ class _Writer:
             inputs={"cohort": self._cohort.cohort_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
             facts=self._facts(spool, splits, len(patients.left_out)),
             ledger=ledger,
-            # only packing shows which entries of the list apply here, and the key has exactly these
+            # only packing shows which entries of the list apply here, and the key contains exactly these
             recipe=replace(self._cohort, retracted=applying(self._plan.retracted, patients)).recipe(sha256),
         )
 
     def _left_out(self, spool: Spool, layouts: Sequence[NoteLayout]) -> CohortPatients:
-        """The patients in the rows, and who and what was left out of them."""
+        """Return the patients in the rows, and the patients and notes that were left out."""
         retracted = np.concatenate([layout.retracted for layout in layouts])
         patients = self._plan.retracted.intersection(_patients(spool, [retracted]))
-        # the others went with their patients, whatever the list says of single notes
+        # notes of retracted patients count for the patients, even if the list also has single notes of theirs
         alone = (index for index in retracted.tolist() if spool.digests[spool.patients[index]] not in patients)
         return CohortPatients(
             held=frozenset(_patients(spool, (layout.documents for layout in layouts))),
@@ -193,15 +193,15 @@ class _Writer:
         )
 
     def _check_rows(self, spool: Spool, layout: NoteLayout, jsonl: BinaryIO) -> Iterator[PackedRowBlock]:
-        """The rows, a row group at a time, which are written as JSON lines, too."""
+        """Yield the rows, one row group at a time, and write them as JSON lines as well."""
         for block in layout.blocks(self._plan.shape.group_rows, spool.tokens):
             self._require_valid(block)
             jsonl.writelines(self._plan.shape.json_lines(block))
             yield block
 
     def _require_valid(self, block: PackedRowBlock) -> None:
-        """Raise FormatError for a reserved pad id among the tokens; otherwise extend the range of ids."""
-        # `checked_pad` judges by the vocabulary; these are the ids that the tokenizer made of the notes
+        """Raise FormatError if a token is the reserved pad id; otherwise extend the range of ids."""
+        # `checked_pad` tests the vocabulary, this the ids that the tokenizer produced for the notes
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
                 f"{self._month}: a note contains the pad id {self._plan.shape.pad_id}. Choose a different one, or "
@@ -212,12 +212,12 @@ class _Writer:
             self._high = max(self._high, int(block.tokens.max()))
 
     def _tokens(self, spool: Spool, layout: NoteLayout, name: str) -> SplitTokens:
-        """The balance of tokens; raises IntegrityError if the rows do not have the tokens of the notes."""
+        """Return the balance of tokens; raise IntegrityError if rows and notes have different tokens."""
         headers = int(spool.headers[layout.documents].sum())
         bodies = int(spool.bodies[layout.documents].sum())
         repeated = overlap = 0
-        # In a stream every segment is one range, and nothing is repeated. Of chunks the layout says how much they hold
-        # beyond one header and one body a note.
+        # In a stream, every segment is one range and no token is repeated. Chunks may contain more than one header and
+        # one body per note, which the layout counts.
         if layout.lengths.shape[1] == 2:
             of_headers, of_bodies = layout.lengths.sum(axis=0).tolist()
             repeated, overlap = of_headers - headers, of_bodies - (bodies - layout.truncated)
@@ -250,7 +250,7 @@ class _Writer:
             documents=int(documents.size),
             dropped=dict(sorted((reason, count) for reason, count in self._drops.dropped.items() if count)),
             tokens=sum(split.tokens.in_rows for split in splits.values()),
-            # a truncated note has lost the separator at its end
+            # a truncated note has no separator at its end
             separators=int(documents.size) - truncated,
             source_bytes=source_bytes,
             text_characters=int(spool.characters[documents].sum()),
@@ -259,8 +259,8 @@ class _Writer:
         )
 
     def _require_notes(self, spool: Spool, ledger: Ledger) -> None:
-        # A wrong path in cohorts.fields finds nothing and would pass for an empty month. One of which all notes were
-        # retracted is right.
+        # A wrong path in cohorts.fields finds no notes, and must not pass for an empty month. A month may have no notes
+        # if all of them were retracted.
         if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
             return
         if not spool.patients_seen and not ledger.dropped:
@@ -298,6 +298,6 @@ class _Writer:
 
 
 def _patients(spool: Spool, notes: Iterable[NDArray[np.int64]]) -> list[bytes]:
-    """The digests of the patients of these notes, sorted."""
+    """Return the digests of the patients of these notes, sorted."""
     patient_indexes = {patient for indexes in notes for patient in np.unique(spool.patients[indexes]).tolist()}
     return sorted(spool.digests[index] for index in patient_indexes)

@@ -1,10 +1,10 @@
-"""The artifact `<dataset>/packed_cohorts`, one partition per cohort (`YYYY-MM`): each month's notes as packed rows.
+"""Packed cohorts (`<dataset>/packed_cohorts`, one partition per cohort, `YYYY-MM`): each month's notes as packed rows.
 
-A cohort that fails does not stop the others. `packed_files` describes the files, `packed_cohort` makes them.
+A failed cohort does not stop the others. `packed_files` describes the files, and `packed_cohort` builds them.
 
-A patient in several months is refused before the first month is packed. The directory of all months would refuse it
-(`tfds_directory`), but only after hours of packing. Here the patients of months that are not packed yet are read from
-the source, without a note being encoded, and those of packed months from their `patients.bin`.
+A patient in several months is an error before the first month is packed. The directory of all months would also reject
+it (`tfds_directory`), but only after hours of packing. Patients of unpacked months are read from the source without
+encoding a note, and patients of packed months from their `patients.bin`.
 """
 
 from collections import Counter
@@ -62,7 +62,7 @@ from dataprep_assets.stream.token_stream import load_encoder
 
 
 def notes_watch(notes: NotesDeclaration) -> SourceWatch:
-    """Return how the cohort files are asked for changes. Neither descriptions nor errors contain a file's name."""
+    """Return how to detect changes in the cohort files. Neither descriptions nor errors contain a file's name."""
     return SourceWatch(identity=partial(_identity, notes), changes=partial(_changes, notes))
 
 
@@ -75,7 +75,8 @@ def _identity(notes: NotesDeclaration, _: ArtifactStore) -> SourceIdentity:
 
 
 def _stamp(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
-    """Return what reveals an edit that keeps the size: the file's modification time, or its version in the bucket."""
+    """Return a value that reveals an edit of the same size: the file's modification time, or its version in the
+    bucket."""
     access = open_source(notes.source)
     if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
         return file.listed.etag or ""
@@ -84,7 +85,7 @@ def _stamp(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
 
 
 def _changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
-    """The changes since the present cohorts, whose receipts have the sizes of their files."""
+    """Return the changes since the present cohorts, whose receipts have the sizes of their files."""
     files, months = list_cohorts(notes), notes.months.expected_keys
     receipts = store.receipts([notes.artifact(PACKED_COHORTS, month) for month in months])
     packed_receipts = {month: receipt for month, receipt in zip(months, receipts, strict=True) if receipt is not None}
@@ -93,7 +94,7 @@ def _changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
             (len(files.keys() - packed_receipts.keys()), "cohort", "new"),
             (
                 sum(
-                    # an edit that keeps the size is told by the stamps
+                    # the stamps in the identity reveal edits that keep the size
                     (ledger := packed_receipts[month].ledger) is not None and ledger.source_bytes != file.bytes
                     for month, file in files.items()
                     if month in packed_receipts
@@ -109,15 +110,15 @@ Digests = NDArray[np.void]
 
 
 def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts: Sequence[PackedCohort]) -> None:
-    """Raise IntegrityError naming the months that share patients, unless ``notes`` allow it or nothing is left to pack.
+    """Raise IntegrityError with the months that share patients, unless ``notes`` allow it or all months are packed.
 
-    ``cohorts`` are those of the run; ``store`` has those that were packed before. An unreadable file is ignored here:
-    packing it reports what is wrong.
+    ``cohorts`` are the cohorts of the run; ``store`` has the cohorts that were packed before. Unreadable files are
+    ignored here, because packing reports them.
     """
     if notes.duplicate_patients != "fail":
         return
     patients_by_month = _packed_patients(notes, store)
-    # a month without a file fails by itself when it is packed
+    # a month without a file fails on its own when it is packed
     in_run = {cohort.month: cohort for cohort in cohorts if cohort.file is not None}
     todo = [month for month in in_run if month not in patients_by_month]
     if not todo:
@@ -125,7 +126,7 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     of_month = patients_by_month | {month: _of_source(in_run[month]) for month in todo}
     if not (months := _sharing(of_month)):
         return
-    # a packed month may be packed anew in this run: before anything is refused, what it has of them now is read
+    # months to be repacked in this run are read from the source before anything is rejected
     of_month |= {month: _of_source(in_run[month]) for month in months if month in patients_by_month and month in in_run}
     if months := _sharing(of_month):
         all_digests = np.concatenate([of_month[month] for month in months])
@@ -137,7 +138,7 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
 
 
 def _packed_patients(notes: NotesDeclaration, store: ArtifactStore) -> dict[str, Digests]:
-    """Month → the patients in its rows, for the packed months."""
+    """Return month → the patients in its rows, for the packed months."""
     patients_by_month = {}
     artifacts = [notes.artifact(PACKED_COHORTS, month) for month in notes.months.expected_keys]
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
@@ -147,7 +148,7 @@ def _packed_patients(notes: NotesDeclaration, store: ArtifactStore) -> dict[str,
 
 
 def _of_source(cohort: PackedCohort) -> Digests:
-    """The patients of a month's file who have a note that would be packed."""
+    """Return the patients in a month's file that have a note to pack."""
     digests: set[bytes] = set()
     with suppress(DataprepError), unquoting(cohort.month):
         digests.update(_digests(cohort))
@@ -168,8 +169,8 @@ def _array(digests: frozenset[bytes] | set[bytes]) -> Digests:
 
 
 def _sharing(of_month: Mapping[str, Digests]) -> list[str]:
-    """The months, in order, that have a patient of another one."""
-    # with an empty array, because concatenate refuses none at all
+    """Return the months, in order, that share a patient with another month."""
+    # with an empty array, because concatenate needs at least one
     all_digests = np.concatenate([*of_month.values(), np.zeros(0, np.dtype((np.void, DIGEST_BYTES)))])
     distinct, counts = np.unique(all_digests, return_counts=True)
     twice = distinct[counts > 1]
@@ -177,7 +178,7 @@ def _sharing(of_month: Mapping[str, Digests]) -> list[str]:
 
 
 def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certificate: ArtifactSpec) -> ArtifactSpec:
-    """The packed cohorts of a dataset.
+    """Return the spec of a dataset's packed cohorts.
 
     Args:
         notes: The dataset.
@@ -213,10 +214,10 @@ def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certific
 
 
 def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterable[str]) -> list[PackedCohort]:
-    """The cohorts of the given months, to be packed or proven, in their order.
+    """Return the cohorts of the given months, to pack or to check, in order.
 
-    Raises ConfigError for a month that ``notes`` does not declare; raises MissingArtifactError when the engine
-    certificate is not in ``store``; the errors of `list_cohorts`.
+    Raises ConfigError for a month that ``notes`` does not declare, MissingArtifactError if the engine certificate is
+    not in ``store``, and the errors of `list_cohorts`.
     """
     plan = notes_plan(notes, load_certificate(notes, store))
     files = list_cohorts(notes)
@@ -245,19 +246,19 @@ def build_packed_cohorts(
     engine: TaskEngine = ON_PROCESSES,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the cohorts that are not current, several at a time; yields each once it is verified, built or failed.
+    """Build the cohorts that are out of date, several at a time; yield each once it is verified, built or failed.
 
     Args:
         cohorts: The cohorts to pack.
-        workers: Largest number of workers, which does not affect the bytes.
-        engine: Who does the work.
-        progress: Counts and shows the work; None: nothing is shown.
+        workers: Maximum number of workers, which does not affect the bytes.
+        engine: The engine that runs the tasks.
+        progress: Counts and shows the work. None shows nothing.
 
     Raises:
-        WorkerDiedError: The workers of a cohort kept dying; those that were finished are committed.
+        WorkerDiedError: The workers of a cohort kept dying; finished cohorts are committed.
     """
-    # Workers begin as forks of a process with the tokenizer only where a cohort has no receipt: a run that finds all
-    # current needs none.
+    # The tokenizer is loaded before workers are forked, but only if a cohort has no receipt, because a run without work
+    # does not need it.
     missing_cohorts = absent(cohorts)
     return run_tasks(
         [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],
@@ -275,10 +276,9 @@ def _build(notes: NotesDeclaration, request: BuildRequest) -> Iterator[Outcome]:
 
 
 def _recipes(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[str | None]) -> Iterator[Recipe]:
-    """The recipes for the present source: every cohort file is read completely.
+    """Yield the recipes for the present source, for which every cohort file is read completely.
 
-    If there is a retraction list and the cohort does not exist yet, only packing shows to whom the list applies, and
-    so the key.
+    With a retraction list, the key of a missing cohort is known only after packing, which shows the entries that apply.
     """
     for cohort in packed_cohorts(notes, store, [month or "" for month in months]):
         recipe = cohort.recipe_now
@@ -291,7 +291,7 @@ def _rows(receipt: Receipt) -> int:
 
 
 def _losses(notes: NotesDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
-    """Notes that were dropped or cut, by reason and month, and months that need no file."""
+    """Yield dropped and truncated notes, by reason and month, and the months that need no file."""
     actions = {RETRACTED: "", EMPTY: "", **({MISSING_METADATA: FILTER} if notes.template.missing == "drop" else {})}
     yield from dropped_rows(receipts, lambda reason: actions.get(reason, BAD_RECORD), unit="note")
     yield from tokenizer_losses(receipts)
@@ -320,13 +320,13 @@ def _losses(notes: NotesDeclaration, receipts: Sequence[Receipt]) -> Iterator[Lo
 
 
 def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    """Counts of patients and rows, and how full the rows are."""
+    """Return counts of patients and rows, and the fill of the rows."""
     facts = PackedCohortFacts.of(receipt)
     rows = _rows(receipt)
     metadata: dict[str, Shown] = {
         "patients": facts.patients,
         "patients_without_notes": facts.patients_without_notes,
-        # as text: numbers are plotted over time, and this one cannot change
+        # as text, because numbers are plotted over time and this one cannot change
         "row_length": str(facts.row_length),
         "layout": facts.layout,
         "rows": rows,

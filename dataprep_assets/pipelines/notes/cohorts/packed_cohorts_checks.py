@@ -1,15 +1,15 @@
-"""The checks of one packed cohort: its JSON lines, its columnar rows, the digests of its patients, and the receipt.
+"""Checks of one packed cohort: its JSON lines, its columnar rows, the digests of its patients, and the receipt.
 
-Each proof recomputes from the bytes what the receipt claims, or from the source what the bytes should be. Messages
-name records, notes, rows and positions: no token, no text, no identifier, no name of a source file.
+Each check recomputes the receipt's claims from the bytes, or the bytes from the source. Messages contain records,
+notes, rows and positions, but no token, text, identifier or name of a source file.
 
-The proofs that compare with the present source read, render and encode it again, by the reference engine.
+Checks that compare with the present source read, render and encode it again with the reference engine.
 
 `no_retracted_document` compares the digests of the patients in the rows with the retraction list, counts the retracted
-notes in the present source, and searches the rows for the tokens of a sample of these. Downstream artifacts are proven
-to have exactly these rows: shards by `matches_packed_rows`, directories by `matches_cohort_shards`.
+notes in the present source, and searches the rows for the tokens of a sample of these. Other checks show that
+downstream artifacts have exactly these rows: `matches_packed_rows` for shards, `matches_cohort_shards` for directories.
 
-Entry points: `COHORT_CHECKS`, `open_cohort`. The proofs on rows are in `packed_rows_checks`.
+Entry points: `COHORT_CHECKS`, `open_cohort`. The checks of rows are in `packed_rows_checks`.
 """
 
 from collections import Counter, defaultdict
@@ -67,13 +67,13 @@ from dataprep_assets.stream.stream_losses import losses_check, losses_within_lim
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
 SHORTEST = 8
-"""Fewest tokens of a note that is searched: shorter ones occur by chance."""
+"""Minimum tokens of a note to search for, because shorter notes occur by chance."""
 _ENDS = 32
-"""Characters by which a kept note is taken to be worth encoding, as it may hold the tokens of a retracted one."""
+"""Number of characters that a kept note must share with a retracted one to be encoded and compared."""
 
 
 def no_retracted_document(packed: OpenedCohort) -> Finding:
-    """No patient and no note on the retraction list is in the rows, and those left out are those of the list."""
+    """Check that no patient or note on the retraction list is in the rows, and that no others were left out."""
     dropped_count = ledger_of(packed.receipt).dropped.get(RETRACTED, 0)
     defects = list(_by_digest(packed, dropped_count))
     looked = 0
@@ -98,7 +98,7 @@ def _by_digest(packed: OpenedCohort, dropped: int) -> Iterator[str]:
         split_patients = {digest.tobytes() for digest in read_patients(packed.directory / path.patients)}
         if count := len(split_patients & packed.retracted):
             yield f"{path.patients}: {count_of(count, 'retracted patient is', 'retracted patients are')} in the rows"
-    # a patient whose entry was taken off the list is to come back
+    # a patient whose entry was removed from the list must be restored
     if strays := len(packed.left_out - packed.retracted):
         yield (
             f"{RETRACTED_PATIENTS}: notes of {count_of(strays, 'patient was', 'patients were')} left out who are no "
@@ -114,7 +114,7 @@ def _by_digest(packed: OpenedCohort, dropped: int) -> Iterator[str]:
 
 
 def _by_source(packed: OpenedCohort, dropped: int) -> Iterator[str]:
-    """Compare the counts with the source. Notes that do not fit in a row are dropped for that reason in any case."""
+    """Compare the counts with the source. Notes that do not fit in a row are always dropped for that reason."""
     source, late = packed.source, ledger_of(packed.receipt).dropped.get("header_too_long", 0)
     if not dropped <= source.retracted <= dropped + late:
         yield f"the source has {count_of(source.retracted, 'removed note')}, but {dropped} were left out"
@@ -133,7 +133,7 @@ def _by_source(packed: OpenedCohort, dropped: int) -> Iterator[str]:
 
 
 def _by_tokens(packed: OpenedCohort, index: int, split: str) -> Iterator[str]:
-    """The retracted notes of the sample that are in the rows of a split, unless an equal kept note explains them."""
+    """Yield the sampled retracted notes in the rows of a split, unless an equal kept note explains them."""
     notes = [note for note in packed.source.sampled_retracted if note.split == index]
     search = NoteSearch(packed, split)
     chunks = search.chunks(notes)
@@ -142,7 +142,7 @@ def _by_tokens(packed: OpenedCohort, index: int, split: str) -> Iterator[str]:
     chunks_of_note = {
         at: [chunks[i] for i in own]
         for at, own in of_note.items()
-        # every chunk of it, as one alone may be another note's; ids are bytes, four a token
+        # all chunks must be present, because a single one may belong to another note; ids have four bytes per token
         if own and all(presence[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * SHORTEST
     }
     for at in _find_unexplained(packed, index, search, notes, chunks_of_note) if chunks_of_note else ():
@@ -156,12 +156,12 @@ def _find_unexplained(
     notes: Sequence[SampledNote],
     left: dict[int, list[NoteChunk]],
 ) -> list[int]:
-    """The notes with a chunk that is in no kept note: several patients may have the same note."""
+    """Return the notes with a chunk that is in no kept note, because several patients may have the same note."""
     for kept_note in packed.kept_notes():
         if kept_note.split != index:
             continue
         text, own = kept_note.header + kept_note.text, None
-        # Encoded once, and only if it may be an explanation: encoding every kept note would be as much as to pack them.
+        # Encoded at most once and only if it may explain a chunk, because encoding all notes takes as long as packing.
         for note_index in [note_index for note_index in left if _alike(notes[note_index].text, text)]:
             own = search.chunks([kept_note]) if own is None else own
             left[note_index] = [chunk for chunk in left[note_index] if not search.holds(own, chunk)]
@@ -175,13 +175,13 @@ def _alike(text: str, other: str) -> bool:
 def misplaced(
     packed: OpenedCohort, split: str, notes: Sequence[SampledNote], chunks: Sequence[NoteChunk]
 ) -> Iterator[str]:
-    """The defects of the origins of a split's rows, one sentence each.
+    """Yield the defects in the origins of a split's rows, one sentence each.
 
     Args:
         packed: The cohort.
         split: One of its splits.
-        notes: Sampled notes of it.
-        chunks: Their chunks, as the reference encodes them.
+        notes: Sampled notes of the split.
+        chunks: Their chunks, encoded by the reference engine.
     """
     paths = packed_paths(packed.notes, packed.month)[split]
     origins = read_origins(packed.directory / paths.origins, ORIGIN_COLUMNS)
@@ -196,7 +196,7 @@ def misplaced(
         encoded_pieces[chunk.note].append(chunk.ids)
     for index, note in enumerate(notes):
         note_pieces, expected_pieces = stored_pieces[note.record, note.number], encoded_pieces[index]
-        # the pieces of a stream follow each other; chunks are packed in any order
+        # the pieces of a stream are in order, chunks may be packed in any order
         is_same = (
             b"".join(note_pieces) == b"".join(expected_pieces)
             if packed.notes.concatenated
@@ -207,8 +207,7 @@ def misplaced(
 
 
 def _mixed_up(origins: Origins, patients: int, name: str) -> Iterator[str]:
-    """Yield what no origins can be: chunks of a note that are not numbered from 0, a record of two patients, or of
-    none."""
+    """Yield impossible origins: chunks that are not numbered from 0, and records with two patients or none."""
     note = _note_numbers(origins[:, RECORD], origins[:, NOTE])
     order = np.lexsort((origins[:, CHUNK], note))
     ordered = note[order]
@@ -221,14 +220,14 @@ def _mixed_up(origins: Origins, patients: int, name: str) -> Iterator[str]:
 
 
 def _note_numbers(records: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """One number for each note, by which segments are sorted and compared; both are below 2^31."""
+    """Return one number per note, to sort and compare segments; records and note numbers are below 2^31."""
     return records << 32 | numbers
 
 
 def _pieces(
     file: PackedFile, origins: Origins, notes: Sequence[SampledNote]
 ) -> defaultdict[tuple[int, int], list[bytes]]:
-    """Record and note → the tokens of its segments, int32, in the order of the rows."""
+    """Return record and note → the tokens of its segments, int32, in the order of the rows."""
     pieces: defaultdict[tuple[int, int], list[bytes]] = defaultdict(list)
     sampled_numbers = np.array([note.record << 32 | note.number for note in notes], np.int64)
     is_sampled = np.isin(_note_numbers(origins[:, RECORD], origins[:, NOTE]), sampled_numbers)
@@ -243,14 +242,14 @@ def _pieces(
 
 
 def note_counts_match(packed: OpenedCohort) -> Finding:
-    """The present source is the same file, with the notes, drops, headers and patients of the receipt."""
+    """Check that the present source is the same file, with the receipt's notes, drops, headers and patients."""
     receipt, ledger, source = packed.receipt, ledger_of(packed.receipt), packed.source
     where = name_of(receipt)
     late, retracted = ledger.dropped.get("header_too_long", 0), ledger.dropped.get(RETRACTED, 0)
     kept_count = source.notes - source.retracted
     counts = {
         "digest": (source.digest, receipt.inputs["cohort"]),
-        # a retracted note without room is retracted in the source's count, and `header_too_long` in the ledger's
+        # a retracted note without room is retracted in the source's count, but `header_too_long` in the ledger's
         "kept notes": (kept_count, ledger.documents + late - (source.retracted - retracted)),
         "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
         "patients": (source.patients, packed.facts.patients + len(packed.left_out)),
@@ -262,7 +261,7 @@ def note_counts_match(packed: OpenedCohort) -> Finding:
         defects.append(f"{where}: the source has drops {dict(source.dropped)}, but the receipt {drops}")
     digests = _digests(packed)
     strangers = len(digests - source.digests)
-    # a patient of whom no note has room is in the source and in no row
+    # a patient whose notes have no room is in the source, but in no row
     if strangers or (not late and len(digests) != len(source.digests)):
         defects.append(
             f"{where}: {count_of(len(digests), 'patient is', 'patients are')} in the rows, {len(source.digests)} in "
@@ -286,17 +285,17 @@ def note_counts_match(packed: OpenedCohort) -> Finding:
 
 
 def _digests(packed: OpenedCohort) -> set[bytes]:
-    """The keyed digests of all patients in the rows."""
+    """Return the keyed digests of all patients in the rows."""
     paths = packed_paths(packed.notes, packed.month).values()
     return {digest.tobytes() for path in paths for digest in read_patients(packed.directory / path.patients)}
 
 
 def round_trip(packed: OpenedCohort) -> Finding:
-    """Sampled notes, read again from the source, rendered and encoded again, are in their split's rows, where
-    `origins.npy` says; a few of them are encoded by the reference, and searched in all rows.
+    """Check that sampled notes, read, rendered and encoded again, are at their positions in `origins.npy`.
 
-    With every document, the cohort is packed again and has these files. The sample is seeded by the receipt's key, so
-    a failure repeats. Messages name record, note and chunk.
+    The reference engine encodes a few of them, which are searched for in all rows of their split. At level `every
+    document`, the cohort is also packed again and its files are compared. The sample is seeded by the receipt's key, so
+    failures repeat. Messages contain record, note and chunk.
     """
     receipt, sampled_notes, level = packed.receipt, packed.source.sampled, packed.notes.prove.level
     few = {sampled_notes[number] for number in draw_documents(receipt.key, len(sampled_notes), BY_REFERENCE).tolist()}
@@ -328,7 +327,7 @@ def round_trip(packed: OpenedCohort) -> Finding:
 
 
 def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
-    """Yield how the files differ from those of the cohort, packed again."""
+    """Yield the differences between the files and a new packing of the cohort."""
     cohort = packed.cohort
     if cohort is None:
         raise ValueError("a cohort must be repacked as a whole")
@@ -337,7 +336,7 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
         ensure_packed_cohort(replace(cohort, store=store))
 
     with made_again(cohort.artifact, cohort.store, pack) as folder:
-        # Compared row by row, and below to the byte only if the same libraries wrote both.
+        # Rows are compared by value, other files by bytes, except files that depend on the versions of libraries.
         of_rows = {paths.rows for paths in packed_paths(packed.notes, packed.month).values()}
         for name in sorted(of_rows):
             blocks = (open_packed(where / name, masked=False) for where in (packed.directory, folder))
@@ -350,7 +349,7 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
 
 
 def ledger_balances(packed: OpenedCohort) -> Finding:
-    """Notes in = kept + dropped; the quarantine has a place for every note that was dropped for a defect."""
+    """Check that notes in = kept + dropped, and that the quarantine lists every note dropped for a defect."""
     receipt, ledger = packed.receipt, ledger_of(packed.receipt)
     ledger.balance(name_of(receipt))
     in_splits = sum(split_facts.documents for split_facts in packed.splits.values())
@@ -377,9 +376,9 @@ def ledger_balances(packed: OpenedCohort) -> Finding:
 
 
 def engine_certified(packed: OpenedCohort) -> Finding:
-    """The proof of token bins, for a cohort: header and text of a note are two documents for an engine."""
+    """Run the check of token bins on a cohort: header and text of a note are two documents for an engine."""
     ledger, special_tokens = ledger_of(packed.receipt), packed.notes.document.special_tokens
-    # notes that got into no row were encoded all the same
+    # notes that are in no row were encoded as well
     encoded = 2 * (ledger.documents + ledger.dropped.get("header_too_long", 0) + ledger.dropped.get(RETRACTED, 0))
     facts = TokenBinsFacts(
         dtype="uint32",
@@ -393,7 +392,7 @@ def engine_certified(packed: OpenedCohort) -> Finding:
 
 
 def patients_in_their_split(packed: OpenedCohort) -> Finding:
-    """Digests are sorted, distinct and counted; each is in the split that it decides, so in no other."""
+    """Check that digests are sorted, distinct and counted, and that each is in the split that it selects."""
     defects, total = [], 0
     shares = list(packed.notes.splits.values())
     for index, (name, path) in enumerate(packed_paths(packed.notes, packed.month).items()):
@@ -420,7 +419,7 @@ def patients_in_their_split(packed: OpenedCohort) -> Finding:
 
 
 def open_cohort(cohort: PackedCohort) -> OpenedCohort:
-    """Open a cohort in a worker; raises MissingArtifactError or IntegrityError if it cannot be read."""
+    """Open a cohort in a worker; raise MissingArtifactError or IntegrityError if it cannot be read."""
     return OpenedCohort(
         directory=cohort.store.local(cohort.artifact),
         receipt=cohort.store.require(cohort.artifact),
@@ -440,7 +439,8 @@ def _losses_within_limit(packed: OpenedCohort) -> Finding:
     return losses_within_limit(packed.receipt, packed.cohort.plan.stream.max_loss)
 
 
-# All but the last block: rows would be lost or read wrongly, teach across documents, or leak patients to another split.
+# All checks except the last block, because their failures mean lost or wrong rows, training across documents, or
+# patients in two splits.
 COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     FILES_INTACT,
     Check(
@@ -504,7 +504,7 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
         no_retracted_document,
     ),
     losses_check(_losses_within_limit),
-    # half-empty rows only cost time
+    # half-empty rows only cost time, so this check does not block
     Check(
         "packing_efficient",
         "No two rows would fit into one, so the padding is unavoidable.",

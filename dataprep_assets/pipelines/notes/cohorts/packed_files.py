@@ -1,7 +1,7 @@
-"""The files of a packed cohort, one month's notes as packed rows, and the facts in its receipt.
+"""The files of a packed cohort (one month's notes as packed rows), and the facts in its receipt.
 
-With the single split `train` the files are at the top, as in the original scripts; with several splits, each has a
-folder:
+With the single split `train`, the files are at the top level, as in the original scripts. With several splits, each
+split has a folder:
 
 ==========================  =====================================================================================
 ``<YYYY>-<MM>.jsonl``       one packed row a line, every stored column a list of integers
@@ -11,11 +11,13 @@ folder:
 ``origins.npy``             which record, note and patient each segment of the rows is of (`row_origins`)
 ==========================  =====================================================================================
 
-``quarantine.jsonl`` holds the positions of what was dropped for a defect; ``retracted.bin``, if there are any, the
-digests of the patients whose notes are left out because they are on the retraction list, ``retracted_notes.bin`` those
-of single notes (32 bytes, the patient's first). The digests of patients prove
-that no patient is in two splits or two cohorts; without the secret key they cannot be traced back, but they are still
-data about patients: they stay in this artifact, beside the notes, and are in no receipt, event or shard.
+``quarantine.jsonl`` contains the positions of notes dropped for a defect. ``retracted.bin`` contains the digests of
+patients whose notes are left out because they are on the retraction list, and ``retracted_notes.bin`` the digests of
+single notes (32 bytes, beginning with the patient's). Both exist only if they have entries.
+
+Patients' digests show that no patient is in two splits or two cohorts. They cannot be reversed without the secret key,
+but they are still data about patients. They stay in this artifact, next to the notes, and are in no receipt, event or
+shard.
 """
 
 from collections.abc import Sequence
@@ -43,7 +45,7 @@ RETRACTED_NOTES = "retracted_notes.bin"
 
 
 class RowFacts(Facts):
-    """Facts that hold for packed rows and for everything made of them.
+    """Facts of packed rows, and of all artifacts built from them.
 
     `pipeline` and `rows` are declared for unpacked rows, and absent otherwise. `pad_id` is -1 if rows are not padded.
     """
@@ -62,7 +64,7 @@ class RowFacts(Facts):
 
     @property
     def shape(self) -> RowShape:
-        """What all rows share."""
+        """The common shape of all rows."""
         return RowShape(columns=tuple(self.columns), row_length=self.row_length, pad_id=self.pad_id)
 
     def alike(self, other: "RowFacts") -> bool:
@@ -71,7 +73,7 @@ class RowFacts(Facts):
 
 
 class SplitTokens(Facts):
-    """The balance of a split's tokens: `in_rows` is the notes' sum minus `truncated` plus what is repeated."""
+    """The balance of a split's tokens: `in_rows` is the notes' sum minus `truncated` plus repeated tokens."""
 
     in_documents: int
     truncated: int
@@ -81,12 +83,12 @@ class SplitTokens(Facts):
 
     @property
     def balance(self) -> int:
-        """Tokens that the rows must have; equals `in_rows` if none was lost."""
+        """Number of tokens that the rows must have; equals `in_rows` if none was lost."""
         return self.in_documents - self.truncated + self.repeated_headers + self.overlap
 
 
 class PackedSplit(Facts):
-    """The counts of one split of a cohort. `fill` is the share of positions that hold tokens."""
+    """The counts of one split of a cohort. `fill` is the share of positions with tokens."""
 
     rows: int
     segments: int
@@ -99,7 +101,7 @@ class PackedSplit(Facts):
 
 
 class PackedCohortFacts(RowFacts):
-    """Facts in the receipt of a packed cohort."""
+    """Facts of a packed cohort."""
 
     certificate: dict[str, Any]
     packing: dict[str, Any]
@@ -120,17 +122,17 @@ class PackedPaths:
 
 
 def in_split(splits: Sequence[str], split: str, name: str) -> str:
-    """The path in an artifact of a split's file called ``name``: at the top if ``splits`` is only `train`."""
+    """Return the path of a split's file ``name`` in an artifact: at the top level if `train` is the only split."""
     return name if tuple(splits) == ("train",) else f"{split}/{name}"
 
 
 def packed_lines(splits: Sequence[str], split: str, month: str) -> str:
-    """The path in a month's artifact of a split's rows as JSON lines."""
+    """Return the path of a split's JSON lines in a month's artifact."""
     return in_split(splits, split, f"{month}.jsonl")
 
 
 def packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
-    """Split → its files in a month's artifact."""
+    """Return split → its files in a month's artifact."""
     splits = tuple(notes.splits)
     return {
         name: PackedPaths(
@@ -144,9 +146,9 @@ def packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
 
 
 def read_patients(path: Path, width: int = DIGEST_BYTES) -> NDArray[np.void]:
-    """The sorted digests of a file, of ``width`` bytes each, shape ``(digests,)``: 16 of a patient, 32 of a note.
+    """Return the sorted digests in a file, of ``width`` bytes each, shape ``(digests,)``: 16 per patient, 32 per note.
 
-    Raises FormatError when cut.
+    Raises FormatError if the file is truncated.
     """
     content = path.read_bytes()
     if len(content) % width:

@@ -1,9 +1,9 @@
-"""Checks of the rows of one packed cohort: the columnar file, the JSON lines beside it, and the counts in the receipt.
+"""Checks of the rows of one packed cohort: the columnar file, its JSON lines, and the counts in the receipt.
 
-Messages name files, rows, lines, columns and positions, never a token.
+Messages contain files, rows, lines, columns and positions, never a token.
 
 Entry points: `rows_valid`, `labels_within_notes`, `ids_in_vocabulary`, `tokens_conserved`, `separators_match_notes`,
-`jsonl_matches_rows`, `packing_efficient`; `token_defects` for rows of one column.
+`jsonl_matches_rows`, `packing_efficient`; `token_defects` for rows with a single column.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,10 +25,10 @@ from dataprep_assets.serving.sampler.maxtext import six_columns
 
 
 def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_size: int) -> Iterator[str]:
-    """The defects of some unpacked rows, one sentence each; rows count from 0.
+    """Yield the defects of unpacked rows, one sentence each; rows count from 0.
 
-    ``columns`` is name → array of integers, shape ``(rows, width)``, with `ABSENT` after the tokens of a row;
-    ``shape`` what all rows must share; every id must be below ``vocab_size``.
+    ``columns`` is name → array of integers, shape ``(rows, width)``, with `ABSENT` after the tokens of a row. ``shape``
+    is the common shape of all rows. Every id must be below ``vocab_size``.
     """
     if set(columns) != {TOKENS} or columns[TOKENS].shape[1] > shape.row_length:
         yield (
@@ -37,7 +37,7 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
         )
         return
     tokens = columns[TOKENS]
-    # As many as are not ABSENT: one of these among the values, or a value behind them, is then out of place.
+    # Lengths count the values that are not ABSENT, so an ABSENT among tokens, or a value after it, is out of place.
     lengths = (tokens != ABSENT).sum(axis=1)
     is_token = np.arange(tokens.shape[1]) < lengths[:, None]
     wrong = ((tokens < 0) | (tokens >= vocab_size)) & is_token | ~is_token & (tokens != ABSENT)
@@ -49,13 +49,13 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
 
 
 def rows_valid(packed: OpenedCohort) -> Finding:
-    """No row is empty or too long; sampled JSON lines hold the invariants of their layout.
+    """Check that no row is empty or too long, and that sampled JSON lines satisfy the invariants of their layout.
 
     See docs/formats/packed-rows.md#invariants.
     """
     defects, looked, pad = [], 0, packed.notes.pad
     pad_id: int | None = ABSENT
-    # from the declaration: a file and its receipt may agree on a wrong one
+    # taken from the declaration, because a file and its receipt may agree on a wrong id
     if pad is not None:
         pad_id = pad.id if pad.token is None else packed.bundle.token(pad.token, key="pad.token").id
     for name, scan in packed.scans.items():
@@ -98,7 +98,8 @@ def _invalid(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> Itera
 
 
 def jsonl_matches_rows(packed: OpenedCohort) -> Finding:
-    """As many JSON lines as columnar rows and as the receipt says, and the sampled ones are equal."""
+    """Check that JSON lines, columnar rows and the receipt have the same count, and that sampled lines equal their
+    rows."""
     defects, total, compared_lines = [], 0, 0
     for name, path in packed_paths(packed.notes, packed.month).items():
         file, samples = packed.rows(name), packed.lines[name]
@@ -111,12 +112,12 @@ def jsonl_matches_rows(packed: OpenedCohort) -> Finding:
             )
         for line, columns in samples.columns.items():
             compared_lines += 1
-            # its bytes are what the row gives: nothing is left to compare
+            # verbatim lines equal their row byte for byte
             if line in samples.verbatim:
                 continue
             block = file.block(line, line + 1)
             stored_values = packed.shape.values(block)
-            # the arrays are filled up to the longest row, lines are not
+            # arrays are padded to the longest row, lines are not
             if packed.notes.layout == "unpacked":
                 stored_values = {name: column[:, : block.tokens.size] for name, column in stored_values.items()}
             if stored_values.keys() != columns.keys():
@@ -136,17 +137,18 @@ def jsonl_matches_rows(packed: OpenedCohort) -> Finding:
 
 
 def labels_within_notes(packed: OpenedCohort) -> Finding:
-    """Load sampled JSON lines as the trainer does: no label is trained on padding or across notes.
+    """Load sampled JSON lines as the trainer does, and check that no label is padding or crosses into another note.
 
-    Unpacked rows are loaded by unmodified MaxText, prepacked ones by `serving.sampler.maxtext`. The columnar file says
-    where the notes are in a row.
+    Unpacked rows are loaded by unmodified MaxText, prepacked ones by `serving.sampler.maxtext`. The columnar file has
+    the positions of the notes in a row.
     """
     labels = padding = across = masked = 0
     for name in packed_paths(packed.notes, packed.month):
         file = packed.rows(name)
         for line, columns in packed.lines[name].columns.items():
             trained_mask, hidden = _trained_positions(packed, columns)
-            # The note of each position, 0 behind the tokens. One more than labels: label i is the token at i + 1.
+            # The note of each position, 0 after the tokens. One more than labels, because label i is the token at i +
+            # 1.
             notes = np.zeros(trained_mask.size + 1, np.int64)
             segments = file.block(line, line + 1).lengths
             numbers = np.repeat(np.arange(1, segments.size + 1), segments)[: notes.size]
@@ -179,10 +181,10 @@ def labels_within_notes(packed: OpenedCohort) -> Finding:
 
 
 def _trained_positions(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], int]:
-    """For one row: the positions whose labels the loader trains, and how many it leaves out because of their id."""
+    """Return, for one row, the mask of trained labels, and the number of labels that the loader masks by their id."""
     if packed.notes.layout == "prepacked":
         batch = six_columns(columns)
-        # stored segments decide what is trained, so no label is left out because of its id
+        # stored segments determine the trained labels, so none is left out because of its id
         return batch["targets_segmentation"][0] != 0, 0
     if columns.keys() != {TOKENS}:
         raise FormatError(
@@ -193,7 +195,8 @@ def _trained_positions(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]
 
 
 def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
-    """Every id is below len(tokenizer); no note holds the pad id unless declared; the ledger has the true range."""
+    """Check that ids are below len(tokenizer), that notes lack a reserved pad id, and that the ledger has their
+    range."""
     size, ledger = packed.bundle.vocab_size, ledger_of(packed.receipt)
     lows = [s.low for s in packed.scans.values() if s.low is not None]
     highs = [s.high for s in packed.scans.values() if s.high is not None]
@@ -219,7 +222,7 @@ def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
 
 
 def tokens_conserved(packed: OpenedCohort) -> Finding:
-    """Tokens of notes − truncated + repeated headers + overlaps = tokens in rows, counted from the rows."""
+    """Check that tokens of notes − truncated + repeated headers + overlaps = tokens in rows, counted from the rows."""
     defects, table = [], list[Row]()
     for name, split_facts in packed.splits.items():
         scan, tokens = packed.scans[name], split_facts.tokens
@@ -249,18 +252,18 @@ def tokens_conserved(packed: OpenedCohort) -> Finding:
 
 
 def _positions(packed: OpenedCohort, scan: CohortRowScan) -> int:
-    """Stored positions of a split: its tokens, and the padding of rows that have any."""
+    """Return the stored positions of a split: its tokens, and padding if rows are padded."""
     return scan.tokens if packed.notes.layout == "unpacked" else len(scan.used) * packed.shape.row_length
 
 
 def separators_match_notes(packed: OpenedCohort) -> Finding:
-    """One separator ends each note and one BOS begins it, counted from the rows; none is doubled."""
+    """Check that each note begins with one BOS and ends with one separator, counted from the rows."""
     receipt, ledger = packed.receipt, ledger_of(packed.receipt)
     scans = list(packed.scans.values())
     separators, inner = sum(s.separators for s in scans), sum(s.inner_separators for s in scans)
     defects = []
     where = name_of(receipt)
-    # text gives them only with `special_tokens: match`; then overlaps and headers may repeat them
+    # text contains them only with `special_tokens: match`; overlaps and headers may then repeat them
     if not ledger.literal_separators:
         if separators != ledger.separators:
             defects.append(
@@ -276,7 +279,7 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
     begins = sum(s.bos_starts for s in scans)
     if bos is not None and bos != packed.facts.separator_id:
         segments = sum(s.segments for s in scans)
-        # BOS is part of the header: in every chunk where that is repeated, else once a note
+        # BOS is part of the header, so it is in every chunk if headers are repeated, else once per note
         repeats = not packed.notes.concatenated and packed.notes.long_notes.rule == "repeat_header"
         expected_count = segments if repeats else ledger.documents
         if begins != expected_count:
@@ -299,7 +302,7 @@ def separators_match_notes(packed: OpenedCohort) -> Finding:
 
 
 def packing_efficient(packed: OpenedCohort) -> Finding:
-    """Rows are filled as the packing algorithm guarantees for any notes."""
+    """Check that rows are filled as well as the packing algorithm guarantees."""
     defects, table = [], list[Row]()
     algorithm = "concat_then_split" if packed.notes.concatenated else packed.notes.packing.algorithm
     for name, scan in packed.scans.items():
@@ -313,7 +316,7 @@ def packing_efficient(packed: OpenedCohort) -> Finding:
             wasted = int(np.count_nonzero(used[:-1] + used[1:] <= length))
             why = f"{count_of(wasted, 'pair')} of neighboring rows would fit into one"
         else:
-            # if the two emptiest rows do not fit into one, no two do
+            # if the two emptiest rows do not fit into one, no two rows do
             emptiest = np.partition(used, 1)[:2] if used.size > 1 else np.array([length])
             wasted = int(emptiest.sum() <= length and used.size > 1)
             why = "two rows would fit into one"

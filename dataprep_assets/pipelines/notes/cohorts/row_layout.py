@@ -1,6 +1,6 @@
-"""Lays a cohort's notes out in rows: the ranges of its spool that each row holds, before a token is moved.
+"""Layout of a cohort's notes in rows: the ranges of its spool for each row, computed before any token is moved.
 
-The columns of a month's `origins.npy` (`formats/row_origins`), which stays beside the notes, are
+The columns of a month's `origins.npy` (`formats/row_origins`), which is stored next to the notes, are
 
 ===========  ======================================================================================================
 ``RECORD``   the record of the cohort's file, from 1, as in messages
@@ -33,10 +33,10 @@ RECORD, NOTE, CHUNK, PATIENT = range(ORIGIN_COLUMNS)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NoteLayout(RowLayout):
-    """Rows of notes. Of a chunk, the first range is the header, which is empty where it is not repeated.
+    """Rows of notes. The first range of a chunk is its header, which is empty if it is not repeated.
 
-    ``documents``: int64, the notes that are in the rows; ``retracted``: those that would be, were they or their
-    patients not retracted.
+    ``documents``: int64, the notes in the rows; ``retracted``: the notes that would be in the rows if neither they nor
+    their patients were retracted.
     """
 
     documents: Int64
@@ -45,21 +45,21 @@ class NoteLayout(RowLayout):
     truncated_documents: int = 0
 
     def origins(self, spool: Spool) -> list[Int64]:
-        """The origins of the segments, by column."""
+        """Return the origins of the segments, by column."""
         patients = spool.patients[self.items]
         present_patients = np.unique(patients)
-        # index of a patient in the spool → place in this split's `patients.bin`, which is sorted by digest
+        # index of a patient in the spool → index in this split's `patients.bin`, which is sorted by digest
         rank = np.zeros(len(spool.digests), np.int64)
         rank[sorted(present_patients.tolist(), key=spool.digests.__getitem__)] = np.arange(present_patients.size)
         return [spool.records[self.items], spool.numbers[self.items], self._chunks(), rank[patients]]
 
     def _chunks(self) -> Int64:
-        """The number of each segment within its note, by where its text begins in the note."""
-        # A note's chunks all begin with its header, and only their last ranges move on.
+        """Return the number of each segment within its note, in the order of the text."""
+        # All chunks of a note may begin with the same header, so they are sorted by their last ranges.
         order = np.lexsort((self.starts[:, -1], self.items))
         notes = self.items[order]
         chunk_numbers = np.empty_like(order)
-        # place among all segments, less that of the note's first
+        # the position among all segments, minus the position of the note's first segment
         chunk_numbers[order] = np.arange(order.size) - np.searchsorted(notes, notes)
         return chunk_numbers
 
@@ -69,25 +69,25 @@ def lay_out(
 ) -> NoteLayout:
     """Lay out the rows of one split.
 
-    A note that is retracted, or its patient, is left out and counted if it would have been in a row. One that would not
-    have been is dropped for its own reason. So the patients in the rows and those left out show where a retraction list
-    applies.
+    A retracted note, or a note of a retracted patient, is left out and counted if it would have been in a row.
+    Otherwise it is dropped for its own reason. The patients in the rows and the ones left out therefore show to whom a
+    retraction list applies.
 
     Args:
         notes: The declaration.
         spool: The notes of a cohort, of all splits.
-        index: The split's place in the declared order.
-        drops: Counts dropped notes, those whose header leaves no room in a row.
+        index: The split's index in the declared order.
+        drops: Counts dropped notes, whose header leaves no room in a row.
         retracted: The retraction list.
     """
     split_notes = np.flatnonzero(spool.splits == index)
     dates = spool.dates[split_notes] if notes.order == "date" else np.zeros_like(split_notes)
-    # lexsort's last key comes first: by patient, in the order of the source, then by date, then by place
+    # lexsort sorts by its last key first: by patient in source order, then by date, then by position
     documents = split_notes[np.lexsort((split_notes, dates, spool.patients[split_notes]))]
-    # a stream is cut wherever a row ends, so no header is too long for it
+    # a stream is cut at the end of each row, so no header is too long for it
     if not notes.concatenated:
         documents = _with_room(notes, spool, documents, drops)
-    # looked up once for each patient, and then spread over the notes
+    # looked up once per patient, then expanded to the notes
     is_listed = np.array([digest in retracted for digest in spool.digests], bool)[spool.patients[documents]]
     is_listed |= np.isin(documents, list(spool.listed))
     drops.retract(int(np.count_nonzero(is_listed)))
@@ -102,7 +102,7 @@ def _rule(notes: NotesDeclaration) -> SplitRule:
 def _with_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
     indexes = without_room(spool.headers[documents], spool.bodies[documents], _rule(notes))
     for note in documents[indexes].tolist():
-        # -1: the spool keeps no byte offsets, and messages leave it out
+        # -1, because the spool keeps no byte offsets; messages leave it out
         position = (int(spool.records[note]), int(spool.numbers[note]), -1)
         drops.drop(DroppedNote(*position, "header_too_long"))
     return np.delete(documents, indexes)
@@ -141,7 +141,7 @@ def _pack_rows(notes: NotesDeclaration, spool: Spool, documents: Int64, retracte
 
 
 def _bins(notes: NotesDeclaration, lengths: Int64) -> Bins:
-    """Return which chunks share a row; each is alone if a row is a note."""
+    """Return the chunks of each row; in unpacked rows each chunk has a row of its own."""
     if notes.layout == "unpacked":
         return Bins(items=np.arange(lengths.size), offsets=np.arange(lengths.size + 1))
     algorithm: Any = notes.packing.algorithm

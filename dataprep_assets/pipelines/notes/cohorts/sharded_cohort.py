@@ -1,8 +1,8 @@
-"""The shards of one cohort, made of its packed rows: TFRecord files, or ArrayRecord files of the same payloads.
+"""The shards of one cohort, built from its packed rows: TFRecord files, or ArrayRecord files of the same payloads.
 
-A shard is `<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords` (`.array_record`), from 1, of at most `rows_per_shard` rows, of which
-only the last of a cohort has fewer; with several splits, in a folder for each. Rows keep the order of the packed
-cohort. The receipt has what a directory of shards needs (rows and payload bytes of each).
+A shard is `<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords` (`.array_record`), numbered from 1. It has at most `rows_per_shard`
+rows, and only the last shard of a cohort has fewer. With several splits, each has a folder. Rows keep the order of the
+packed cohort. The receipt has the rows and payload bytes of each shard, which directories need.
 
 Entry points: `ShardedCohort`, `ensure_sharded_cohort`; `shard_names`, `row_ledger`.
 """
@@ -39,14 +39,14 @@ COHORT_SHARDS: dict[FileFormat, str] = {"tfrecord": "tfrecord_shards", "array_re
 
 
 class SplitShards(Facts):
-    """The shards of one split, in order: rows and payload bytes of each."""
+    """The shards of one split, in order, with the rows and payload bytes of each."""
 
     shard_lengths: list[int]
     payload_bytes: list[int]
 
 
 class CohortShardsFacts(RowFacts):
-    """Facts in the receipt of a cohort's shards."""
+    """Facts of a cohort's shards."""
 
     format: FileFormat
     rows_per_shard: int
@@ -55,7 +55,7 @@ class CohortShardsFacts(RowFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class ShardedCohort:
-    """The shards of one cohort to make, or to prove. `packed` is the cohort that they hold."""
+    """The shards of one cohort, to build or to check. `packed` is the cohort with their rows."""
 
     artifact: Artifact
     packed: Artifact
@@ -66,8 +66,9 @@ class ShardedCohort:
     source_bytes: int
 
     def recipe(self, packed: Receipt) -> Recipe:
-        """The recipe of shards made from the packed cohort with this receipt."""
-        # The content covers files alone. The receipt repeats these facts and the tokenizer, so the key has them, too.
+        """Return the recipe of shards built from the packed cohort with this receipt."""
+        # The content covers only files. The receipt repeats these facts and the tokenizer, so the key contains them as
+        # well.
         return Recipe.made_of(
             self.artifact,
             VERSION,
@@ -83,7 +84,7 @@ class ShardedCohort:
 
 
 def ensure_sharded_cohort(cohort: ShardedCohort) -> tuple[Receipt, bool]:
-    """Build the shards of one cohort unless they are current. Returns the receipt and whether it was reused."""
+    """Build the shards of one cohort unless they are up to date; return the receipt and whether it was reused."""
     with unquoting(cohort.month):
         packed_receipt = cohort.store.require(cohort.packed)
 
@@ -94,7 +95,7 @@ def ensure_sharded_cohort(cohort: ShardedCohort) -> tuple[Receipt, bool]:
 
 
 def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:
-    """The ``total`` shards in ``format`` of a ``split`` of a month of ``notes``, in order, relative to the artifact."""
+    """Return the ``total`` shards of a ``split`` of a month in ``format``, in order, relative to the artifact."""
     splits = tuple(notes.splits)
     names = [tfrecord.shard_name(month, index, total) for index in range(total)]
     if format == "array_record":
@@ -131,7 +132,7 @@ def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> WrittenFiles
 
 
 def row_ledger(rows: int, packed: Iterable[Ledger | None]) -> Ledger:
-    """The ledger of an artifact that holds packed rows, each row a document: their tokens and range of ids."""
+    """Return the ledger of an artifact with packed rows, which count as documents: their tokens and range of ids."""
     total = Ledger.total(ledger for ledger in packed if ledger is not None)
     return Ledger(rows_in=rows, documents=rows, tokens=total.tokens, min_id=total.min_id, max_id=total.max_id)
 
@@ -154,6 +155,6 @@ def _payloads(file: PackedFile, shape: RowShape, start: int, stop: int) -> Itera
     step = shape.group_rows
     for row in range(start, stop, step):
         block = file.block(row, min(row + step, stop))
-        # Rows of one column are not padded: a trainer that masks its own pad id would train on ours.
+        # Rows of one column are not padded, because a trainer that masks its own pad id would train on ours.
         lengths = np.diff(block.rows) if shape.columns == (TOKENS,) else None
         yield from example.encode_rows(shape.values(block), lengths)

@@ -1,7 +1,7 @@
 """The spool: a cohort's notes as token ids on disk, in source order, with lengths, patients and splits in memory.
 
-Ids go to one flat file of int32 (`[BOS] header body separator` for each note), so that memory is about fifty bytes per
-note, whatever its length. Rows are then laid out from the lengths only.
+Ids are written to a flat file of int32 (`[BOS] header body separator` for each note), so that a note takes about fifty
+bytes of memory, regardless of its length. Rows are then laid out from the lengths only.
 
 Entry points: `fill_spool`, `Spool`.
 """
@@ -41,11 +41,11 @@ from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_stream import load_encoder
 from dataprep_assets.tokenization.losses import Losses, encode_or_name
 
-# A batch ends with whichever comes first; both bound the memory of its texts and ids.
+# A batch ends at whichever limit comes first; both bound the memory of its texts and ids.
 _CHARACTERS = 2_000_000
 _NOTES = 4096
 _SHOWN = 20
-"""Most refused records that one error lists."""
+"""Maximum number of rejected records to list in one error."""
 _DEFAULTS = "set template.defaults, or `template: {missing: drop}`"
 _DROP = "set `bad_records: {policy: drop}` to count and skip such records"
 Int64 = NDArray[np.int64]
@@ -56,11 +56,11 @@ class DropCounter:
 
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
-        # `template.missing` alone decides about missing metadata, whatever the policy of bad records is.
+        # only `template.missing` decides about missing metadata, whatever the policy of bad records
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
-        # of refused notes: sentences on the first, how many there are, and what would help (a dict for its order)
+        # messages on the first rejected notes, their number, and the remedies (a dict, to keep their order)
         self._refused: list[str] = []
         self._first_refused = RowPosition()
         self._refusals = 0
@@ -69,7 +69,7 @@ class DropCounter:
         self.quarantine: list[dict[str, Any]] = []
 
     def drop(self, found: DroppedNote) -> None:
-        """Count a dropped note, or keep its place for `require_none` if the policy is to fail."""
+        """Count a dropped note, or keep its position for `require_none` if the policy is to fail."""
         if found.reason not in self._harmless:
             if self._policy == "fail" or found.reason in self._always_fails:
                 self._refuse(found)
@@ -95,7 +95,7 @@ class DropCounter:
         return bool(self._refusals)
 
     def require_none(self) -> None:
-        """Raise BadRecordError naming up to 20 records that the policy refuses, so that a month is repaired at once."""
+        """Raise BadRecordError with up to 20 rejected records, so that all can be repaired at once."""
         if not self._refusals:
             return
         count = "" if self._refusals == 1 else f"{self._refusals} cannot be used: "
@@ -112,8 +112,8 @@ class DropCounter:
         self.dropped[RETRACTED] += count
 
     def check_budget(self, rows_in: int) -> None:
-        """Raise BadRecordError for refused records, and if more were dropped for defects than the budget allows."""
-        # notes without room are found when rows are laid out, after `fill_spool` has asked this
+        """Raise BadRecordError for rejected records, or if more were dropped for defects than the budget allows."""
+        # called again, because notes without room are found during the layout, after `fill_spool`
         self.require_none()
         bad = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
         if sum(bad.values()) > self._budget * rows_in:
@@ -133,10 +133,9 @@ class DropCounter:
 class Spool:
     """A cohort's notes, in source order: int64 arrays of shape ``(notes,)``.
 
-    ``headers`` and ``bodies`` are lengths in tokens, including BOS and separator; ``starts`` is the position in the
-    file where a note begins. ``patients`` are indices into ``digests``, ``splits`` into the declared splits. ``listed``
-    has the digests of the notes that are on the retraction list by themselves, ``counted`` the ledger's counts that
-    follow from encoding.
+    ``headers`` and ``bodies`` are lengths in tokens, including BOS and separator. ``starts`` is the position of each
+    note in the file. ``patients`` are indices into ``digests``, ``splits`` into the declared splits. ``listed`` has the
+    digests of the individually retracted notes. ``counted`` has the ledger's counts from encoding.
     """
 
     path: Path
@@ -160,20 +159,20 @@ class Spool:
         return self.headers.size
 
     def tokens(self, starts: Int64, lengths: Int64) -> NDArray[np.int32]:
-        """The tokens of these ranges of the file, one range after another; raises FormatError if it is too short."""
+        """Read the tokens of these ranges of the file, concatenated; raise FormatError if the file is too short."""
         tokens: NDArray[np.int32] = read_ranges(self.path, "<i4", starts, lengths)
         return tokens
 
 
 def split_of(digest: bytes, shares: Iterable[float]) -> int:
-    """The index of a patient's split: the digest's first 8 bytes as a fraction of 1, among the cumulative shares."""
+    """Return the index of a patient's split: the digest's first 8 bytes as a fraction, among the cumulative shares."""
     position = int.from_bytes(digest[:8], "big")
     total, index = 0.0, -1
     for index, share in enumerate(shares):
         total += share
         if position < round(total * 2**64):
             return index
-    # shares may add up to a little less than 1: what is above goes to the last split
+    # shares may add up to slightly less than 1; the last split gets the rest
     return index
 
 
@@ -186,12 +185,12 @@ def fill_spool(
     month: str,
     report: Callable[..., None] | None = None,
 ) -> Spool:
-    """Read, render and encode every note of a cohort into the new file ``path``, as the ``plan`` says.
+    """Read, render and encode every note of a cohort into the new file ``path``, according to the ``plan``.
 
-    ``reader`` yields the records of ``month``'s file; notes that cannot be used are counted in ``drops``, which raises
-    BadRecordError with all of them if the policy is to fail: after the first the others are only read.
-    ``report`` is called after each batch with its tokens, documents, source bytes and milliseconds of CPU. Raises what
-    the reader raises.
+    ``reader`` yields the records of ``month``'s file. Unusable notes are counted in ``drops``. If the policy is to
+    fail, it raises BadRecordError with all of them, and notes after the first unusable one are read but not encoded.
+    ``report`` is called after each batch with its tokens, documents, source bytes and milliseconds of CPU. Raises the
+    reader's errors.
     """
     notes = plan.notes
     items = read_notes(reader, notes.cohorts.fields, notes.header_template(), key=plan.key, month=month)
@@ -204,17 +203,18 @@ def fill_spool(
             else:
                 has_read = True
             if isinstance(item, Note):
-                # once one is refused, the rest is read for its own defects, and not encoded
+                # after a rejected note, the rest is only read for further defects
                 if not drops.fails:
                     filling.add(item)
             elif isinstance(item, RecordStart):
                 filling.open(item)
             else:
                 drops.drop(item)
-        # whatever the policy is, and although a month may be empty: it is not what its name says
+        # raised under every policy, even if the month may be empty, because the file has a different format than its
+        # name
         if first_bad and not has_read:
             raise reader.unreadable(first_bad)
-        # before the rest is encoded in vain
+        # before the last batch is encoded in vain
         drops.require_none()
         filling.flush()
     return filling.spool(path)
@@ -226,20 +226,20 @@ class _Filling:
     ) -> None:
         self._plan, self._month, self._file, self._reader, self._report = plan, month, file, reader, report
         self._encoder = load_encoder(plan.stream)
-        # a process has one encoder, which counts on from cohort to cohort
+        # a process has one encoder, whose counts continue from cohort to cohort
         self._before = (self._encoder.reference_documents, self._encoder.sampled_documents)
         self._literals = self._encoder.bundle.special_literals
         self._losses = Losses(self._encoder.bundle, plan.stream.special_tokens)
         self._shares = list(plan.notes.splits.values())
-        # digest → index, in the order in which records opened
+        # digest → index, in the order of the records
         self._patients: dict[bytes, int] = {}
-        # most notes are of a patient of whom no note is on the list by itself: their digests are not needed
+        # note digests are computed only for patients with individually retracted notes, because most have none
         self._with_listed = {entry[:DIGEST_BYTES] for entry in plan.retracted if len(entry) > DIGEST_BYTES}
         self._listed: dict[int, bytes] = {}
         self._batch: list[Note] = []
         self._size = 0
-        # Eight bytes a note in each, much less than lists of Python integers take. Outside of `flush` all are of one
-        # length: the number of notes that were encoded.
+        # Eight bytes per note and column, much less than lists of Python integers. Except within `flush`, all columns
+        # have the same length, the number of encoded notes.
         self._columns = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
         self._columns |= {name: array("q") for name in ("records", "numbers", "characters")}
         self._seen = self._without = self._special_literals = self._literal_separators = 0
@@ -248,7 +248,7 @@ class _Filling:
         self._read, self._cpu = 0, time.process_time()
 
     def open(self, opened: RecordStart) -> None:
-        # where each record is one note, a patient opens again with each
+        # a patient may have several records, e.g., if each record is a note
         if opened.patient not in self._patients:
             self._patients[opened.patient] = len(self._patients)
             self._seen += 1
@@ -261,7 +261,7 @@ class _Filling:
             self.flush()
 
     def _locate(self, note: Note) -> tuple[str, Position]:
-        """Return where a note is, in words and as a position."""
+        """Return the location of a note, in words and as a position."""
         return f"{self._month}: record {note.record}, note {note.number}", {"month": self._month, "row": note.record}
 
     def flush(self) -> None:
@@ -270,7 +270,7 @@ class _Filling:
             return
         encode = self._plan.notes.template.encode
         texts = [encoded_text(note.header, note.text, encode) for note in batch]
-        # one call for all: first the ids of every header, then those of every text
+        # one call for all texts: first the headers, then the notes' texts
         ids, offsets = encode_or_name(
             self._encoder.encode,
             [*(note.header for note in batch), *texts],
@@ -278,7 +278,7 @@ class _Filling:
             lambda at: self._locate(batch[at % len(batch)]),
         )
         bounds = offsets.astype(np.int64)
-        # before the columns grow: it numbers the notes from their length
+        # before the columns grow, because their length is the number of the first note
         self._recheck(texts, ids, bounds[len(batch) :])
         bounds_list = bounds.tolist()
         pieces = []
@@ -288,7 +288,8 @@ class _Filling:
                 ids[bounds_list[len(batch) + at] : bounds_list[len(batch) + at + 1]],
                 encode,
             )
-            # BOS counts with the header, which chunks repeat; the separator with the body, whose end truncation drops.
+            # BOS counts as part of the header, which chunks repeat; the separator as part of the body, whose end may be
+            # truncated
             self._columns["headers"].append(self._bos.size + header.size)
             self._columns["bodies"].append(body.size + self._separator.size)
             pieces += [self._bos, header, body, self._separator]
@@ -297,7 +298,7 @@ class _Filling:
         self._count(batch)
         self._special_literals += self._literals.count(texts)
         self._losses.count(texts, ids[bounds[len(batch)] :])
-        # the header's own encoding is not in the rows if it is encoded together with the text
+        # a header's separate encoding is not in the rows if header and text are encoded together
         row_ids = ids if encode == "apart" else ids[bounds[len(batch)] :]
         self._literal_separators += int(np.count_nonzero(row_ids == self._plan.stream.separator_id))
         if self._report is not None:
@@ -315,7 +316,7 @@ class _Filling:
         for note in batch:
             ordinal = self._patients[note.patient]
             if note.patient in self._with_listed and (entry := note_digest(plan.key, note)) in plan.retracted:
-                # before the columns grow: their length is the number of this note
+                # before the columns grow, because their length is the number of this note
                 self._listed[len(columns["patients"])] = entry
             columns["dates"].append(note.date)
             columns["patients"].append(ordinal)
@@ -329,7 +330,7 @@ class _Filling:
         if rate <= 0:
             return
         first_number = len(self._columns["headers"])
-        # the same notes in every run of a month, so a disagreement repeats
+        # seeded by month and tokenizer, so that every run samples the same notes and a disagreement repeats
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
         for index in sampled(np.arange(first_number, first_number + len(texts), dtype=np.uint64), seed, rate):
             where = f"{self._month}: note {first_number + int(index) + 1}, in reading order"
