@@ -1,12 +1,12 @@
-"""One packed cohort opened for its proofs: its files and receipt, one reading of its rows, one of its source.
+"""A packed cohort opened for its checks: its files and receipt, one pass over its rows, and one over its source.
 
-The columnar files are read once for all proofs that count tokens, the JSON lines once for all that look at rows, the
-source once for all that compare with it; all in blocks, so memory does not grow with the cohort.
+The columnar files are read once for all checks that count tokens, the JSON lines once for all checks of rows, and the
+source once for all checks that compare with it. All are read in blocks, so memory does not grow with the cohort.
 
-All JSON lines are counted, a sample is parsed. A line that is, byte for byte, what the build writes for the row in the
-columnar file has that row's values: it is not parsed to know them. Parsing takes ten times as long.
+All JSON lines are counted, and a sample is parsed. A line with exactly the bytes that the build writes for its columnar
+row has that row's values, so it is not parsed: parsing takes ten times as long.
 
-Entry points: `OpenedCohort`; `load_tokenizer`; `CohortRowScan`, `SourceScan`, `SampledNote` for what a reading found.
+Entry points: `OpenedCohort`; `load_tokenizer`; `CohortRowScan`, `SourceScan`, `SampledNote` for results of reading.
 """
 
 from collections import Counter
@@ -52,15 +52,18 @@ from dataprep_assets.stream.reencoding import Encode
 from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 
 SAMPLED_ROWS = 64
-"""Number of JSON lines that are looked at, spread over the file; the digests of `files_intact` cover the others."""
+"""Number of JSON lines to sample, evenly spread over the file; `files_intact` verifies the others by digest."""
 
 Columns = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledLines:
-    """How many lines a file has, the columns of sampled ones by line (from 0), and which of these are verbatim the rows
-    of the columnar file. A column: int32 where verbatim, else int64; shape ``(1, values)``."""
+    """The number of lines in a file, the columns of sampled lines by line (from 0), and the numbers of verbatim ones.
+
+    Verbatim lines equal the columnar row byte for byte. A column is int32 if verbatim, else int64; shape ``(1,
+    values)``.
+    """
 
     count: int
     columns: Mapping[int, Columns]
@@ -68,11 +71,11 @@ class SampledLines:
 
 
 def sampled_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) -> SampledLines:
-    """Look at the lines of the file ``path``: the first, the last, and some between, as far as ``rows`` go.
+    """Sample the lines of the file ``path``: the first, the last, and some between, within ``rows``.
 
-    ``shape`` is what the rows share.
+    ``shape`` is the common shape of the rows.
 
-    Raises FormatError, ending with the ``remedy``, for a last line that was cut and for one that is not a row.
+    Raises FormatError, with the ``remedy`` at the end, if the last line is truncated or a line is not a row.
     """
     sampled_numbers = set(np.linspace(0, max(len(rows) - 1, 0), min(len(rows), SAMPLED_ROWS)).astype(int).tolist())
     count, columns_of_line = 0, dict[int, Columns]()
@@ -88,7 +91,7 @@ def sampled_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) ->
                 try:
                     columns_of_line[count] = columns or _parse(line)
                 except (ValueError, TypeError, AttributeError, OverflowError):
-                    # no JSON, no object, lists of something else, or an integer beyond int64
+                    # not JSON, not an object, lists of something else, or an integer beyond int64
                     raise FormatError(f"{path}: line {count + 1} is not a row of integers. {remedy}") from None
             count += 1
     return SampledLines(count=count, columns=columns_of_line, verbatim=frozenset(verbatim))
@@ -99,7 +102,7 @@ def _if_verbatim(line: bytes, rows: PackedFile, shape: RowShape, at: int) -> Col
         block = rows.block(at, at + 1)
         if next(shape.json_lines(block)) != line:
             return None
-    except FormatError:  # of the columnar file, whose proofs name it
+    except FormatError:  # raised for the columnar file, whose own checks report it
         return None
     stop = shape.stored_lengths(block)[0]
     return {name: column[:, :stop] for name, column in shape.values(block).items()}
@@ -110,13 +113,13 @@ def _parse(line: bytes) -> dict[str, NDArray[Any]]:
 
 
 SAMPLED_RETRACTED = 8
-"""Number of retracted notes of a cohort that are searched."""
+"""Number of retracted notes per cohort to search for."""
 REBUILD = "Materialize this partition of packed_cohorts again"
 Int64 = NDArray[np.int64]
 
 
 def load_tokenizer(directory: Path, digest: str) -> TokenizerBundle:
-    """The tokenizer with this digest; raises TokenizerError if its files have changed."""
+    """Return the tokenizer with this digest; raise TokenizerError if its files have changed."""
     bundle = loaded_once(directory)
     if bundle.digest != digest:
         raise TokenizerError(f"{directory}: the tokenizer changed during the checks. Start them again")
@@ -141,7 +144,7 @@ class CohortRowScan:
 
 @dataclass(frozen=True, kw_only=True)
 class SampledNote:
-    """A note of the sample, rendered again: its place in the cohort, the index of its split, header and text."""
+    """A rendered note of the sample: its position in the cohort, the index of its split, header and text."""
 
     record: int
     number: int
@@ -157,10 +160,10 @@ class SampledNote:
 class SourceScan:
     """The present content of a cohort's source.
 
-    `digest` is that of its file, as in the receipt. `notes` includes retracted ones; `retracted` counts only these.
-    `digests` are the patients with other notes, `retracted_digests` the retracted ones, `retracted_notes` the notes
-    that are retracted by themselves. `sampled` are notes that must be in the rows, `sampled_retracted` those that must
-    not.
+    `digest` is the file's digest in the form of the receipt. `notes` counts all notes, `retracted` only retracted ones.
+    `digests` are the patients with kept notes, `retracted_digests` the retracted patients, and `retracted_notes` the
+    individually retracted notes. The rows must contain the notes in `sampled`, and must not contain the notes in
+    `sampled_retracted`.
     """
 
     digest: str
@@ -182,10 +185,10 @@ class SourceScan:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedCohort:
-    """One packed cohort to prove: its files, its receipt and its declaration.
+    """A packed cohort, opened for checks: its files, receipt and declaration.
 
-    `retracted` are the digests of the patients and notes on the dataset's retraction list. `encode` encodes all but a
-    few notes again, which the reference encodes; without it the reference encodes all.
+    `retracted` are the digests of the patients and notes on the dataset's retraction list. `encode` is the fast engine
+    for encoding notes again. The reference engine always encodes a few of them and, without `encode`, all of them.
     """
 
     directory: Path
@@ -206,21 +209,22 @@ class OpenedCohort:
     def scans(self) -> Mapping[str, CohortRowScan]:
         """Split → content of its columnar file.
 
-        Raises FormatError for a row that is empty or too long, or a damaged file.
+        Raises FormatError for an empty or too long row, or a damaged file.
         """
         return {name: self._scan(self.rows(name)) for name in packed_paths(self.notes, self.month)}
 
     def _scan(self, file: PackedFile) -> CohortRowScan:
         separator, bos, shape = self.facts.separator_id, self.facts.bos_id, self.shape
         counts: Counter[str] = Counter()
-        # an empty array, because concatenate refuses none at all
+        # starts with an empty array, because concatenate needs at least one
         used: list[Int64] = [np.zeros(0, np.int64)]
         lows, highs = [], []
         for block in file:
             used.append(np.diff(block.rows))
             if defects := row_defects(block, shape.row_length):
                 raise FormatError(f"{file.path}: {defects[0]}. {REBUILD}")
-            # Separators and BOS are counted where segments end and begin, so that what is within a note stands out.
+            # Separators and BOS are counted at the ends and beginnings of segments, so that others within a note show
+            # up.
             starts, stops = block.bounds()
             is_separator = block.tokens == separator
             begins = starts[block.tokens[starts] == bos] if bos is not None else starts[:0]
@@ -231,7 +235,7 @@ class OpenedCohort:
             counts["separators"] += int(np.count_nonzero(is_separator))
             counts["ends"] += int(np.count_nonzero(is_separator[stops - 1]))
             counts["bos"] += begins.size
-            # the token behind each BOS; -1, which is no id, stands behind the last token of the block
+            # the token after each BOS; -1, which is not an id, follows the last token of the block
             counts["doubled"] += int(np.count_nonzero(np.append(block.tokens, -1)[begins + 1] == bos))
             lows.append(int(block.tokens.min()))
             highs.append(int(block.tokens.max()))
@@ -250,7 +254,7 @@ class OpenedCohort:
 
     @cached_property
     def lines(self) -> Mapping[str, SampledLines]:
-        """Split → its JSON lines, counted and sampled. Raises FormatError for a damaged file, or a columnar one."""
+        """Split → its JSON lines, counted and sampled; raises FormatError for a damaged file or columnar file."""
         paths = packed_paths(self.notes, self.month)
         return {
             name: sampled_lines(self.directory / path.jsonl, self.rows(name), self.shape, REBUILD)
@@ -259,16 +263,16 @@ class OpenedCohort:
 
     @cached_property
     def facts(self) -> PackedCohortFacts:
-        """The receipt's facts; raises IntegrityError when one is missing."""
+        """The receipt's facts; raises IntegrityError if one is missing."""
         return PackedCohortFacts.of(self.receipt)
 
     @property
     def shape(self) -> RowShape:
-        """What all rows share."""
+        """The common shape of all rows."""
         return self.facts.shape
 
     def rows(self, split: str) -> PackedFile:
-        """The columnar file of a split; raises FormatError if it is damaged."""
+        """Open the columnar file of a split; raise FormatError if it is damaged."""
         return open_packed(self.directory / packed_paths(self.notes, self.month)[split].rows, masked=False)
 
     @property
@@ -278,12 +282,12 @@ class OpenedCohort:
 
     @cached_property
     def left_out(self) -> frozenset[bytes]:
-        """The digests of the patients whose notes were left out as retracted."""
+        """The digests of the retracted patients, whose notes were left out."""
         return self._digests(RETRACTED_PATIENTS, DIGEST_BYTES)
 
     @cached_property
     def notes_left_out(self) -> frozenset[bytes]:
-        """The digests of the notes that were left out by themselves."""
+        """The digests of individually retracted notes, which were left out."""
         return self._digests(RETRACTED_NOTES, 2 * DIGEST_BYTES)
 
     def _digests(self, name: str, width: int) -> frozenset[bytes]:
@@ -302,7 +306,7 @@ class OpenedCohort:
             return self._scan_source(self.file)
 
     def kept_notes(self) -> Iterator[SampledNote]:
-        """The notes of the present source that are not retracted, read again at each call."""
+        """Yield the notes of the present source that are not retracted; reads the source at each call."""
         if self.file is None:
             raise no_file([self.month])
         with unquoting(self.month):
@@ -326,7 +330,7 @@ class OpenedCohort:
     def _scan_source(self, file: CohortFile) -> SourceScan:
         ledger = ledger_of(self.receipt)
         rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
-        # read again, the source gives those without room, too: they are refused only when rows are laid out
+        # the source also has notes without room, which are dropped only when rows are laid out
         kept_count = ledger.documents + ledger.dropped.get("header_too_long", 0)
         sampled_numbers = set(draw_documents(self.receipt.key, kept_count, SAMPLED).tolist())
         unwanted = _choose_numbers(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
@@ -334,7 +338,7 @@ class OpenedCohort:
         counts: Counter[str] = Counter()
         drops: Counter[str] = Counter()
         patients: set[bytes] = set()
-        # False: of notes that are kept, True: of retracted ones
+        # by whether the notes are retracted
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
         alone: set[bytes] = set()
         samples: dict[bool, list[SampledNote]] = {False: [], True: []}
@@ -346,7 +350,7 @@ class OpenedCohort:
                     samples[is_retracted].append(self._place_of_each(item))
                 counts[kind] += 1
                 counts["headers"] += bool(item.header)
-                # a note of a retracted patient goes with the patient, even if it is also on the list by itself
+                # a note of a retracted patient counts for the patient, even if it is also listed individually
                 if is_retracted and item.patient not in self.retracted:
                     alone.add(note_digest(self.key, item))
                 else:
