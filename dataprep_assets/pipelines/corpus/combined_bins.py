@@ -545,8 +545,8 @@ def meta_matches(
         for key, value in (facts or {}).items()
         if key in meta_values and meta_values[key] != value
     ]
-    expected = {"vocab_size": bundle.vocab_size, "eos_token_id": separator_id, "dtype": dtype}
-    for key, value in expected.items():
+    expected_meta = {"vocab_size": bundle.vocab_size, "eos_token_id": separator_id, "dtype": dtype}
+    for key, value in expected_meta.items():
         if meta_values.get(key) != value:
             source = "the bins have" if key != "vocab_size" else f"len() of {bundle.name} is"
             defects.append(f"{directory / 'meta.json'}: {key} is {meta_values.get(key)!r}, {source} {value!r}")

@@ -113,9 +113,9 @@ def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactSt
     earlier_shards = _shards(corpus, store, before)
     repeated = _repeated([one.hashes[:] for one in own], [one.hashes[:] for one in earlier_shards])
     documents = sum(len(one.with_hashes(repeated)) for one in own)
-    places = [*_locate_ids(earlier_shards, repeated[:_SHOWN]), *_locate_ids(own, repeated[:_SHOWN])]
-    rows: list[Row] = [{"file": file, "row": row} for _, file, row in sorted(places)]
-    examples = ", ".join([f"{file}: row {row}" for _, file, row in sorted(places)[:_SHOWN]])
+    locations = [*_locate_ids(earlier_shards, repeated[:_SHOWN]), *_locate_ids(own, repeated[:_SHOWN])]
+    rows: list[Row] = [{"file": file, "row": row} for _, file, row in sorted(locations)]
+    examples = ", ".join([f"{file}: row {row}" for _, file, row in sorted(locations)[:_SHOWN]])
     message = f"{count_of(documents, 'document')} of {split} have an id that another document has, e.g., {examples}"
     return verdict(
         [message] if len(repeated) else [],

@@ -294,7 +294,7 @@ def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedS
     """Yield a sentence if the receipt is not for this stream. The tokenizer's name may differ: it changes no bytes."""
     facts, stream = ViewFacts.of(receipt), splits[0].facts
     ledger = Ledger.total(s.receipt.ledger or Ledger() for s in splits)
-    expected = (
+    expected_claims = (
         view.name,
         {s.split: s.token_count for s in splits},
         stream.dtype,
@@ -302,18 +302,18 @@ def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedS
         ledger.of_documents,
     )
     ledger_documents = (receipt.ledger or Ledger()).of_documents
-    if (facts.view, facts.splits, facts.dtype, facts.eos_token_id, ledger_documents) != expected:
+    if (facts.view, facts.splits, facts.dtype, facts.eos_token_id, ledger_documents) != expected_claims:
         yield "its receipt belongs to a different stream than the combined bins"
 
 
 def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: ArtifactStore) -> Iterator[str]:
     """Yield the first difference between a copy and the combined bins, if there is one."""
     assert view.copied is not None
-    expected, ends = split.open_tokens(store), split.open_ends(store)
+    stream_ids, ends = split.open_tokens(store), split.open_ends(store)
     token = document = 0
     try:
         for ids, lengths in view.copied(directory, split.split):
-            expected_ids = expected[token : token + len(ids)]
+            expected_ids = stream_ids[token : token + len(ids)]
             if len(expected_ids) < len(ids) or (wrong := np.flatnonzero(ids != expected_ids)).size:
                 index = len(expected_ids) if len(expected_ids) < len(ids) else int(wrong[0])
                 yield f"{split.split}: token {token + index} differs from combined_bins"
@@ -331,10 +331,10 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
         yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
         return
     # other copies may omit the tail
-    if view.keeps_documents and (token, document) != (len(expected), len(ends)):
+    if view.keeps_documents and (token, document) != (len(stream_ids), len(ends)):
         yield (
             f"{split.split}: {count_of(document, 'document')}, {count_of(token, 'token')}, but combined_bins has "
-            f"{len(ends)}, {len(expected)}"
+            f"{len(ends)}, {len(stream_ids)}"
         )
 
 

@@ -57,17 +57,17 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
     Raises MissingArtifactError if there are no shards or one is missing; FormatError if the files are not shards of the
     same release; IntegrityError if ids do not match their tokens.
     """
-    place = adoption.place
-    objects = {prefix: _numbered(adoption, prefix, files) for prefix, files in _list_objects(place).items()}
+    location = adoption.place
+    objects = {prefix: _numbered(adoption, prefix, files) for prefix, files in _list_objects(location).items()}
     if not objects:
         raise MissingArtifactError(
-            f"{place}: no shards found: a release has {npy_shards.token_key('train', 0)} and "
+            f"{location}: no shards found: a release has {npy_shards.token_key('train', 0)} and "
             f"{npy_shards.ids_key('train', 0)}, and shards of another prefix in a folder of its name"
         )
-    headers = {tokens.key: _header(place, tokens) for shards in objects.values() for tokens, _ in shards}
+    headers = {tokens.key: _header(location, tokens) for shards in objects.values() for tokens, _ in shards}
     first_files = next(iter(objects.values()))[0]
     # the length of the first shard's samples; `_shard` compares the other shards with it
-    length = _length(place, headers[first_files[0].key], first_files)
+    length = _length(location, headers[first_files[0].key], first_files)
     digests = _Digests(adoption, reads)
     release = Release(
         dataset=adoption.dataset,
@@ -82,14 +82,14 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
         tail=None,
         shards={
             prefix: tuple(
-                _shard(place, index, headers[files[0].key], files, length) for index, files in enumerate(shards)
+                _shard(location, index, headers[files[0].key], files, length) for index, files in enumerate(shards)
             )
             for prefix, shards in objects.items()
         },
     )
     # cheap checks come first, because digests may require reading terabytes
     all_shards = [shard for shards in release.shards.values() for shard in shards]
-    if wrong := [line for shard in all_shards for line in unreadable(place, release, shard)]:
+    if wrong := [line for shard in all_shards for line in unreadable(location, release, shard)]:
         raise IntegrityError(f"{wrong[0]} ({count_of(len(wrong), 'defect')}). Its owner must publish the shard again")
     infos = {info.key: info for shards in objects.values() for files in shards for info in files}
 
@@ -160,10 +160,10 @@ def _header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHeader:
     # a store rejects ranges beyond the end of an object
     data = b"".join(place.store.read(place.key(tokens.key), 0, min(npy_shards.HEADER_BYTES, tokens.bytes)))
     header = npy_shards.parse_header(data, where)
-    if tokens.bytes != (expected := npy_shards.token_bytes(header.tokens, header.dtype)):
+    if tokens.bytes != (expected_bytes := npy_shards.token_bytes(header.tokens, header.dtype)):
         raise FormatError(
             f"{where}: {count_of(tokens.bytes, 'byte')}, but its header gives {header.tokens} {header.dtype} tokens "
-            f"({expected} bytes). Its owner must publish it again"
+            f"({expected_bytes} bytes). Its owner must publish it again"
         )
     return header
 

@@ -110,11 +110,11 @@ def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: 
     # `mix`, `tokens_per_shard` and `tail` are left out, because place, stretch and padding show their effect. A shard
     # that they do not affect stays up to date.
     options = [release.release.sequence_length, split.order.seed, layout.meta["dtype"]]
-    place = [split.split, cut.index, cut.start]
+    position = [split.split, cut.index, cut.start]
     tokenizer = {name: value for name, value in layout.meta.items() if name != "tokenizer_sha256"}
     return ShardRecipe(
         artifact=shard_artifact(release, partition),
-        key=digest_value([NPY_SHARDS, VERSION, options, place, stretch, padding, dict(layout.meta)]),
+        key=digest_value([NPY_SHARDS, VERSION, options, position, stretch, padding, dict(layout.meta)]),
         version=VERSION,
         settings={
             "release": release_settings(release),

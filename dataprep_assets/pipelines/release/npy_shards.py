@@ -225,9 +225,9 @@ class OpenedNpyShard(OpenedPartition[NpyShard]):
 
 def format_valid(shard: OpenedNpyShard) -> Finding:
     """Check the format: a NumPy 1.0 header of 128 bytes, one dimension, the dtype, whole sequences, one id for each."""
-    for name, expected in shard.declared.items():
-        if (fact := shard.receipt.facts.get(name)) != expected:
-            raise IntegrityError(f"{shard.name}: {name}: the receipt has {fact}, expected {expected}. {REBUILD}")
+    for name, expected_fact in shard.declared.items():
+        if (fact := shard.receipt.facts.get(name)) != expected_fact:
+            raise IntegrityError(f"{shard.name}: {name}: the receipt has {fact}, expected {expected_fact}. {REBUILD}")
     dtype, tokens, length = shard.facts.dtype, shard.facts.tokens, shard.facts.sequence_length
     npy_shards.validate(shard.token_path, dtype=dtype, tokens=tokens, sequence_length=length)
     ids = sample_ids.open_sample_ids(shard.ids_path, tokens // length)

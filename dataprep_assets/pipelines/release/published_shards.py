@@ -240,15 +240,15 @@ def _recipes(
 
     Other shards at the location are assumed to be the receipt's orphans, because they do not affect trainers.
     """
-    place = locate(target)
+    location = locate(target)
     manifest = release_manifest(release, store, release_layout(release, store))
     receipt = store.intact(release.artifact(PUBLISHED_SHARDS), release.verify)
     recipe = _recipe(
-        release, store, manifest, place, PublishedShardsFacts.of(receipt).orphans if receipt is not None else ()
+        release, store, manifest, location, PublishedShardsFacts.of(receipt).orphans if receipt is not None else ()
     )
     # The location is checked only if the publication would otherwise be up to date.
     if receipt is not None and recipe.difference(receipt) is None:
-        _require_published(place, manifest)
+        _require_published(location, manifest)
     yield recipe
 
 
@@ -287,13 +287,13 @@ def _build(release: ReleaseDeclaration, target: str, request: BuildRequest) -> l
 
 
 def _metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    place, facts = locate(target), PublishedShardsFacts.of(receipt)
+    location, facts = locate(target), PublishedShardsFacts.of(receipt)
     metadata: dict[str, Shown] = {
-        "release": Location(str(place)),
+        "release": Location(str(location)),
         "release_digest": facts.digest,
         "published_files": facts.files,
         "published_bytes": facts.bytes,
-        "train_on_it": Markdown(f"```python\n{consumer_code(place)}\n```"),
+        "train_on_it": Markdown(f"```python\n{consumer_code(location)}\n```"),
     }
     if lines := consumer_environment(place_of(target, os.environ)):
         metadata["consumer_environment"] = Markdown("```\n" + "\n".join(lines) + "\n```")
@@ -334,17 +334,17 @@ def _open(release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Seq
 
 def manifest_published(publication: OpenedPublication) -> Finding:
     """Check that the published manifest, the local copy and its receipt describe the shards built here."""
-    place, release = publication.place, publication.release
-    remote = read_release(place)
+    location, release = publication.place, publication.release
+    remote = read_release(location)
     defects = list(_other_claims(publication))
     if remote.digest != release.digest:
         defects.append(
-            f"{place}/{MANIFEST}: is release {remote.digest[:12]}, but the local one is {release.digest[:12]}"
+            f"{location}/{MANIFEST}: is release {remote.digest[:12]}, but the local one is {release.digest[:12]}"
         )
     shards = sum(len(shards) for shards in remote.shards.values())
     return verdict(
         defects,
-        f"{place} has release {remote.digest[:12]}: {count_of(shards, 'shard')} of sequences of "
+        f"{location} has release {remote.digest[:12]}: {count_of(shards, 'shard')} of sequences of "
         f"{count_of(remote.sequence_length, 'id')}.",
         _PUBLISH,
         facts={"shards": shards, "sequence_length": str(remote.sequence_length), "digest": remote.digest},
@@ -368,12 +368,12 @@ def _other_claims(publication: OpenedPublication) -> Iterator[str]:
 
 def remote_matches_local(publication: OpenedPublication) -> Finding:
     """Check that every file is in the store with its size and SHA-256, as recorded at the upload, or by reading it."""
-    place, comparison = publication.place, publication.inventory
-    missing = [f"{place}/{file.key}: missing" for file in comparison.missing]
+    location, comparison = publication.place, publication.inventory
+    missing = [f"{location}/{file.key}: missing" for file in comparison.missing]
     size = sum(file.bytes for file in publication.release.files)
     return verdict(
         [*missing, *comparison.different.values()],
-        f"{count_of(len(comparison.same), 'file')} ({count_of(size, 'byte')}) in {place} match the local ones.",
+        f"{count_of(len(comparison.same), 'file')} ({count_of(size, 'byte')}) in {location} match the local ones.",
         _PUBLISH,
         facts={"files": len(comparison.same), "bytes": size},
     )
@@ -381,9 +381,9 @@ def remote_matches_local(publication: OpenedPublication) -> Finding:
 
 def no_orphans(publication: OpenedPublication) -> Finding:
     """Check that the store has no shards outside the release; a warning, because they only cost money and confuse."""
-    place, extra = publication.place, publication.inventory.extra
+    location, extra = publication.place, publication.inventory.extra
     return verdict(
-        [f"{place}: {count_of(len(extra), 'object')} of shards that the release does not list: {first_of(extra)}"]
+        [f"{location}: {count_of(len(extra), 'object')} of shards that the release does not list: {first_of(extra)}"]
         if extra
         else [],
         "The folder has no other shards than the release.",
@@ -396,12 +396,12 @@ def no_orphans(publication: OpenedPublication) -> Finding:
 
 def remote_readable(publication: OpenedPublication) -> Finding:
     """Read as a remote trainer would: the header of every shard, its first and last sample, and their ids."""
-    place, release = publication.place, publication.release
+    location, release = publication.place, publication.release
     defects = [
         defect
         for prefix in release.shards
         for shard in release.shards_of(prefix)
-        for defect in unreadable(place, release, shard)
+        for defect in unreadable(location, release, shard)
     ]
     shards = sum(len(shards) for shards in release.shards.values())
     return verdict(

@@ -59,24 +59,24 @@ class CorpusDocuments(AskedDocuments):
         rules, duplicates = self._corpus.rules, self._corpus.duplicates
         if not rules and duplicates is None:
             return None
-        told = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
+        wording = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
         # the number of duplicates is unknown until they have been searched for
         if duplicates is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
             least = duplicates.similarity
-            told[DUPLICATE] = (
+            wording[DUPLICATE] = (
                 "equal to a kept one"
                 if least == 1
                 else f"near-duplicates of a kept one, with a similarity of {least:g} or more"
             )
         if len(listed_ids(self._corpus)):
-            told[RETRACTED] = "on the retraction list"
+            wording[RETRACTED] = "on the retraction list"
         by_split = {split: SelectionCounts() for split in self._corpus.splits}
         untagged = 0
-        examples: dict[str, list[str]] = {name: [] for name in told}
+        examples: dict[str, list[str]] = {name: [] for name in wording}
         for partition in self._partitions:
             try:
                 tags = self._store.local(self._corpus.artifact(TAGS, partition))
-                removed = removed_rows(self._corpus, self._store, partition) if DUPLICATE in told else NONE_REMOVED
+                removed = removed_rows(self._corpus, self._store, partition) if DUPLICATE in wording else NONE_REMOVED
                 for piece in ruled_rows(self._corpus, tags, ("file", "row", "source", "bytes"), removed):
                     by_split[split_of(partition)].add(piece)
                     if not self._corpus.sensitive:
@@ -90,9 +90,9 @@ class CorpusDocuments(AskedDocuments):
             documents=sums[0],
             bytes=sums[1],
             sources={source: documents for source, (documents, _) in total.sources.items()},
-            rules=[_drops_of(name, drops, total, examples[name]) for name, drops in told.items()],
+            rules=[_drops_of(name, drops, total, examples[name]) for name, drops in wording.items()],
             untagged=untagged,
-            over_budget=[f"{told}" for of_split in over for _, told in of_split],
+            over_budget=[f"{wording}" for of_split in over for _, wording in of_split],
         )
 
     def rows(

@@ -68,14 +68,14 @@ def kept_documents(
     duplicates = corpus.duplicates
     assert duplicates is not None
     documents = join_documents(corpus, store, load_manifest(corpus, store), ages, partitions)
-    kept = kept_set(
+    decision = kept_set(
         documents.documents,
         documents.priority,
         threshold=duplicates.similarity,
         across=duplicates.across_splits,
         known=known,
     )
-    return KeptDocuments(documents, kept)
+    return KeptDocuments(documents, decision)
 
 
 def known_pairs(corpus: CorpusDeclaration, store: ArtifactStore) -> ComparedPairs:

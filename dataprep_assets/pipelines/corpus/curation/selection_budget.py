@@ -155,12 +155,12 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
     free = corpus.rules.keys() - limited
     sums = counted_in(receipts)
     wholes = {f"the split {split}": totals_of(receipts)}
-    for noun, groups, dropped in (
+    for noun, groups, drop_counts in (
         ("source", sums.sources, sums.by_rule),
         ("language", sums.languages, sums.by_rule_of_language),
     ):
         if len(groups) > 1:
-            wholes |= {f"the {noun} {name}": (groups[name], dropped.get(name, {})) for name in groups}
+            wholes |= {f"the {noun} {name}": (groups[name], drop_counts.get(name, {})) for name in groups}
     return verdict(
         [
             f"the rule {rule} drops {counts[rule][0]:,} of {count_of(totals[0], 'document')} in {name} "

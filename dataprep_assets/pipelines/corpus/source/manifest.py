@@ -550,23 +550,23 @@ def _uncovered(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> I
             yield f"{entry.relpath}: line {position + 1} of the manifest has ordinal {entry.ordinal}"
             # only the first one is reported, because all later ones are shifted as well
             break
-    expected = 0
+    next_ordinal = 0
     for key, ordinals in plan.items():
         if not len(ordinals) or ordinals.step != 1:
             yield f"shard {key}: {ordinals} are not consecutive files"
             continue
-        if ordinals.start > expected:
-            skipped = first_of(e.relpath for e in entries[expected : ordinals.start])
-            yield f"shard {key}: ordinals {expected} to {ordinals.start - 1} before it are in no shard: {skipped}"
-        elif ordinals.start < expected:
-            yield f"shard {key}: ordinals {ordinals.start} to {expected - 1} are in an earlier shard already"
+        if ordinals.start > next_ordinal:
+            skipped = first_of(e.relpath for e in entries[next_ordinal : ordinals.start])
+            yield f"shard {key}: ordinals {next_ordinal} to {ordinals.start - 1} before it are in no shard: {skipped}"
+        elif ordinals.start < next_ordinal:
+            yield f"shard {key}: ordinals {ordinals.start} to {next_ordinal - 1} are in an earlier shard already"
         foreign = [e.relpath for e in entries[ordinals.start : ordinals.stop] if e.split != split_of(key)]
         if foreign:
             yield f"shard {key}: {count_of(len(foreign), 'file is', 'files are')} of another split: {first_of(foreign)}"
         # after an overlap the furthest end counts, because the files up to it are covered
-        expected = max(expected, ordinals.stop)
-    if expected != len(entries):
-        yield f"the plan ends at ordinal {expected}, but the manifest has {count_of(len(entries), 'file')}"
+        next_ordinal = max(next_ordinal, ordinals.stop)
+    if next_ordinal != len(entries):
+        yield f"the plan ends at ordinal {next_ordinal}, but the manifest has {count_of(len(entries), 'file')}"
 
 
 def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> Iterator[str]:

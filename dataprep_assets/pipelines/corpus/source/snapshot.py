@@ -287,10 +287,10 @@ class _OpenedSnapshot(OpenedArtifact):
 def _digests_match(snapshot: _OpenedSnapshot) -> Finding:
     corpus, store, entries = snapshot.corpus, snapshot.store, snapshot.entries
     partition = snapshot.artifact.partition or ""
-    expected = snapshot_digests(corpus, store, partition)
+    expected_digests = snapshot_digests(corpus, store, partition)
     claims = list(_other_claims(corpus, store, partition, entries))
     paths = {entry.relpath: snapshot.access.path(entry) for entry in entries}
-    return digests_match(expected, paths, claims, corpus.source_digests())
+    return digests_match(expected_digests, paths, claims, corpus.source_digests())
 
 
 _CHECKS = (Check("digests_match", "Source files match the SHA-256 in the snapshot.", _digests_match),)

@@ -138,15 +138,19 @@ def _by_tokens(packed: OpenedCohort, index: int, split: str) -> Iterator[str]:
     search = NoteSearch(packed, split)
     chunks = search.chunks(notes)
     presence = search.find_chunks(chunks)
-    of_note = {at: [i for i, chunk in enumerate(chunks) if chunk.note == at] for at in range(len(notes))}
+    of_note = {
+        position: [i for i, chunk in enumerate(chunks) if chunk.note == position] for position in range(len(notes))
+    }
     chunks_of_note = {
-        at: [chunks[i] for i in own]
-        for at, own in of_note.items()
+        position: [chunks[i] for i in own]
+        for position, own in of_note.items()
         # all chunks must be present, because a single one may belong to another note; ids have four bytes per token
         if own and all(presence[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * SHORTEST
     }
-    for at in _find_unexplained(packed, index, search, notes, chunks_of_note) if chunks_of_note else ():
-        yield (f"the tokens of record {notes[at].record}, note {notes[at].number}, which is retracted, are in {split}")
+    for position in _find_unexplained(packed, index, search, notes, chunks_of_note) if chunks_of_note else ():
+        yield (
+            f"the tokens of record {notes[position].record}, note {notes[position].number}, which is retracted, are in {split}"
+        )
 
 
 def _find_unexplained(
