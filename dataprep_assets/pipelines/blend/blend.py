@@ -43,7 +43,7 @@ from dataprep_assets.pipelines.blend.stage_shards import SHARDS, stage_shards
 #
 # Only `log_tables` imports wandb, and only when it is called. Keys are those of Nemotron's `wandb_hook.py`
 # (docs/formats/wandb-tables.md#keys): `<stage>/plan_table`, `progress_table`, `stage_table`. The W&B run is named after
-# the run hash, and its id contains it, so that logging the same run again adds to the same W&B run. wandb's own data
+# the run hash, which its id contains. Logging the same run again therefore adds to the same W&B run. wandb's own data
 # collection (console, machine, code, installed packages) is switched off.
 
 _LOGIN_SECONDS = 60
@@ -113,7 +113,7 @@ def _table(wandb: Any, rows: Rows) -> Any:
 def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
     """Return the `progress_table`: per dataset, the shards fetched and built, and the tokens and sequences so far.
 
-    `blend` is the declaration, `store` holds the artifacts, `plan` is the committed plan.
+    `blend` is the declaration, `store` contains the artifacts, `plan` is the committed plan.
     """
     rows = []
     for unit in plan.units:

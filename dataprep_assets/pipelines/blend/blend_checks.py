@@ -282,7 +282,7 @@ def shards_complete(run: OpenedRun) -> Finding:
     plan, receipts = run.plan, run.receipts
     by_partition = {str(shard.artifact.partition): shard for shard in run.shards}
     missing = [p for p in plan.partitions if receipts.get(p) is None]
-    stale_partitions = [p for p, r in receipts.items() if r is not None and r.key != by_partition[p].key]
+    stale = [p for p, r in receipts.items() if r is not None and r.key != by_partition[p].key]
     empty = [p for p, r in receipts.items() if r is not None and not ledger_of(r).documents]
     defects = (
         [
@@ -294,20 +294,15 @@ def shards_complete(run: OpenedRun) -> Finding:
         if missing
         else []
     )
-    if stale_partitions:
+    if stale:
         defects.append(
-            f"{count_of(len(stale_partitions), 'shard was', 'shards were')} built from other inputs or settings: {first_of(stale_partitions)}"
+            f"{count_of(len(stale), 'shard was', 'shards were')} built from other inputs or settings: {first_of(stale)}"
         )
     return verdict(
         defects,
         f"{count_of(len(plan.partitions), 'shard')} complete, {len(empty)} empty.",
         "Materialize these partitions",
-        facts={
-            "shards": len(plan.partitions),
-            "missing": len(missing),
-            "stale": len(stale_partitions),
-            "empty": len(empty),
-        },
+        facts={"shards": len(plan.partitions), "missing": len(missing), "stale": len(stale), "empty": len(empty)},
     )
 
 

@@ -123,7 +123,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
 if TYPE_CHECKING:
     View = str
 else:
-    # of what is installed, which a type checker cannot know
+    # the installed views, which a type checker cannot know
     View = Literal[tuple(VIEWS)]
 
 

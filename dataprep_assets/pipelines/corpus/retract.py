@@ -3,7 +3,7 @@
 The index finds documents of finished shards. `LeftOutRows` finds other rows by their tags or in the source.
 
 The tags of a shard have the id of every row with a document. A row without tags is read from the source, even if no
-split or glob matches its file: a removal request must also apply to future documents.
+split or glob matches its file, because a removal request must also apply to future documents.
 """
 
 from collections import Counter

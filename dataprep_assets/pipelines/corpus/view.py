@@ -1,11 +1,11 @@
 """Views (`<dataset>/<view>_bins`): the files that each trainer expects, with the same tokens as the combined bins.
 
-A linked view has the token file (same inode, no second copy) and sidecars. It is built in seconds, without
-tokenization: nanoGPT reads uint16 or uint32 ids, Megatron the same bytes as uint16 or int32, datatrove and OLMo the
-bytes as they are (docs/formats/README.md#one-stream).
+A linked view has the token file (same inode, no second copy) and sidecars, so it is built in seconds, without
+tokenization. nanoGPT reads uint16 or uint32 ids, Megatron the same bytes as uint16 or int32. datatrove and OLMo read
+the bytes as they are (docs/formats/README.md#one-stream).
 
-Views in other formats, such as MDS and Parquet, copy the ids. They read the stream once, in blocks, with one thread
-per worker, and keep the files that a killed run finished.
+Views in other formats, such as MDS and Parquet, copy the ids. They read the stream once, in blocks, with one thread per
+worker, and keep the files that a killed run finished.
 """
 
 import re
@@ -47,7 +47,7 @@ from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
 
 
 class ViewFacts(Facts):
-    """Facts of a view: those of the stream, tokens by split, and the view's own.
+    """Facts of a view: facts of the stream, tokens by split, and the view's own facts.
 
     Views of whole samples set `tokens_left_out`: by split, the tokens at the end that do not fill a sample.
     """

@@ -106,10 +106,10 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
 def checked_pad(
     notes: NotesDeclaration, bundle: TokenizerBundle, *, separator_id: int | None, bos_id: int | None
 ) -> int:
-    """The pad id that ``notes`` declare, looked up in the tokenizer ``bundle``; `ABSENT` for rows without padding.
+    """Return the pad id that ``notes`` declare, from the tokenizer ``bundle``; `ABSENT` for rows without padding.
 
-    Raises ConfigError if it is not in the vocabulary, and, unless `may_occur` is declared, if it can occur in
-    documents, which end with ``separator_id`` and begin with ``bos_id``.
+    Raises ConfigError if the id is not in the vocabulary. Unless `may_occur` is declared, also raises it if the id can
+    occur in documents, which begin with ``bos_id`` and end with ``separator_id``.
     """
     pad = notes.pad
     if pad is None:

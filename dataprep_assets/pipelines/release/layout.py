@@ -1,8 +1,8 @@
 """The division of each split's token stream into the shards of a release, computed from receipts of token bins.
 
 Shard `i` of a split has tokens `[i * tokens_per_shard, (i + 1) * tokens_per_shard)` of its stream. Documents may cross
-the boundaries of samples and shards. The tokens after the last whole sequence are dropped or padded, as declared, and
-counted in the last cut: `stream_tokens = Σ tokens - padding + dropped` for each split.
+the boundaries of samples and shards. The tokens after the last whole sequence are dropped or padded, as declared. The
+last cut counts them, so each split satisfies `stream_tokens = Σ tokens - padding + dropped`.
 
 Entry points: `release_layout`, `split_layout`, `cut_stream`.
 """

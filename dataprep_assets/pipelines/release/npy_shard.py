@@ -107,8 +107,8 @@ def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: 
     stretch = [[[[shard.partition, shard.content] for shard in group], low, high] for group, low, high in groups]
     # the stream already contains its separators, so the id determines only the bytes of padding
     padding = [cut.padding, layout.separator_id if cut.padding else None, cut.dropped]
-    # `mix`, `tokens_per_shard` and `tail` are left out, because place, stretch and padding show their effect. A shard
-    # that they do not affect stays up to date.
+    # `mix`, `tokens_per_shard` and `tail` are left out, because `position`, `stretch` and `padding` show their effect.
+    # A shard that they do not affect stays up to date.
     options = [release.release.sequence_length, split.order.seed, layout.meta["dtype"]]
     position = [split.split, cut.index, cut.start]
     tokenizer = {name: value for name, value in layout.meta.items() if name != "tokenizer_sha256"}
@@ -228,7 +228,7 @@ def _padded(blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dty
 
 @dataclass(kw_only=True)
 class _ShardWriter:
-    """Writes one shard in one pass; `ledger` counts what was written."""
+    """Writer of one shard in one pass; `ledger` counts the written tokens."""
 
     token_path: Path
     ids_path: Path

@@ -1,8 +1,8 @@
 """The contract of a task: the files of its folder and the schema of their rows.
 
-Contracts are data, with one YAML file per task in `contracts/`, so a new task needs only a few lines to get its
-migration and its checks. A declaration may add contracts of its own. A contract with `like: Copa` starts from a shipped
-one and overrides some of its keys. Source: docs/formats/task-folders.md.
+Contracts are data, with one YAML file per task in `contracts/`. A new task needs only a few lines to get its migration
+and its checks. A declaration may add contracts of its own. A contract with `like: Copa` starts from a shipped one and
+overrides some of its keys. Source: docs/formats/task-folders.md.
 
 Entry points: `TaskContract`, `shipped_contracts`, `contract_from`.
 """

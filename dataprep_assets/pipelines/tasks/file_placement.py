@@ -1,8 +1,8 @@
 """Placement of a file in the trainer's folder.
 
 The target is in the user's project, not in the artifact storage, so existing files there are not ours. A copy or link
-is staged next to its target and renamed to it, so a kill at any moment leaves the old file or the new one. Staged names
-are fixed (`.<name>.staged`), so that the next run removes a killed run's files. Callers hold a lock.
+is staged next to its target and then renamed to it. A kill at any moment leaves the old file or the new one. Staged
+names are fixed (`.<name>.staged`), so that the next run removes a killed run's files. Callers hold a lock.
 """
 
 import os
@@ -21,8 +21,15 @@ MODE = 0o644
 PRIVATE_MODE = 0o600
 """Permissions of a sensitive dataset's copy: readable by the user who migrates, who also runs the trainer."""
 TargetState = Literal["absent", "done", "permissions", "same_content", "other_link", "other_file"]
-"""The state of a target: no file; as required; as required except for permissions; a file or link with the same
-content; a link to other content or to a missing file; a file with other content."""
+"""The state of a target, compared with the required file.
+
+- `absent`: the target does not exist
+- `done`: the target is as required
+- `permissions`: only the permissions differ
+- `same_content`: a file or link with the same content, but of the other kind
+- `other_link`: a link to other content or to a missing file
+- `other_file`: a file with other content
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

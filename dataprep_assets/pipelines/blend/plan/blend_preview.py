@@ -50,8 +50,8 @@ from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets.tokenization.losses import encode_or_name, row_of
 
-# Rows and tokens are estimated from a sample of each dataset: the first, middle and last file of local datasets, the
-# smallest file of datasets that must be fetched. A file that is read to its end is counted exactly.
+# Rows and tokens are estimated from a sample of each dataset. Local datasets are sampled by their first, middle and
+# last file, and remote ones by their smallest file. A file that is read to its end is counted exactly.
 
 FILES = 3
 ROWS_PER_FILE = 2000
@@ -279,7 +279,7 @@ def _estimate_file(
             # the footer has the number of rows, without reading a page
             rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
         else:
-            # both are stored (compressed) bytes, so this also holds for compressed files
+            # both are stored (compressed) bytes, so this is also true for compressed files
             rows = round(rows * entry.size_bytes / max(1, read))
     # rows without text have no tokens, and are assumed to be as frequent in the rest of the file
     with_text = rows * len(sample.rows) / max(1, looked_at)

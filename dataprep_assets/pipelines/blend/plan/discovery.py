@@ -1,7 +1,7 @@
 """Discovery of the files of each dataset of a blend: on a hub, in a bucket, or on this machine.
 
-A plan depends on content, never on times: on the SHA-256 of local files, which are read completely, and on the digests
-that a hub or bucket lists (LFS digest, git blob id, ETag). A hub's revision is pinned to its commit.
+A plan depends on content, never on times. Local files are read completely for their SHA-256. Hubs and buckets list
+digests (LFS digest, git blob id, ETag). A hub's revision is pinned to its commit.
 """
 
 import re
@@ -63,7 +63,7 @@ class SourcePlace:
 
     @cached_property
     def is_taken(self) -> Callable[[str], bool]:
-        """Return whether a path belongs to the dataset."""
+        """Predicate that returns whether a path belongs to the dataset."""
         return taken_by(self.globs)
 
 

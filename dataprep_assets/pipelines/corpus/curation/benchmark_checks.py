@@ -90,7 +90,7 @@ def _fact(name: str) -> str:
 
 
 class _Kept:
-    """Searches the kept documents of shards for items, and counts what it finds."""
+    """Search for items in the kept documents of shards, with counts of the results."""
 
     def __init__(
         self, corpus: CorpusDeclaration, store: ArtifactStore, tagger: BenchmarkTagger, containment: float

@@ -1,7 +1,7 @@
 """The document table (`<dataset>/documents_<split>`, one partition per shard): `documents.parquet`.
 
-It has one row per source row, in source order: the row's origin, the taggers' values, whether it was kept or the reason
-why not, and its number of tokens. Any Parquet reader can query it. `dataprep documents`, `trace` and
+It has one row per source row, in source order. The columns are the row's origin, the taggers' values, whether it was
+kept or the reason why not, and its number of tokens. Any Parquet reader can query it. `dataprep documents`, `trace` and
 `retract --where` do.
 """
 

@@ -11,7 +11,7 @@ _CHARACTERS, _MOST_BYTES = 120, 64 << 20
 
 
 class Excerpts:
-    """Reads the beginnings of texts from the present source files."""
+    """Reader of the beginnings of texts in the present source files."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
         """Set the dataset and the store of its manifest; read nothing yet."""

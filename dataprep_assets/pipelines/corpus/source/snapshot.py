@@ -232,7 +232,7 @@ def snapshot_spec(
 
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     manifest = load_manifest(corpus, request.store)
-    # computed for all shards together, because each one alone would ignore the space that the others need
+    # computed for all shards together, because a single shard would ignore the space that the others need
     needed = preflight(corpus, manifest, request.partitions)
 
     def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:

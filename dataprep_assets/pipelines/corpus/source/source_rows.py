@@ -1,7 +1,7 @@
 """Lookup of a row in the present source file: its bytes, or the reason why it is not a document.
 
 Tracing a document does not need the source, but these details do. A row's bytes are reported only if they match the
-document's hash in the shard's index, because a file may have been edited, even without changing its size.
+document's hash in the shard's index. A file may have been edited, even without a change of its size.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
 """A packed cohort opened for its checks: its files and receipt, one pass over its rows, and one over its source.
 
-The columnar files are read once for all checks that count tokens, the JSON lines once for all checks of rows, and the
-source once for all checks that compare with it. All are read in blocks, so memory does not grow with the cohort.
+The checks share three passes: one over the columnar files, one over the JSON lines, and one over the source. All are
+read in blocks, so memory does not grow with the cohort.
 
-All JSON lines are counted, and a sample is parsed. A line with exactly the bytes that the build writes for its columnar
-row has that row's values, so it is not parsed: parsing takes ten times as long.
+All JSON lines are counted, and a sample is parsed. A line is not parsed if it has exactly the bytes that the build
+writes for its columnar row, because it then has that row's values. Parsing takes ten times as long.
 
 Entry points: `OpenedCohort`; `load_tokenizer`; `CohortRowScan`, `SourceScan`, `SampledNote` for results of reading.
 """

@@ -109,7 +109,7 @@ def ensure_packed_cohort(cohort: PackedCohort) -> tuple[Receipt, bool]:
 
 
 class _Writer:
-    """Writes one cohort's files into its staging directory."""
+    """Writer of one cohort's files into its staging directory."""
 
     def __init__(self, cohort: PackedCohort, staged: Path) -> None:
         self._cohort, self._plan, self._notes = cohort, cohort.plan, cohort.plan.notes

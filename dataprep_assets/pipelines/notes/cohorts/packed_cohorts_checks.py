@@ -5,8 +5,8 @@ notes, rows and positions, but no token, text, identifier or name of a source fi
 
 Checks that compare with the present source read, render and encode it again with the reference engine.
 
-`no_retracted_document` compares the digests of the patients in the rows with the retraction list, counts the retracted
-notes in the present source, and searches the rows for the tokens of a sample of these. Other checks show that
+`no_retracted_document` compares the digests of the patients in the rows with the retraction list. It also counts the
+retracted notes in the present source, and searches the rows for the tokens of a sample of these. Other checks show that
 downstream artifacts have exactly these rows: `matches_packed_rows` for shards, `matches_cohort_shards` for directories.
 
 Entry points: `COHORT_CHECKS`, `open_cohort`. The checks of rows are in `packed_rows_checks`.
@@ -138,19 +138,15 @@ def _by_tokens(packed: OpenedCohort, index: int, split: str) -> Iterator[str]:
     search = NoteSearch(packed, split)
     chunks = search.chunks(notes)
     presence = search.find_chunks(chunks)
-    of_note = {
-        position: [i for i, chunk in enumerate(chunks) if chunk.note == position] for position in range(len(notes))
-    }
+    of_note = {at: [i for i, chunk in enumerate(chunks) if chunk.note == at] for at in range(len(notes))}
     chunks_of_note = {
-        position: [chunks[i] for i in own]
-        for position, own in of_note.items()
+        at: [chunks[i] for i in own]
+        for at, own in of_note.items()
         # all chunks must be present, because a single one may belong to another note; ids have four bytes per token
         if own and all(presence[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * SHORTEST
     }
-    for position in _find_unexplained(packed, index, search, notes, chunks_of_note) if chunks_of_note else ():
-        yield (
-            f"the tokens of record {notes[position].record}, note {notes[position].number}, which is retracted, are in {split}"
-        )
+    for at in _find_unexplained(packed, index, search, notes, chunks_of_note) if chunks_of_note else ():
+        yield (f"the tokens of record {notes[at].record}, note {notes[at].number}, which is retracted, are in {split}")
 
 
 def _find_unexplained(

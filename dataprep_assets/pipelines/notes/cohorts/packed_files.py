@@ -4,16 +4,16 @@ With the single split `train`, the files are at the top level, as in the origina
 split has a folder:
 
 ==========================  =====================================================================================
-``<YYYY>-<MM>.jsonl``       one packed row a line, every stored column a list of integers
+``<YYYY>-<MM>.jsonl``       one packed row per line, every stored column a list of integers
                             (docs/formats/packed-rows.md#files)
-``<YYYY>-<MM>.parquet``     the same rows (`formats/packed_rows`), from which shards are made
+``<YYYY>-<MM>.parquet``     the same rows (`formats/packed_rows`), from which shards are built
 ``patients.bin``            sorted 16-byte keyed digests of the patients in these rows; see below
-``origins.npy``             which record, note and patient each segment of the rows is of (`row_origins`)
+``origins.npy``             the record, note and patient of each segment of the rows (`row_origins`)
 ==========================  =====================================================================================
 
 ``quarantine.jsonl`` contains the positions of notes dropped for a defect. ``retracted.bin`` contains the digests of
 patients whose notes are left out because they are on the retraction list, and ``retracted_notes.bin`` the digests of
-single notes (32 bytes, beginning with the patient's). Both exist only if they have entries.
+single notes (32 bytes, beginning with the patient's). Both files exist only if they have entries.
 
 Patients' digests show that no patient is in two splits or two cohorts. They cannot be reversed without the secret key,
 but they are still data about patients. They stay in this artifact, next to the notes, and are in no receipt, event or

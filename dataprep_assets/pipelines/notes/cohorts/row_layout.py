@@ -1,13 +1,12 @@
 """Layout of a cohort's notes in rows: the ranges of its spool for each row, computed before any token is moved.
 
-The columns of a month's `origins.npy` (`formats/row_origins`), which is stored next to the notes, are
+The columns of a month's `origins.npy` (`formats/row_origins`), which is stored next to the notes, are:
 
 ===========  ======================================================================================================
-``RECORD``   the record of the cohort's file, from 1, as in messages
-``NOTE``     the note within the record, from 1
-``CHUNK``    which piece of the note it is, from 0, in the order of its text
-``PATIENT``  the place of the patient's digest in `patients.bin`, from 0
-===========  ======================================================================================================
+``RECORD``   the record of the cohort's file, from 1, as in messages ``NOTE``     the note within the record, from 1
+``CHUNK``    the piece of the note, from 0, in the order of its text ``PATIENT``  the index of the patient's digest in
+`patients.bin`, from 0 ===========
+======================================================================================================
 
 Entry points: `lay_out`, `NoteLayout`.
 """
@@ -77,7 +76,7 @@ def lay_out(
         notes: The declaration.
         spool: The notes of a cohort, of all splits.
         index: The split's index in the declared order.
-        drops: Counts dropped notes, whose header leaves no room in a row.
+        drops: Counts the notes that are dropped because their header leaves no room in a row.
         retracted: The retraction list.
     """
     split_notes = np.flatnonzero(spool.splits == index)

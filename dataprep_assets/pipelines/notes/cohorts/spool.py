@@ -1,7 +1,7 @@
 """The spool: a cohort's notes as token ids on disk, in source order, with lengths, patients and splits in memory.
 
-Ids are written to a flat file of int32 (`[BOS] header body separator` for each note), so that a note takes about fifty
-bytes of memory, regardless of its length. Rows are then laid out from the lengths only.
+Ids are written to a flat file of int32: `[BOS] header body separator` for each note. Memory is therefore about fifty
+bytes per note, regardless of its length. Rows are then laid out from the lengths only.
 
 Entry points: `fill_spool`, `Spool`.
 """
@@ -52,7 +52,8 @@ Int64 = NDArray[np.int64]
 
 
 class DropCounter:
-    """Counts dropped notes by reason, under the declared policies; keeps their positions, never their content."""
+    """Counter of dropped notes by reason, under the declared policies; it keeps their positions, never their
+    content."""
 
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
@@ -60,7 +61,7 @@ class DropCounter:
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
-        # messages on the first rejected notes, their number, and the remedies (a dict, to keep their order)
+        # these attributes describe rejected notes: messages on the first ones, their number, and remedies in order
         self._refused: list[str] = []
         self._first_refused = RowPosition()
         self._refusals = 0
