@@ -1,10 +1,10 @@
 """The order of documents in a release, and the resulting stream of tokens.
 
-Without a seed, the stream is the source's own. With a seed, the source shards are sorted in a seeded order, every `mix`
-of them form a group, and the documents of a group are shuffled together. Memory holds only one group's document
+Without a seed, the stream is the source's own. With a seed, the source shards are sorted in a seeded order, and every
+`mix` of them form a group. The documents of a group are shuffled together. Memory holds only one group's document
 lengths, tokens are memory-mapped, and any range of the stream can be read without the preceding tokens.
 
-All bytes are verified: when a process first reads a file of a group, it compares the file's digest with the receipt,
+All bytes are verified. When a process first reads a file of a group, it compares the file's digest with the receipt,
 through the same memory map. If a group's files fit in memory, they are read from disk once.
 
 The order is a sort by hashes of seed, names and positions. NumPy's generators are not used, because their streams may

@@ -26,7 +26,7 @@ TargetState = Literal["absent", "done", "permissions", "same_content", "other_li
 - `absent`: the target does not exist
 - `done`: the target is as required
 - `permissions`: only the permissions differ
-- `same_content`: a file or link with the same content, but of the other kind
+- `same_content`: the same content, but not as the required copy or link
 - `other_link`: a link to other content or to a missing file
 - `other_file`: a file with other content
 """

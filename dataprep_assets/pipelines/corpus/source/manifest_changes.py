@@ -98,7 +98,7 @@ class ManifestChanges:
         return (*moved, *(f"{what} {path}" for what, paths in files for path in paths))
 
     def __str__(self) -> str:
-        """The changes in one sentence; "" if there are none."""
+        """Return the changes in one sentence; "" if there are none."""
         counts = in_words(
             (
                 (len(self.added), "file", "added"),

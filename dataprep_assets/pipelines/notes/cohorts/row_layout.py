@@ -3,10 +3,11 @@
 The columns of a month's `origins.npy` (`formats/row_origins`), which is stored next to the notes, are:
 
 ===========  ======================================================================================================
-``RECORD``   the record of the cohort's file, from 1, as in messages ``NOTE``     the note within the record, from 1
-``CHUNK``    the piece of the note, from 0, in the order of its text ``PATIENT``  the index of the patient's digest in
-`patients.bin`, from 0 ===========
-======================================================================================================
+``RECORD``   the record of the cohort's file, from 1, as in messages
+``NOTE``     the note within the record, from 1
+``CHUNK``    the piece of the note, from 0, in the order of its text
+``PATIENT``  the index of the patient's digest in `patients.bin`, from 0
+===========  ======================================================================================================
 
 Entry points: `lay_out`, `NoteLayout`.
 """
