@@ -10,4 +10,4 @@ from dataprep_assets.pipelines.blend.dataset import Blend
 
 @dg.scaffold_with(scaffolder(Path(__file__).with_name("training_blend.scaffold.yaml")))
 class TrainingBlend(Blend, DatasetComponent):
-    """Datasets and weights to what a trainer reads: bin/idx, packed Parquet with a loss mask, or JSON lines."""
+    """Weighted datasets as files for a trainer: bin/idx, packed Parquet with a loss mask, or JSON Lines."""

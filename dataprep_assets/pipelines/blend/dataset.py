@@ -190,7 +190,7 @@ def _records(run: Receipt) -> list[CardRecords]:
 
 
 class Blend(Dataset):
-    """Datasets and weights to what a trainer reads: bin/idx, packed Parquet with a loss mask, or JSON lines."""
+    """Weighted datasets as files for a trainer: bin/idx, packed Parquet with a loss mask, or JSON Lines."""
 
     component: ClassVar[str] = "TrainingBlend"
     pipeline: ClassVar[str] = "blend"

@@ -1,6 +1,7 @@
 """The declaration of a training blend, validated once; its field descriptions are the YAML reference.
 
-The blend itself, which may be a file of its own, is in `data_blend.py`; the options of RL are in `rl/options.py`.
+The blend itself, which may be in a separate file, is defined in `data_blend.py`, and the options of RL in
+`rl/options.py`.
 """
 
 from collections.abc import Mapping
@@ -192,7 +193,8 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
 
     @property
     def may_read_local_files(self) -> bool:
-        """A blend that is a file of its own may name some whenever it is edited."""
+        """Whether the blend may read local files. A blend in a separate file may, because it can be edited at any
+        time."""
         if not isinstance(self.blend, DataBlend):
             return True
         # an asset's files may be local, which only its metadata shows
@@ -201,17 +203,17 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
 
     @property
     def pretrain_options(self) -> PretrainOptions:
-        """The stage's options, or their defaults."""
+        """The options of the stage `pretrain`, or their defaults."""
         return self.pretrain or PretrainOptions()
 
     @property
     def sft_options(self) -> SftOptions:
-        """The stage's options, or their defaults."""
+        """The options of the stage `sft`, or their defaults."""
         return self.sft or SftOptions()
 
     @property
     def rl_options(self) -> RlOptions:
-        """The stage's options, or their defaults."""
+        """The options of the stage `rl`, or their defaults."""
         return self.rl or RlOptions()
 
     @property

@@ -10,4 +10,4 @@ from dataprep_assets.pipelines.corpus.dataset import Corpus
 
 @dg.scaffold_with(scaffolder(Path(__file__).with_name("tokenized_corpus.scaffold.yaml")))
 class TokenizedCorpus(Corpus, DatasetComponent):
-    """A text corpus, from its source to token bins that a trainer reads, every artifact proven."""
+    """A text corpus, from its source to token bins for trainers, with every artifact verified."""

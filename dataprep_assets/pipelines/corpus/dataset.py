@@ -58,7 +58,7 @@ from dataprep_assets.table import align_rows
 
 
 class _StreamFacts(Facts):
-    """The facts about the tokenizer that combined bins and npy shards share."""
+    """The tokenizer facts that combined bins and npy shards share."""
 
     tokenizer: str
     tokenizer_sha256: str

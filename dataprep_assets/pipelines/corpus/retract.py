@@ -243,7 +243,7 @@ class LocatedRows:
 
 
 def document_ids_of(corpus: CorpusDeclaration) -> DocumentIds:
-    """Return how a corpus identifies its documents; raises ConfigError if it does not."""
+    """Return how a corpus identifies its documents; raise ConfigError if it does not."""
     ids = corpus.document.ids(sensitive=corpus.sensitive)
     if ids is None:
         raise ConfigError(

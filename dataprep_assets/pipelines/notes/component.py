@@ -1,4 +1,5 @@
-"""`PackedCohorts` and `CombinedCohorts`: notes by birth month, packed into rows that MaxText reads; and mixtures."""
+"""The components `PackedCohorts` (notes by birth month, packed into rows for MaxText) and `CombinedCohorts`
+(mixtures)."""
 
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from dataprep_assets.pipelines.notes.dataset import Notes, Replay
 
 @dg.scaffold_with(scaffolder(Path(__file__).with_name("packed_cohorts.scaffold.yaml")))
 class PackedCohorts(Notes, DatasetComponent):
-    """Clinical notes, one file a birth month, to packed rows, shards, and a directory that TFDS and grain open."""
+    """Clinical notes, one file per birth month, as packed rows, shards, and a directory for TFDS and grain."""
 
 
 @dg.scaffold_with(scaffolder(Path(__file__).with_name("combined_cohorts.scaffold.yaml")))

@@ -239,7 +239,7 @@ def replay_card(replay: ReplayDeclaration, specs: Sequence[ArtifactSpec]) -> Art
 
 
 class Notes(Dataset):
-    """Clinical notes, one file a birth month, to packed rows, shards, and a directory that TFDS and grain open."""
+    """Clinical notes, one file per birth month, as packed rows, shards, and a directory for TFDS and grain."""
 
     component: ClassVar[str] = "PackedCohorts"
     pipeline: ClassVar[str] = "notes"

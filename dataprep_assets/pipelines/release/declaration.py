@@ -1,4 +1,4 @@
-"""The declaration of a release: a tokenized corpus, how its stream is cut into npy shards, and where they go.
+"""The declaration of a release: a tokenized corpus, the settings of its npy shards, and their public location.
 
 This is the schema of `type: dataprep_assets.components.ShardRelease`: all keys of a tokenized corpus, and `release`.
 """

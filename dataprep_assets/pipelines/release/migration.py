@@ -28,12 +28,12 @@ class MigrationPlan:
 
     @property
     def todo(self) -> Sequence[ReleaseFile]:
-        """The files to send, in order."""
+        """The files to upload, in order."""
         return [f for f in self.release.files if f in self.target.missing or f.key in self.target.different]
 
     @property
     def bytes(self) -> int:
-        """Bytes to fetch and to send."""
+        """Bytes to download and upload."""
         return sum(file.bytes for file in self.todo)
 
     @property

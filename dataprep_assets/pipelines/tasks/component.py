@@ -1,4 +1,4 @@
-"""`dataprep_assets.components.TaskMigration`: task folders of an old project, put where a new one's trainer looks."""
+"""`dataprep_assets.components.TaskMigration`: task folders of an old project, migrated into a new project."""
 
 from pathlib import Path
 
@@ -10,4 +10,4 @@ from dataprep_assets.pipelines.tasks.dataset import Tasks
 
 @dg.scaffold_with(scaffolder(Path(__file__).with_name("task_migration.scaffold.yaml")))
 class TaskMigration(Tasks, DatasetComponent):
-    """Versions of synthetic data, migrated into the folders that a trainer reads, under a contract for each task."""
+    """Versions of synthetic data, migrated into the trainer's folders, with a contract for each task."""

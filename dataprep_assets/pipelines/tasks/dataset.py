@@ -1,6 +1,6 @@
-"""The artifacts of a migration of task folders, its remarks, its data card, and its summary.
+"""A migration of task folders: its artifacts, remarks, data card and summary.
 
-`<dataset>/task_folder` has one partition per task (or version of one): its files, for the trainer.
+`<dataset>/task_folder` has one partition per task (or version of one), which contains its files for the trainer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ from dataprep_assets.pipelines.tasks.routes import (
 
 
 class Tasks(Dataset):
-    """Versions of synthetic data, migrated into the folders that a trainer reads, under a contract for each task."""
+    """Versions of synthetic data, migrated into the trainer's folders, with a contract for each task."""
 
     component: ClassVar[str] = "TaskMigration"
     pipeline: ClassVar[str] = "tasks"
@@ -86,7 +86,7 @@ class Tasks(Dataset):
 
 
 def _remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
-    """Yield remarks on the folders before a migration. Folders are listed, and no file is read."""
+    """Yield remarks on the folders before a migration. Lists folders, but reads no file."""
     if not migration.old_tasks.is_dir():
         text = f"old_root: {migration.old_tasks}: folder does not exist. `layout` is the part below the root"
         yield Remark(keys=("old_root",), sentence=text, of_source=True)
@@ -285,7 +285,7 @@ def _identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -> Source
 
 
 def _source_files(route: TaskRoute) -> Iterator[tuple[str, Path]]:
-    """Yield name in the old project and path of each file that a migration would take. Reads no file."""
+    """Yield the name in the old project and the path of each file that a migration would take. Reads no file."""
     for split in route.contract.splits:
         folders = [route.source, *([route.base] if split in route.declared.inherit else [])]
         name = route.contract.files[split].name

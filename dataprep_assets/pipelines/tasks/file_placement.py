@@ -57,7 +57,8 @@ class Placement:
 
     @property
     def link_text(self) -> str:
-        """The target text of a link: relative if both ends share a tree, so that the tree may move; else absolute."""
+        """The target text of a link: relative if both ends share a tree, so that the tree can be moved, else
+        absolute."""
         source, folder = self.source.resolve(), self.target.parent.resolve()
         # with only the root in common, neither tree moves with the other
         if os.path.commonpath([source, folder]) == os.path.sep:
@@ -123,7 +124,7 @@ class Placement:
 
 
 def _digest(path: Path) -> str | None:
-    """Return the SHA-256 of a regular file, links followed; None when there is none."""
+    """Return the SHA-256 of a regular file, following links; None if there is none."""
     try:
         # only regular files, because a FIFO would block, and a folder or a device has no digest
         return sha256_file(path) if path.is_file() else None

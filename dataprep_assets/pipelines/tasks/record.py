@@ -28,7 +28,7 @@ class _Recorded(BaseModel):
 
 
 class MigratedFile(_Recorded):
-    """One file in the new project. `source` is relative to the old project's root; `rows` are readable objects.
+    """A file in the new project. `source` is relative to the old project's root; `rows` counts readable JSON objects.
 
     `sha256` is the source's digest (`stores.files`), which is keyed for sensitive data.
     """
@@ -62,8 +62,11 @@ class UnorderedVersion(_Recorded):
 
 
 class RowDifference(_Recorded):
-    """Counts of rows against the original's. `changed + unchanged + added` is `rows`; `missing` are ids of the original
-    without a row; `repeated` rows have the id of an earlier row; `relabelled` rows are also `changed`."""
+    """Row counts, compared with the original.
+
+    `changed + unchanged + added` is `rows`. `missing` are ids of the original without a row. `repeated` rows have the
+    id of an earlier row. `relabelled` rows are also `changed`.
+    """
 
     original_rows: int
     rows: int
@@ -76,7 +79,7 @@ class RowDifference(_Recorded):
 
 
 class MigrationRecord(_Recorded):
-    """See the module. `place` is relative to the new project's root."""
+    """The record of a migration (see the module). `place` is relative to the new project's root."""
 
     schema_version: Literal[1] = 1
     task: str
@@ -91,7 +94,7 @@ class MigrationRecord(_Recorded):
     differences: dict[Split, RowDifference]
 
     def to_bytes(self) -> bytes:
-        """Serialize the record; equal records give equal bytes."""
+        """Serialize the record. Equal records have equal bytes."""
         return canonical_json(self.model_dump(mode="json")) + b"\n"
 
     def file(self, name: str) -> MigratedFile | None:

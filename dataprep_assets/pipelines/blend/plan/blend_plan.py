@@ -296,7 +296,7 @@ def _recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | No
 
 
 def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """List every source, plan, and commit `plan.json` and `config.json`.
+    """List every source, build the plan, and commit `plan.json` and `config.json`.
 
     Returns the receipt, and whether it was reused because the plan is unchanged.
     """

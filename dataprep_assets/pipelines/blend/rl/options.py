@@ -107,12 +107,12 @@ class RlOptions(Declared):
 
     @property
     def rules(self) -> RlRules:
-        """The rules that follow from these options."""
+        """The rules that result from these options."""
         return replace(_LIKE[self.like], prompt=self.prompt)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The values that determine the bytes of a shard besides its transforms, for keys."""
+        """The values, besides the transforms, that determine the bytes of a shard, for keys."""
         return {"compression": self.compression, **self.rules.changes}
 
     @property

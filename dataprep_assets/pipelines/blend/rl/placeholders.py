@@ -190,10 +190,9 @@ def names_placeholder(record: Mapping[str, Any], rules: RlRules) -> bool:
 
 
 def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFiles]) -> bool:
-    """Return whether a record's placeholder is malformed. `sources` are by the name that records use.
+    """Return whether a record's placeholder is malformed. `sources` are by the name in records.
 
-    A placeholder with an unknown source, without a row or with a missing row is not malformed: it just cannot be filled
-    in.
+    A placeholder with an unknown source, without a row or with a missing row is not malformed, but cannot be filled in.
     """
     placeholder, source = record.get("_hf_placeholder"), record.get("dataset")
     if placeholder is None:

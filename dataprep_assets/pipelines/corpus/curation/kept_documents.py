@@ -29,7 +29,7 @@ PAIRS = "pairs.bin"
 
 @dataclass(frozen=True)
 class KeptDocuments:
-    """The documents of all shards, and which of them are kept."""
+    """The documents of all shards, and the decision which of them are kept."""
 
     found: JoinedDocuments
     kept: KeptSet
