@@ -358,8 +358,7 @@ def rows_read_once(run: OpenedRun) -> Finding:
 
 
 def blend_run_intact(run: OpenedRun) -> Finding:
-    """Check that the run has exactly the files and digests in its receipt, belongs to this plan, and equals a new
-    layout."""
+    """Check that the run has exactly its receipt's files and digests, belongs to this plan, and equals a new layout."""
     directory, receipt, plan = run.directory, run.receipt, run.plan
     defects = [f"{run.name}: {defect}" for defect in damage(directory, receipt, "full")]
     defects += other_claims(run.blend, run.store, plan, run.finished, directory, receipt)

@@ -149,8 +149,8 @@ class DataBlend(_Noted):
 
     @classmethod
     def load(cls, path: Path) -> "DataBlend":
-        """Load a blend from a JSON file, with local paths relative to its folder; raise ConfigError with file and
-        key."""
+        """Load a blend from a JSON file, with local paths relative to its folder; raise ConfigError for an invalid
+        file."""
         try:
             # checked first, because a large data file named by mistake would be parsed into memory
             if (size := path.stat().st_size) > _MOST_BYTES:

@@ -193,8 +193,7 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
 
     @property
     def may_read_local_files(self) -> bool:
-        """Whether the blend may read local files. A blend in a separate file may, because it can be edited at any
-        time."""
+        """Whether the blend may read local files; true for a blend in a separate file, which can change at any time."""
         if not isinstance(self.blend, DataBlend):
             return True
         # an asset's files may be local, which only its metadata shows

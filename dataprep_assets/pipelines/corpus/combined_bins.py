@@ -189,8 +189,8 @@ def build_combined_bins(
 
 
 def _ends(store: ArtifactStore, shards: Sequence[tuple[Artifact, Receipt]]) -> Iterator[tuple[Path, int]]:
-    """Yield each shard's file of document ends and its number of tokens; local copies exist only while they are
-    read."""
+    """Yield each shard's file of document ends and its number of tokens; local copies exist only until the next
+    shard."""
     for shard, receipt in shards:
         handle = ArtifactHandle(store, shard, receipt)
         yield handle.path(ENDS), (receipt.ledger or Ledger()).tokens
@@ -475,8 +475,7 @@ def _counts(value: Any) -> Any:
 
 
 def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry], split: str) -> Finding:
-    """Check that the shards contain each manifest file of the split exactly once, in order, and no file of other
-    splits.
+    """Check that the shards contain each manifest file of the split exactly once, in order, and no other files.
 
     `entries` are all entries of the manifest. Files are compared by path: a receipt keeps the ordinal from the manifest
     of its time, and files added later may have shifted it. A file belongs to another split if its path does or, if the

@@ -312,8 +312,7 @@ def _merged_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry])
 
 
 class _JudgedFile:
-    """The state of a file by its first rows: `damage` if it cannot be read, `refusal` if a run would reject its
-    rows."""
+    """The state of a file by its first rows: `damage` if it is unreadable, `refusal` if a run would reject its rows."""
 
     def __init__(self, corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> None:
         part = present_part(corpus, entry, path)
@@ -337,8 +336,7 @@ def _fields(corpus: CorpusDeclaration) -> RecordFields:
 
 
 def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) -> Iterator[Remark]:
-    """Yield remarks on fields of the document table that none of these rows has, because their columns would be
-    empty."""
+    """Yield remarks on fields of the document table that none of these rows has, which leaves their columns empty."""
     document = corpus.document
     paths: list[tuple[tuple[str, ...], str | None]] = [
         (("document", "url_field"), document.url_field),

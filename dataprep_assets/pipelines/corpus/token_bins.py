@@ -83,8 +83,7 @@ def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPl
 
 
 def meta_of(corpus: CorpusDeclaration) -> dict[str, Any]:
-    """Return the content of `meta.pkl`, with every value read from the tokenizer
-    (docs/formats/flat-bins.md#metapkl)."""
+    """Return the content of `meta.pkl`, read from the tokenizer (docs/formats/flat-bins.md#metapkl)."""
     bundle = load_bundle(corpus.tokenizer)
     separator = bundle.separator(corpus.document.separator, corpus.document.special_tokens)
     return {
@@ -281,8 +280,7 @@ def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequenc
 
 @dataclass(frozen=True, kw_only=True)
 class _ShardChecks(PartitionChecks[TokenShard, OpenedTokens]):
-    """The checks of shards; the check for retracted documents also warns of shards outside the plan that contain
-    some."""
+    """The checks of shards. The one for retracted documents also warns of unplanned shards that contain some."""
 
     elsewhere: Callable[[ArtifactStore, Finding], Finding]
 

@@ -202,8 +202,7 @@ class _Known(TypedDict):
 
 
 class _Digests:
-    """The SHA-256 of files at the location, from the store's metadata, from the saved digests, or by reading the
-    file."""
+    """The SHA-256 of files at the location: from the store, from the saved digests, or computed from the file."""
 
     def __init__(self, adoption: Adoption, reads: Callable[[str, int], None]) -> None:
         self._place, self._path, self._reads = adoption.place, adoption.remembered, reads

@@ -99,8 +99,7 @@ def release_cost(release: ReleaseDeclaration, store: ArtifactStore, machine: Mac
 
 
 def release_products(release: ReleaseDeclaration, *, local: bool) -> Products:
-    """Return how often the stream is written: for the corpus, as shards and as published shards (`local`: in
-    folders)."""
+    """Return how often the stream is written: for the corpus, as shards, and published (`local`: into folders)."""
     corpus, target = corpus_products(release, local=local), release.release.publish
     in_bucket = target is not None and "://" in target
     return replace(

@@ -149,8 +149,7 @@ class StreamOrder:
         return stretches
 
     def read(self, store: ArtifactStore, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        """Yield tokens `[start, stop)` of the stream, in blocks of about `BLOCK` and the dtype of the bins in
-        `store`."""
+        """Yield tokens `[start, stop)` of the stream, in blocks of about `BLOCK` and with the dtype of the bins."""
         for group, low, high in self.stretch(start, stop):
             folders = [store.local(shard.artifact, [TOKENS, ENDS]) for shard in group]
             tokens = [shard.open_tokens(folder) for shard, folder in zip(group, folders, strict=True)]

@@ -31,7 +31,7 @@ CONSUMER_VARIABLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """The files of a release in a store. `different` maps a key to a sentence; `extra` are shards outside the
+    """The files of a release in a store. `different` maps a key to a sentence; `extra` are shards not in the
     release."""
 
     same: tuple[ReleaseFile, ...]

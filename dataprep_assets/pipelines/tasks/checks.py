@@ -171,8 +171,7 @@ class _TaskFolder:
 
     @cached_property
     def record(self) -> MigrationRecord:
-        """The record of the migration; raises DataprepError if it is missing, damaged, or does not match its
-        receipt."""
+        """The record of the migration; raises DataprepError if it is missing, damaged or different from its receipt."""
         artifact = self.declaration.artifact(TASK_FOLDER, self.route.partition)
         receipt = self.store.receipt(artifact)
         if receipt is None:

@@ -241,8 +241,7 @@ def _metadata(declaration: TaskMigrationDeclaration, store: ArtifactStore, recei
 
 
 def _describe(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, Shown]:
-    """Return metadata: the origin of files, their differences from the original, and the value for a training
-    script."""
+    """Return metadata: the files' origin, their differences from the original, and the value for a training script."""
     route = route_of(declaration, partition)
     metadata: dict[str, Shown] = {
         "TASK": str(route.target),

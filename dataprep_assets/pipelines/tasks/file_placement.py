@@ -57,8 +57,7 @@ class Placement:
 
     @property
     def link_text(self) -> str:
-        """The target text of a link: relative if both ends share a tree, so that the tree can be moved, else
-        absolute."""
+        """The target text of a link: relative if both ends share a tree, which can then be moved, else absolute."""
         source, folder = self.source.resolve(), self.target.parent.resolve()
         # with only the root in common, neither tree moves with the other
         if os.path.commonpath([source, folder]) == os.path.sep:

@@ -186,8 +186,7 @@ def _why_unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCaus
 
 
 def _ignored_files(route: TaskRoute) -> tuple[str, ...]:
-    """Return files in the version's folder that the trainer never reads, so that no one misses them in the new
-    project."""
+    """Return files in the version's folder that the trainer never reads, so that no one expects them to be migrated."""
     known_names = {f.name for f in route.contract.files.values()}
     try:
         with os.scandir(route.source) as entries:
@@ -255,8 +254,10 @@ class PendingRecipe(Recipe):
 
 
 def recipe_of(artifact: Artifact, record: MigrationRecord) -> Recipe:
-    """Return the recipe. Its key is a digest of the record, which determines the artifact; its named values show
-    changes."""
+    """Return the recipe of a task folder.
+
+    Its key is a digest of the record, which determines the artifact. Its named values show what changed.
+    """
     value = record.model_dump(mode="json")
     parts = {
         **{f"{file.name} (absent)": file for file in record.absent},

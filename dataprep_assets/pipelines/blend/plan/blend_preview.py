@@ -165,8 +165,7 @@ def _token_prospects(
 
 
 def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]) -> list[_Prospect]:
-    """Return the prospects of RL datasets, whose records are repeated according to the weights; a sample is a
-    record."""
+    """Return the prospects of RL datasets, which repeat records according to the weights; a sample is a record."""
     weights = {unit.name: unit.dataset.weight for unit in units}
     rows = {unit.name: round(amounts[unit.name].rows) for unit in units}
     repeats = record_repeats(weights)
@@ -202,8 +201,7 @@ def _part(blend: BlendDeclaration, unit: PlannedUnit, whole: _Amount) -> float:
 
 
 def _disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _Amount) -> int:
-    """Estimate the bytes of the shards: ids, ends and index; ids and mask, uncompressed; or the source's bytes for
-    RL."""
+    """Estimate the bytes of the shards: ids, ends and index; ids and mask, uncompressed; or, for RL, the source."""
     if blend.stage == "pretrain":
         # a document takes 8 bytes for its end and, in the idx, 4 for its length and 8 each for its pointer and its
         # index

@@ -33,8 +33,7 @@ class PlannedPart:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBlendShard:
-    """A shard of a dataset. `total_bytes` is its part of the source: a share of the file's size if the file is
-    split."""
+    """A shard of a dataset. `total_bytes` is its part of the source; a split file counts by shares of its size."""
 
     index: int
     parts: tuple[PlannedPart, ...]
@@ -92,8 +91,7 @@ class BlendPlan:
         raise KeyError(partition)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain builtins: each file once, shards as `[ordinal]` or `[ordinal, first row, row after the
-        last]`."""
+        """Return plain builtins: each file once, shards as `[ordinal]` or `[ordinal, first row, row after last]`."""
         return {"version": VERSION, "run_hash": self.run_hash, "datasets": [_unit_json(unit) for unit in self.units]}
 
 

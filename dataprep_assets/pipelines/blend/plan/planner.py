@@ -37,8 +37,10 @@ MAX_SHARDS = 4000
 
 
 def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
-    """Return the values, besides the source, that determine the bytes of shards: options, tokenizer bytes, template
-    text, transforms."""
+    """Return the values, besides the source, that determine the bytes of shards.
+
+    They are options, tokenizer bytes, template text and transforms.
+    """
     identity: dict[str, Any] = {
         "stage": blend.stage,
         "bad_records": blend.bad_records.model_dump(),

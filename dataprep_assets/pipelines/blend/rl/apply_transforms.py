@@ -71,8 +71,7 @@ def apply_transforms(
 
 
 def _prefers_nothing(record: Record) -> bool:
-    """Return whether a pair of answers has equal sides or an empty one, so that a reward model learns nothing or the
-    opposite."""
+    """Return whether a pair of answers is equal or has an empty side, so that a reward model would learn nothing."""
     if not {"chosen", "rejected"} <= record.keys():
         return False
     chosen_answer, rejected = record["chosen"], record["rejected"]

@@ -53,8 +53,8 @@ class RlRules:
 
     @property
     def changes(self) -> dict[str, str]:
-        """The rules that differ from this project's defaults, for keys; empty by default, so that keys do not
-        change."""
+        """The rules that differ from this project's defaults, for keys; empty by default, which leaves keys
+        unchanged."""
         return {name: value for name, value in asdict(self).items() if value != getattr(OURS, name)}
 
     @property

@@ -295,7 +295,7 @@ def compact_line(record: Record) -> bytes:
 
 
 def _not_written(record: Record) -> str:
-    """Return the number and type of the first field that JSON cannot represent, without its name, which may be
+    """Return number and type of the first field that JSON cannot represent; its name is omitted, as it may be
     secret."""
     for number, (key, value) in enumerate(record.items(), 1):
         try:

@@ -110,8 +110,7 @@ class DeclaredTransform:
 
 
 def parse(declared: Declared) -> list[DeclaredTransform]:
-    """Parse the declared steps; raise ConfigError for an unknown name, an entry with several keys, or invalid
-    options."""
+    """Parse the declared steps; raise ConfigError for unknown names, entries with several keys, or invalid options."""
     steps = []
     for entry in declared:
         if isinstance(entry, dict) and len(entry) != 1:
@@ -145,11 +144,10 @@ def fingerprint(
     digests: SourceDigests = PLAIN,
     fetched: Sequence[PlaceholderFiles] = (),
 ) -> list[Any]:
-    """Return the values that determine the transforms' output, for keys: names, options, sources' content, functions'
-    source text.
+    """Return the values that determine the transforms' output, for keys.
 
-    Placeholder sources in `fetched` are not listed again. Every step is built on the way, so an unusable declaration
-    fails here, before any data is read.
+    They are names, options, the sources' content and the functions' source text. Placeholder sources in `fetched` are
+    not listed again. Every step is built on the way, so an unusable declaration fails here, before any data is read.
     """
     contents: list[Any] = []
     for step in parse(declared):

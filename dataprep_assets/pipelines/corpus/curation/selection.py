@@ -201,8 +201,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
 def _dropped_rows(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counted: SelectionCounts
 ) -> Iterator[dict[str, list[Any]]]:
-    """Yield the dropped rows of a shard as column of `dropped.parquet` → values; count all its documents in
-    `counted`."""
+    """Yield the dropped rows of a shard as column of `dropped.parquet` → values; add all documents to `counted`."""
     tags = store.local(corpus.artifact(TAGS, partition))
     removed = removed_rows(corpus, store, partition)
     for piece in ruled_rows(corpus, tags, ("file", "row", "source", "bytes", *_counted_by(corpus)), removed):

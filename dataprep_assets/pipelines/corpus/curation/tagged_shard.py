@@ -264,8 +264,10 @@ def _for_commands(fields: CarriedFields) -> dict[str, Any]:
 def batches_of_shard(
     files: Sequence[SourcePart], fields: CarriedFields, some: DrawnRows | None = None
 ) -> Iterator[DocumentBatch]:
-    """Yield the rows of a shard's files, or `some` of them; raise IntegrityError if these were drawn from other
-    rows."""
+    """Yield the rows of a shard's files, or `some` of them.
+
+    Raises IntegrityError if these were drawn from other rows.
+    """
     start = 0
     for part in files:
         for batch in batches_of(part, fields):

@@ -62,8 +62,10 @@ def tried(corpus: CorpusDeclaration) -> Iterator[Remark]:
 
 
 def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
-    """Return the first documents of each split; empty if the source is remote or unreadable, which is reported
-    elsewhere."""
+    """Return the first documents of each split.
+
+    The list is empty if the source is remote or unreadable, which is reported elsewhere.
+    """
     batches: list[DocumentBatch] = []
     if is_mirrored(corpus.source):
         return batches

@@ -66,11 +66,11 @@ _SHOWN = 10
 
 
 def largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[dict[str, Any]]:
-    """Return a row for each of the largest clusters: the kept document, the number of removed ones, and the least
-    similar.
+    """Return a row for each of the largest clusters.
 
-    `text` and `example_text` are the beginnings of the kept and the least similar document, if their files are readable
-    and small enough. The list is empty for a sensitive dataset.
+    A row has the kept document, the number of removed ones, and the least similar of them. `text` and `example_text`
+    are the beginnings of the kept and the least similar document, if their files are readable and small enough. The
+    list is empty for a sensitive dataset.
 
     Args:
         corpus: The dataset.

@@ -54,8 +54,7 @@ class OtherShard:
     kept: str
 
     def open_signatures(self, store: ArtifactStore) -> tuple[SignedShard, NDArray[np.bool_]]:
-        """Return its signatures and the mask of its kept rows, ``(rows,)``; raise IntegrityError if their sizes
-        differ."""
+        """Return its signatures and the mask of its kept rows, ``(rows,)``; raise IntegrityError if sizes differ."""
         signed = open_signatures(store, Artifact(dataset=self.dataset, name=SIGNATURES, partition=self.partition))
         name = kept_file(self.partition)
         data = np.fromfile(store.local(self._duplicates, [name]) / name, np.uint8)

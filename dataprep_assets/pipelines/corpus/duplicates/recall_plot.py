@@ -21,8 +21,7 @@ _BINS = 20
 
 @dataclass(frozen=True)
 class Point:
-    """Planted pairs of about the same similarity: their mean similarity, the share with a common band, and their
-    number."""
+    """Planted pairs of about the same similarity: mean similarity, share with a common band, and number of pairs."""
 
     similarity: float
     share: float

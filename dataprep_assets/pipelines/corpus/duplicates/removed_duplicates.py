@@ -50,8 +50,7 @@ class RemovedRows:
     similarities: Sequence[float]
 
     def among(self, start: int, stop: int) -> dict[int, tuple[str, float]]:
-        """Return, for the removed rows from `start` to `stop`: position after `start` → representative and
-        similarity."""
+        """Return the removed rows from `start` to `stop`: position after `start` → representative and similarity."""
         begin, end = np.searchsorted(self.positions, [start, stop]).tolist()
         return {
             int(self.positions[index]) - start: (self.representatives[index], self.similarities[index])

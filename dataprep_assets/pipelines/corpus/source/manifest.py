@@ -96,8 +96,10 @@ def replaced(store: ArtifactStore, artifact: Artifact) -> IntegrityError:
 
 
 def built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
-    """Return the shards of a lost manifest, from receipts; with several plans, the shards of combined bins. None if
-    unclear."""
+    """Return the shards of a lost manifest, from receipts; None if they are ambiguous.
+
+    If several plans left shards, only the shards in combined bins count.
+    """
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
     # by its literal name, because that module imports this one
     combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
@@ -447,8 +449,7 @@ def count_matches(
     include: Sequence[str],
     splits: Mapping[str, Sequence[str]],
 ) -> Finding:
-    """Check that the manifest lists exactly the files of a fresh listing that match its globs, with sizes and
-    digests."""
+    """Check that the manifest lists exactly the files of a fresh listing for its globs, with sizes and digests."""
     is_included = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
     patterns = {name: [glob_pattern(g) for g in globs] for name, globs in splits.items()}
     fresh: dict[str, tuple[SourceFile, str]] = {}

@@ -35,7 +35,7 @@ class ManifestFacts(Facts):
 
 
 def facts_of_no_split(files: Sequence[str]) -> dict[str, Any]:
-    """Return the facts about files that match no split; empty without such files, so that earlier receipts stay
+    """Return the facts about files that match no split; empty without such files, which keeps earlier receipts
     valid."""
     return {"no_split": len(files), "first_of_no_split": tuple(files[:SHOWN])} if files else {}
 
@@ -182,8 +182,7 @@ def _list_identities(entries: Sequence[ManifestEntry], ordinals: Iterable[int]) 
 
 
 def listed_identity(entry: ManifestEntry) -> tuple[str, int, str | None]:
-    """Return the identity of a listed file's bytes: split, size, and SHA-256 or else the source's version of the
-    file."""
+    """Return what identifies a listed file's bytes: split, size, and SHA-256 or the source's version."""
     return entry.split, entry.size_bytes, entry.sha256 or entry.etag
 
 

@@ -87,8 +87,7 @@ def fetch_again(corpus: CorpusDeclaration, manifest: Manifest, partitions: Itera
 def _ensured(
     recipe: Recipe, store: ArtifactStore, entries: Sequence[ManifestEntry], lines: Sequence[Mapping[str, str | int]]
 ) -> tuple[Receipt, bool]:
-    """Build the snapshot of these entries, with the digests in `lines`; return the receipt and whether it was
-    reused."""
+    """Build the snapshot of these entries with the digests in `lines`; return its receipt and whether it was reused."""
 
     def write(staged: Path) -> WrittenFiles:
         (staged / FILES).write_bytes(files_bytes(lines))
@@ -184,8 +183,10 @@ def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition:
 def readings(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[ReadCost]:
-    """Yield the reading cost of building these shards' snapshots, or (`tokenized`) their token bins, which fetch
-    nothing."""
+    """Yield the reading cost of building these shards' snapshots.
+
+    If `tokenized`, yield the cost of their token bins instead, which fetch no files.
+    """
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     for partition in partitions:
         entries = manifest.shard(partition)

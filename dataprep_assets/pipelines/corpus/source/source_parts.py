@@ -136,8 +136,7 @@ class PresentFiles:
         return self._access.path(entry)
 
     def record_at(self, entry: ManifestEntry, row: int, fields: RecordFields) -> Block | None:
-        """Read the record of a row of a file; raise as `SourcePart.record_at`, and OSError if the file is
-        unreadable."""
+        """Read the record of a row; raise as `SourcePart.record_at`, and OSError if the file is unreadable."""
         return present_part(self._corpus, entry, self.path(entry)).record_at(row, fields)
 
 
@@ -170,8 +169,10 @@ def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
 
 
 def _sampled_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[ManifestEntry]:
-    """Return a few files of every split, chosen by digests of their names, so that a growing corpus keeps most of
-    them."""
+    """Return a few files of every split.
+
+    They are chosen by digests of their names, so that a growing corpus keeps most of its sample.
+    """
     files: list[ManifestEntry] = []
     for split in corpus.splits:
         members = [e for e in manifest.entries if e.split == split]

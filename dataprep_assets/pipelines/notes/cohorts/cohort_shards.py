@@ -218,8 +218,7 @@ def _miscounted(shards: CohortShards) -> Iterator[str]:
 
 
 def matches_packed_rows(shards: CohortShards) -> Finding:
-    """Check that every stored value equals the packed rows, in order, and that the receipt has these rows as its
-    input."""
+    """Check that every stored value equals the packed rows, in order, and that these rows are the receipt's input."""
     counts = shards.counts.values()
     defects = [defect for count in counts for defect in count.different]
     # unreadable shards are a defect, because a check must not pass on a part of the records

@@ -75,8 +75,7 @@ def _identity(notes: NotesDeclaration, _: ArtifactStore) -> SourceIdentity:
 
 
 def _stamp(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
-    """Return a value that reveals an edit of the same size: the file's modification time, or its version in the
-    bucket."""
+    """Return a value that reveals an edit of the same size: modification time, or the bucket's version of the file."""
     access = open_source(notes.source)
     if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
         return file.listed.etag or ""

@@ -98,8 +98,7 @@ def _invalid(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> Itera
 
 
 def jsonl_matches_rows(packed: OpenedCohort) -> Finding:
-    """Check that JSON lines, columnar rows and the receipt have the same count, and that sampled lines equal their
-    rows."""
+    """Check that JSON lines, columnar rows and receipt have the same count, and that sampled lines equal their rows."""
     defects, total, compared_lines = [], 0, 0
     for name, path in packed_paths(packed.notes, packed.month).items():
         file, samples = packed.rows(name), packed.lines[name]
@@ -195,8 +194,7 @@ def _trained_positions(packed: OpenedCohort, columns: Mapping[str, NDArray[Any]]
 
 
 def ids_in_vocabulary(packed: OpenedCohort) -> Finding:
-    """Check that ids are below len(tokenizer), that notes lack a reserved pad id, and that the ledger has their
-    range."""
+    """Check that ids are below len(tokenizer), are no reserved pad, and have the range in the ledger."""
     size, ledger = packed.bundle.vocab_size, ledger_of(packed.receipt)
     lows = [s.low for s in packed.scans.values() if s.low is not None]
     highs = [s.high for s in packed.scans.values() if s.high is not None]
