@@ -197,7 +197,7 @@ def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSource]
         try:
             now = relisted(blend, unit)
         except TransferError:
-            reachable = False  # waits only once for an unreachable hub, not for each dataset
+            reachable = False  # an unreachable hub is waited for only once, not for each dataset
             yield _BlendSource(unit=unit, now=None)
             continue
         except SourceError:
@@ -336,8 +336,8 @@ def rows_read_once(run: OpenedRun) -> Finding:
                         label=entry.relpath,
                         reading=unit.dataset.reading,
                     )
-                # rows count from 1; the last range has no end, and a range may begin after the end of a file that
-                # shrank
+                # Rows count from 1. The last range has no end, and a range may begin after the end of a file that
+                # shrank.
                 end = totals[entry.relpath] + 1
                 expected_rows[entry.relpath] += max(0, min(part.rows.stop or end, end) - part.rows.first)
                 assert receipt is not None

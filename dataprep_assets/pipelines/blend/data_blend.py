@@ -167,7 +167,7 @@ class DataBlend(_Noted):
         except json.JSONDecodeError as error:
             why = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
             raise ConfigError(f"blend: {path}:{error.lineno}: not a blend file: {why}") from error
-        # not UTF-8, a repeated key, NaN or too deep nesting; after JSONDecodeError, which is a ValueError
+        # the file is not UTF-8, repeats a key, has NaN or is nested too deeply; JSONDecodeError is also a ValueError
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not a blend file: {error}") from error
         many = max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0

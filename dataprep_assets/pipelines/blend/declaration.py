@@ -180,7 +180,7 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
                 "`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists. "
                 "Remove one of them"
             )
-        # checked as far as the declaration allows; the plan knows the default number of shards and checks again
+        # this covers only declared numbers of shards; the plan knows the default number and checks again
         counts = [self.num_shards, None if self.sample is None else self.sample.count]
         shards = min((count for count in counts if count), default=None)
         if self.held_out is not None and shards is not None and self.held_out.valid + self.held_out.test >= shards:

@@ -244,7 +244,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
             for split, snapshot in snapshots.items()
         ]
         duplicates = duplicates_spec(corpus, tags=tuple(tags.values()), signatures=signatures)
-        # the list is the order of building, and duplicates need the tags and signatures of all splits
+        # duplicates come after the tags and signatures of all splits, because the list is the order of building
         specs += [*snapshots.values(), *tags.values(), *signatures, duplicates]
     token_bins = []
     for split, partitions in shards.items():

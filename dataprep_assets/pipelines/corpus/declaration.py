@@ -123,7 +123,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
 if TYPE_CHECKING:
     View = str
 else:
-    # the installed views, which a type checker cannot know
+    # the type lists the installed views, which a type checker cannot know
     View = Literal[tuple(VIEWS)]
 
 

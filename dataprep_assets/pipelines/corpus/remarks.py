@@ -98,7 +98,7 @@ def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
             # the benchmark tagger comes after the taggers of `tag`, and its message begins with the key
             keys = ("tag", index) if index < len(corpus.tag) else tuple(str(error).partition(":")[0].split("."))
             yield Remark(keys=keys, sentence=str(error))
-        except SourceError as error:  # raised by an asset
+        except SourceError as error:  # an asset raised this
             yield Remark(keys=("tag", index), sentence=str(error), of_source=True)
         else:
             if isinstance(tagger, BenchmarkTagger):
@@ -372,7 +372,7 @@ def _split_remarks(
         try:
             around = 1 + (
                 bundle.bos(corpus.document.bos, corpus.document.special_tokens) is not None
-            )  # 1 for the separator
+            )  # the 1 is for the separator
             engine, tokens = ReferenceEngine(bundle, corpus.document.special_tokens), 0
             for text in _texts(corpus, members):
                 tokens += len(engine.encode([text])[0]) + around

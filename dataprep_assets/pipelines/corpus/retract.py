@@ -277,7 +277,7 @@ def _parse_line(path: Path, number: int, line: bytes) -> IdLine:
                 return IdLine(line=number, text=text, id=str(found))
             case {"file": str(file), "row": int(row)} if row > 0 and not isinstance(row, bool):
                 return IdLine(line=number, text=text, file=file, row=row)
-    # neither UTF-8 nor JSON: the error below names the line
+    # the line is neither UTF-8 nor JSON, which the error below reports
     except ValueError:
         pass
     raise ConfigError(

@@ -327,7 +327,7 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
     except DataprepError as error:
         yield str(error)
         return
-    except (ValueError, LookupError, TypeError) as error:  # raised by a reader in another package
+    except (ValueError, LookupError, TypeError) as error:  # readers of other packages may raise any of these
         yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
         return
     # other copies may omit the tail

@@ -48,7 +48,7 @@ TOKENS = "tokens"
 _MONTH = r"^[0-9]{4}-(0[1-9]|1[0-2])$"
 _SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*")
 Month = Annotated[str, Field(pattern=_MONTH)]
-# x.y.z without leading zeros, as TFDS requires, or the original scripts' 1.0
+# TFDS requires x.y.z without leading zeros; `1.0` is from the original scripts
 TfdsVersion = Annotated[str, Field(pattern=r"^((0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)|1\.0)$")]
 VERSION_HELP = (
     "Name of the version folder, `x.y.z`. The seed's `1.0` is also possible, but stock MaxText does not find it: it "

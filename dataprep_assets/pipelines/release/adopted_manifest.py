@@ -66,7 +66,7 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
         )
     headers = {tokens.key: _header(location, tokens) for shards in objects.values() for tokens, _ in shards}
     first_files = next(iter(objects.values()))[0]
-    # the length of the first shard's samples; `_shard` compares the other shards with it
+    # the first shard determines the length, and `_shard` compares the other shards with it
     length = _length(location, headers[first_files[0].key], first_files)
     digests = _Digests(adoption, reads)
     release = Release(

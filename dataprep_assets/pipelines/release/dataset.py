@@ -80,7 +80,7 @@ def _build(release: ReleaseDeclaration, request: BuildRequest) -> list[Outcome]:
                 "dropped_tokens": sum(cut.dropped for cut in split.cuts),
             }
         )
-    # without files, the content is the list of keys, so it changes exactly if a shard's key does
+    # without files, the content is a digest of the shards' keys, so it changes if and only if a key changes
     keys = [shard_recipe(release, layout, partition).key for partition in layout.partitions]
     metadata = {"shards": Table(rows), "bytes": sum(row["bytes"] for row in rows)}
     return [Outcome(partition="", content=digest_value(keys), metadata=metadata)]

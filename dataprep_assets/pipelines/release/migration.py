@@ -86,7 +86,7 @@ def migrate(
     paths: list[Path] = []
 
     def find(file: ReleaseFile) -> Path:
-        # One file at a time: the previous one has been uploaded.
+        # Only one file is kept at a time, because the previous one has been uploaded.
         for path in paths:
             path.unlink()
         paths.clear()

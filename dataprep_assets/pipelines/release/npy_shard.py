@@ -81,7 +81,7 @@ class ShardRecipe(Recipe):
 
 
 def release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
-    """Return the options, by name, that determine the order and division of the stream."""
+    """Return the options that determine the order and division of the stream, by name."""
     options = release.release
     return {
         "sequence_length": options.sequence_length,

@@ -96,7 +96,7 @@ class NpyStreams:
             raise NotFoundError(
                 f"trace: sample {sample} is out of range: {partition} has {cut.tokens // length} (counted from 0)"
             )
-        # raises unless the shard was cut from the traced token bins
+        # this raises an error unless the shard was cut from the traced token bins
         self._handle(split, cut)
         begin = cut.start + sample * length
         # padding, after `cut.stop`, belongs to no document

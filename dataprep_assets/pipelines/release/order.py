@@ -84,8 +84,8 @@ def _open_verified(artifact: Artifact, folder: Path, record: FileRecord, dtype: 
     return _map_file(artifact, path, record, dtype, (status.st_ino, status.st_size, status.st_ctime_ns))
 
 
-# Two files for each of the `mix` source shards of a group. The cache must hold a group's token files, or every npy
-# shard digests them again.
+# The size is two files for each of the `mix` source shards of a group. The cache must hold a group's token files, or
+# every npy shard digests them again.
 @lru_cache(maxsize=64)
 def _map_file(
     artifact: Artifact, path: Path, record: FileRecord, dtype: str, stamp: tuple[int, int, int]
@@ -161,7 +161,7 @@ class StreamOrder:
 
 def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int, high: int) -> Iterator[NDArray[Any]]:
     """Yield the tokens `[low, high)` of a group in the order of its documents."""
-    # from the document with token `low` to the document with token `high - 1`
+    # the range includes the document with token `low` and the document with token `high - 1`
     begin = int(np.searchsorted(documents.ends, low, side="right"))
     end = int(np.searchsorted(documents.ends, high, side="left")) + 1
     position = int(documents.ends[begin - 1]) if begin else 0

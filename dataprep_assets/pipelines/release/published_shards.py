@@ -184,7 +184,7 @@ def publish_release(
         name = Path(file.key).name
         return store.local(shard_artifact(release, partitions[file.key]), [name]) / name
 
-    # Uploaded before it is recorded: after a kill in between, the next run uploads nothing and records it.
+    # The upload comes before the record. After a kill in between, the next run uploads nothing and records the release.
     changed, extra = send_release(place, manifest, find, progress, expect)
 
     def write(staged: Path) -> WrittenFiles:

@@ -103,7 +103,7 @@ def _is_migrated(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
 def _finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remedy: str) -> Finding:
     """Return one finding over tasks: a warning if all faults only warn. `waiting` tasks were never migrated."""
     faults = [(p, fault) for p, task_faults in tasks.items() for fault in task_faults]
-    faults.sort(key=lambda one: one[1].warns)  # a stable sort, which keeps the order of files and lines
+    faults.sort(key=lambda one: one[1].warns)  # the sort is stable, so files and lines stay in order
     verdicts = {
         p: "passes" if not task_faults else "warns" if all(f.warns for f in task_faults) else "fails"
         for p, task_faults in tasks.items()

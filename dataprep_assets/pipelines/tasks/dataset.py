@@ -211,7 +211,7 @@ def _losses(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipt
         if (record := read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))) is None:
             continue
         for folder in record.unordered_versions:
-            # only the chosen folders are known to be versions
+            # the total is 0, because only the chosen folders are known to be versions
             skipped[record.task, folder.name] = _loss(
                 "not_a_version", {folder.name: 1}, 0, record.task, unit="folder", kind=folder.reason
             )

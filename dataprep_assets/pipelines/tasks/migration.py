@@ -263,7 +263,7 @@ def recipe_of(artifact: Artifact, record: MigrationRecord) -> Recipe:
         **{f"{file.name} (absent)": file for file in record.absent},
         **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
     }
-    # files that the trainer does not read, and folders that are not versions
+    # these are files that the trainer does not read, and folders that are not versions
     lists = {name: value[name] for name in ("ignored_files", "unordered_versions") if value[name]}
     return Recipe(
         artifact=artifact,
@@ -376,7 +376,7 @@ def _not_into_old_project(route: TaskRoute) -> None:
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     """Allow one migration of a partition at a time; the kernel releases the lock when its process dies."""
-    # outside the artifact's own folder, which is replaced as a whole
+    # the lock is outside the artifact's own folder, which is replaced as a whole
     area = directory.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
     refuse_link(area)

@@ -40,7 +40,7 @@ class Realised:
 
 
 def used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -> dict[str, list[FinishedShard]]:
-    """Return split → the shards with data that it uses, dataset by dataset.
+    """Return the shards with data that each split uses, dataset by dataset.
 
     Splits are the blend's own lists, or come from `held_out`. For packed SFT, some shards are left out, so that the
     numbers of rows match the weights.
@@ -122,13 +122,13 @@ def compute_shares(
         if blend.stage == "pretrain":
             parts = dict.fromkeys(groups, 0.0)
             for weight, shard in weighted(members):
-                parts[shard.unit.name] += float(f"{weight:.15g}")  # rounded as in `blend.json`
+                parts[shard.unit.name] += float(f"{weight:.15g}")  # `blend.json` has the same rounding
         else:
             parts = {name: float(sum(s.rows for s in group)) for name, group in groups.items()}
         total = sum(parts.values())
         amounts = {name: sum(s.tokens for s in group) for name, group in groups.items()}
         for look in outlook(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
-            is_read_once = blend.stage == "sft"  # packed files are read once each
+            is_read_once = blend.stage == "sft"  # packed files are read exactly once
             share = parts[look.name] / total
             table.append(
                 _row(

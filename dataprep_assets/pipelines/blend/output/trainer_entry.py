@@ -51,7 +51,7 @@ def trainer_lines(stage: Stage, root: str, used: Collection[str], files: Collect
     if stage == "sft":
         keys = {"train": "packed_train_data_path", "valid": "packed_val_data_path"}
         return [f"{keys.get(split, split)}={root}/splits/{split}/" for split in used]
-    return [f"{root.rsplit('/', 2)[0]}/{RL_MANIFEST}/{MANIFEST}"]  # next to the folder of the runs
+    return [f"{root.rsplit('/', 2)[0]}/{RL_MANIFEST}/{MANIFEST}"]  # the folder is next to the folder of the runs
 
 
 def write_entry(run: RunLayout, plan: BlendPlan, used: Used) -> None:

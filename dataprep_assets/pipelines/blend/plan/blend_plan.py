@@ -280,7 +280,7 @@ def _recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
         artifact=blend.artifact(BLEND_PLAN),
         key=plan_key(plan),
         version=VERSION,
-        settings=json.loads(json.dumps(settings)),  # as in a receipt, with lists instead of tuples
+        settings=json.loads(json.dumps(settings)),  # a receipt has lists instead of tuples as well
         sources={name: digest for name, digest in sources.items() if digest is not None},
     )
 

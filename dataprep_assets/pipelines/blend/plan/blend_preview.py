@@ -156,7 +156,7 @@ def _token_prospects(
         _Prospect(
             requested=look.requested,
             realisable=look.realisable,
-            # 0 instead of infinity without tokens, because JSON has no infinity
+            # without tokens the number is infinite, which JSON cannot represent
             epochs=look.epochs if look.tokens else 0.0,
             samples=int(look.wanted_tokens // _filled(blend, look.tokens)) if look.tokens else 0,
         )
@@ -203,8 +203,7 @@ def _part(blend: BlendDeclaration, unit: PlannedUnit, whole: _Amount) -> float:
 def _disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _Amount) -> int:
     """Estimate the bytes of the shards: ids, ends and index; ids and mask, uncompressed; or, for RL, the source."""
     if blend.stage == "pretrain":
-        # a document takes 8 bytes for its end and, in the idx, 4 for its length and 8 each for its pointer and its
-        # index
+        # a document takes 8 bytes for its end and, in the idx, 4 for its length, 8 for its pointer and 8 for its index
         return round(amount.tokens * token_dtype(blend_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
     return round(amount.tokens * (4 + 1)) if blend.stage == "sft" else round(source_bytes)
 

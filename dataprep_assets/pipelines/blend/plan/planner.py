@@ -125,7 +125,7 @@ def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
     declared_unit = next(
         (u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None
     )
-    if declared_unit is None:  # the declaration has changed, which the plan's own checks report
+    if declared_unit is None:  # the plan's own checks report that the declaration has changed
         return refound(unit)
     if blend.stage == "rl" and declared_unit.split is None and unit.dataset.split is None:
         return discover_splits(declared_unit, blend.sources, blend.source_digests()).get(unit.name.rpartition("__")[2])
@@ -220,7 +220,7 @@ def _cut_shards(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) ->
         for entry, shares in zip(entries, shares_by_size(sizes, count), strict=True):
             ranges = [None] if shares == 1 else split_rows(rows_of(entry), shares)
             groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
-            # equal shares, rounded to bytes, that add up to the size of the file
+            # the shares are equal, rounded to bytes, and add up to the size of the file
             weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
     return tuple(
         PlannedBlendShard(index=index, parts=tuple(group), total_bytes=size)
@@ -243,7 +243,7 @@ def _first_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> Planned
         first_row = part.rows.first if part.rows else 1
         stop = part.rows.stop if part.rows and part.rows.stop is not None else rows_of(part.entry) + 1
         parts.append(part if stop - first_row <= limit else replace(part, rows=RowRange(first_row, first_row + limit)))
-        # the remaining limit for the next files; negative after a file is shortened
+        # this is the remaining limit for the next files; it is negative after a file is shortened
         limit -= stop - first_row
     return replace(shard, parts=tuple(parts))
 

@@ -53,7 +53,8 @@ def apply_transforms(
     for step in steps:
         if step.malformed(current_record):
             return Refused(BAD_PLACEHOLDER)
-        # checked before the step, which would leave out a record without its prompt like one without any other field
+        # this check comes first, because the step would leave out a record without its prompt like one without another
+        # field
         if step.prompts and rules.prompt_keys is None and not step.brings_prompt(current_record):
             lacking = _lacking(current_record, step.prompts, rules)
             if lacking is not None:
@@ -84,7 +85,7 @@ def _is_empty(answer: Any) -> bool:
         return not answer.strip()
     if isinstance(answer, dict):
         return "content" in answer and not answer.get("tool_calls") and _is_empty(answer["content"])
-    # a list of messages, or of the parts of a message
+    # this is a list of messages, or of the parts of a message
     return answer is None or (isinstance(answer, list) and all(map(_is_empty, answer)))
 
 
@@ -97,7 +98,7 @@ def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
             return None
         raise _transform_error(where, step.name, error) from None
     except Exception as error:  # a user function may raise anything, and the row must be named
-        # raised by reading a placeholder's file, which the message already names
+        # reading a placeholder's file raised this error, whose message already has the row
         if isinstance(error, DataprepError) and not step.is_own:
             raise
         raise _transform_error(where, step.name, error) from None

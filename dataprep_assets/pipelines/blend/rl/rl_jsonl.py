@@ -221,7 +221,7 @@ def round_trip(shard: OpenedRecords) -> Finding:
         defects.append(
             f"{count_of(stored_count, 'line')}, but the source gives {made_count} and the receipt has {receipt_count}"
         )
-    if planned_shard.level == EVERY_DOCUMENT and not defects:  # includes dropped rows
+    if planned_shard.level == EVERY_DOCUMENT and not defects:  # at this level, dropped rows are compared as well
 
         def build(store: ArtifactStore) -> None:
             build_rl_shard(replace(planned_shard, store=store))

@@ -175,7 +175,7 @@ class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     quarantine: list[dict[str, Any]] = field(default_factory=list)
     sources: list[RlSourceFacts] = field(default_factory=list)
-    # of the current file: the position and reason of its first bad row, and whether any row had a prompt
+    # for the current file: the position and reason of its first bad row, and whether any row had a prompt
     first_bad: str = ""
     has_read: bool = False
 
@@ -274,7 +274,8 @@ def _lines(
             continue
         try:
             line = compact_line(outcome)
-        # an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a Parquet type that JSON lacks
+        # the record has an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a Parquet type that JSON
+        # lacks
         except (TypeError, ValueError):
             _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _not_written(outcome)))
             continue

@@ -81,7 +81,7 @@ class CorpusDocuments(AskedDocuments):
                     by_split[split_of(partition)].add(piece)
                     if not self._corpus.sensitive:
                         _add_examples(examples, piece)
-            except DataprepError:  # missing, or built by other taggers
+            except DataprepError:  # the tags are missing, or were built by other taggers
                 untagged += 1
         total = SelectionCounts.total(by_split.values())
         sums = folded(total.sources.values())
@@ -126,7 +126,7 @@ class CorpusDocuments(AskedDocuments):
         needed = {*(columns or ())}.union(*(rule.columns for rule in rules.values()))
         for partition in partitions:
             for piece in side_by_side([self._table(partition)], None if columns is None else sorted(needed)):
-                # a tagger was declared after the table was built
+                # columns are missing if a tagger was declared after the table was built
                 if missing_columns := sorted(needed - {*piece.column_names}):
                     table = self._corpus.artifact(DOCUMENTS, partition)
                     raise MissingArtifactError(

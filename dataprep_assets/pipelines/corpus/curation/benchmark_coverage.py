@@ -52,7 +52,7 @@ def recorded_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
         for partition in load_manifest(corpus, store).plan:
             if (receipt := store.receipt(corpus.artifact(TAGS, partition))) is not None:
                 return {name: Coverage(**counts) for name, counts in TagsFacts.of(receipt).benchmarks.items()}
-    except DataprepError:  # reported by the code that needs the tags
+    except DataprepError:  # the code that needs the tags reports the error
         pass
     return {}
 

@@ -147,7 +147,7 @@ def duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -> Duplic
         return None
     try:
         manifest = load_manifest(corpus, store)
-        # shards of new files have no signatures yet, and changes by them are not due to the list
+        # shards of new files have no signatures yet, and their changes would not be due to the list
         shards = [shard for shard in manifest.plan if shard in before]
         ages, pairs = ages_of(corpus, store, manifest), known_pairs(corpus, store)
         return change_of(corpus, store, before, kept_documents(corpus, store, ages, shards, known=pairs))

@@ -188,7 +188,7 @@ def over_budget(
         dropped: Source → reason → dropped counts.
     """
     retracted = {source: by_rule.get(RETRACTED, NOTHING) for source, by_rule in dropped.items()}
-    # without retracted documents, which no rule can keep
+    # retracted documents do not count, because no rule can keep them
     remaining = {source: _subtract_counts(counts, retracted.get(source, NOTHING)) for source, counts in sources.items()}
     by_rules = {
         source: {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
@@ -229,7 +229,7 @@ def _sources_over(
             (part / total if total else 0.0, part, total)
             for part, total in (pair(dropped_counts, counts, 0), pair(dropped_counts, counts, 1))
         ]
-        # counted in documents, or in bytes if only the bytes exceed the budget
+        # drops are reported in documents, or in bytes if only the bytes exceed the budget
         unit = 0 if shares[0][0] > limit else 1
         if shares[unit][0] > limit:
             lost.append((max(share for share, _, _ in shares), names, unit, shares[unit], by_rule))

@@ -124,7 +124,7 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
     chance = {file_of(one) for one in shard.taggers if not one.repeats}
     if shard.samples is None:
         chance &= _other_again(shard, directory, faults.keys() & chance)
-    # damage first
+    # damage is listed before differences due to chance
     differences = sorted(faults.items(), key=lambda one: one[0] in chance)
     return verdict(
         (f"{name_of(receipt)}: {one}" for _, one in differences),
@@ -140,7 +140,7 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
 
 def _drawn_rows(shard: TaggedShard, directory: Path, drawn: DrawnRows, folder: Path) -> dict[str, str]:
     """Return file → sentence for the files in which drawn rows differ."""
-    # commands and assets cannot process a few documents only
+    # commands and assets are left out, because they cannot process only a few documents
     left_out = frozenset(file_of(one) for one in shard.taggers if not isinstance(one, BatchTagger))
     tag(shard, folder, left_out, drawn)
     names = [name for name in shard.names if name not in left_out]

@@ -38,8 +38,8 @@ Found = Tags | DataprepError | None
 def tried(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on taggers that fail on the first documents of the splits, and on rules that drop all of them."""
     try:
-        taggers = corpus.taggers[: len(corpus.tag)]  # leaves out the benchmark tagger, which comes last
-    except ConfigError:  # reported with the declaration
+        taggers = corpus.taggers[: len(corpus.tag)]  # the benchmark tagger comes last and is left out
+    except ConfigError:  # the error is reported with the declaration
         return
     if not corpus.tag and not corpus.rules:
         return

@@ -178,7 +178,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
         "threshold": duplicates.similarity,
         "priority": priority if isinstance(priority, str) else priority.model_dump(mode="json"),
         "across_splits": duplicates.across_splits,
-        # in declared order, which `across_splits: drop` depends on
+        # the splits are in declared order, which matters for `across_splits: drop`
         "splits": list(corpus.splits),
         "rules": {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()},
     }
@@ -211,14 +211,14 @@ def _files_by_age(manifest: Manifest, ages: Mapping[str, int]) -> list[Any]:
 def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     store, artifact = request.store, corpus.artifact(DUPLICATES)
     recipe = _recipe(corpus, store)
-    # read before `ensure` replaces the duplicates
+    # the present duplicates are read now, because `ensure` replaces them
     before = present_duplicates(corpus, store)
     kept_sets: list[KeptDocuments] = []
     write = partial(_write, corpus, store, recipe, kept_sets, known_pairs(corpus, store))
     receipt, reused = ensure(recipe, store, write, corpus.verify)
     back = change_of(corpus, store, before, kept_sets[0]).back if kept_sets else 0
     if back:
-        # without a verb, which would need to agree in number
+        # the message has no verb, which would need to agree in number
         request.warn(
             f"{artifact}: restored, because the document kept instead was removed: {count_of(back, 'document')}"
         )
@@ -245,11 +245,11 @@ def _write(
     duplicates = corpus.duplicates
     assert duplicates is not None
     ages = ages_of(corpus, store, load_manifest(corpus, store))
-    # returned to the caller, which compares the result with the previous duplicates
+    # the caller compares this result with the previous duplicates
     compared.append(kept_documents(corpus, store, ages, known=known))
     all_documents, kept_set = compared[0].found, compared[0].kept
     documents = all_documents.documents
-    # only the documents named in a file need their names read
+    # names are read only for the documents in the files
     nodes = np.unique(np.concatenate([kept_set.removed, kept_set.representatives, kept_set.across.ravel()]))
     names = _Names(corpus, store, all_documents, nodes)
     removed: dict[str, int] = dict.fromkeys(corpus.splits, 0)
@@ -287,7 +287,7 @@ def _write(
 
 def _by_other(found: JoinedDocuments, kept: KeptSet) -> dict[str, int]:
     """Return, by dataset, how many documents were removed because that dataset keeps a similar one."""
-    # negative for the dataset's own shards, which come before other datasets' shards
+    # numbers of the dataset's own shards, which come first, become negative
     homes = found.documents.shard_of(kept.representatives) - len(found.partitions)
     counts: dict[str, int] = {}
     for number, dataset in enumerate(found.others):

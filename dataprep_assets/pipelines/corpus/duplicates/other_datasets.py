@@ -58,7 +58,7 @@ class OtherShard:
         signed = open_signatures(store, Artifact(dataset=self.dataset, name=SIGNATURES, partition=self.partition))
         name = kept_file(self.partition)
         data = np.fromfile(store.local(self._duplicates, [name]) / name, np.uint8)
-        # one bit per row, padded to whole bytes
+        # the file has one bit per row, padded to whole bytes
         if len(data) != -(-signed.rows // 8):
             raise IntegrityError(
                 f"{self._duplicates}: {name} does not have {count_of(signed.rows, 'row')}. Materialize it again"

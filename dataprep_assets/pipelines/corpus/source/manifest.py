@@ -101,7 +101,7 @@ def built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str
     If several plans left shards, only the shards in combined bins count.
     """
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
-    # by its literal name, because that module imports this one
+    # the literal name avoids a circular import, because that module imports this one
     combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
     try:
         shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
@@ -267,7 +267,7 @@ def adopt_manifest(
     """
     plan = plan_manifest(corpus, store, kept=shards)
     if plan.key == key:
-        with suppress(_OvertakenError):  # another run's manifest stays
+        with suppress(_OvertakenError):  # another run's manifest is kept
             _commit(corpus, store, plan, lambda _: None)
 
 
@@ -344,7 +344,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | 
     if receipt is None:
         yield _recipe(corpus, plan_manifest(corpus, store))
         return
-    # the key of the present manifest, which stays current unless the source has changed
+    # the present manifest's key stays valid unless the source has changed
     recipe = Recipe(artifact=artifact, key=receipt.key, version=VERSION)
     if not _pinned(corpus, receipt):
         try:

@@ -33,7 +33,7 @@ def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
     source = corpus.source
     if isinstance(source, HubSource) and COMMIT.fullmatch(source.revision):
         return identity_of([source.revision])
-    # not patient, because an unreachable hub must not delay a regular check
+    # no waiting, because an unreachable hub must not delay a regular check
     access = open_source(source, patient=False)
     if isinstance(access, HubMirror):
         return identity_of([access.repo.resolve_commit()])
@@ -177,7 +177,7 @@ def _sampled_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[Manife
     for split in corpus.splits:
         members = [e for e in manifest.entries if e.split == split]
         candidates = sorted(members, key=lambda e: digest_value(e.relpath))
-        # at least one per split, even with many splits
+        # each split gets at least one file, even if there are many splits
         files += sorted(candidates[: max(1, FILES_SAMPLED // len(corpus.splits))], key=lambda e: e.ordinal)
     return files
 

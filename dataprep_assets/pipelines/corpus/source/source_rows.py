@@ -162,7 +162,7 @@ def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequen
         store,
         specs,
         corpus_splits(corpus, store),
-        # called only to show a text, or to find a document by its id or text
+        # the tokenizer and the ids are loaded only to show a text, or to find a document by its id or text
         bundle=lambda: load_bundle(corpus.tokenizer),
         ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
         samples=partial(_samples, corpus, store),

@@ -110,7 +110,7 @@ class CohortShards:
                 counts.broken.append(str(error).replace(f"{self.directory}/", "", 1))
             counts.records.append(records)
             counts.payload_bytes.append(size)
-        # rows after the last record were compared with nothing
+        # without this comparison, rows after the last record would not be checked
         if sum(counts.records) != len(rows):
             counts.different.append(
                 f"{count_of(sum(counts.records), 'record')} in {split}, but {count_of(len(rows), 'row')} in "

@@ -156,7 +156,7 @@ class TracedDirectory:
                 _Linked(name=name, origin=origin, before=rows)
                 for (name, origin), rows in zip(entries, before, strict=True)
             ]
-        # a month's file → the shards in the directory: several if a combination repeats it
+        # maps a month's file to its shards in the directory, which are several if a combination repeats the file
         self._by_file: dict[_File, list[tuple[str, _Linked]]] = {}
         for split, linked in self._splits.items():
             for linked_shard in linked:
@@ -169,14 +169,15 @@ class TracedDirectory:
                 self._by_file.setdefault(file, []).append((split, linked_shard))
 
     def of_row(self, split: str, row: int) -> tuple[ShardOrigin, int]:
-        """Return the shard with a row of a split (counted from 0), and the row's number there; raise NotFoundError."""
+        """Return the shard with a row of a split (from 0), and the row's number there; raise NotFoundError without
+        one."""
         linked = self._splits.get(split, [])
         count = linked[-1].before + linked[-1].origin.rows if linked else 0
         if not 0 <= row < count:
             raise NotFoundError(
                 f"trace: row {row} is out of range: {self.handle.artifact}, {split}, has {count} (counted from 0)"
             )
-        # the last shard that begins at or before the row
+        # this is the last shard that begins at or before the row
         index = int(np.searchsorted([linked_shard.before for linked_shard in linked], row, side="right")) - 1
         return linked[index].origin, row - linked[index].before
 

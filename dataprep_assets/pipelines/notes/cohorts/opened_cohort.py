@@ -91,7 +91,7 @@ def sampled_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) ->
                 try:
                     columns_of_line[count] = columns or _parse(line)
                 except (ValueError, TypeError, AttributeError, OverflowError):
-                    # not JSON, not an object, lists of something else, or an integer beyond int64
+                    # the line is not JSON or not an object, or it has lists of other types or integers beyond int64
                     raise FormatError(f"{path}: line {count + 1} is not a row of integers. {remedy}") from None
             count += 1
     return SampledLines(count=count, columns=columns_of_line, verbatim=frozenset(verbatim))
@@ -102,7 +102,7 @@ def _if_verbatim(line: bytes, rows: PackedFile, shape: RowShape, at: int) -> Col
         block = rows.block(at, at + 1)
         if next(shape.json_lines(block)) != line:
             return None
-    except FormatError:  # raised for the columnar file, whose own checks report it
+    except FormatError:  # the columnar file's own checks report the error
         return None
     stop = shape.stored_lengths(block)[0]
     return {name: column[:, :stop] for name, column in shape.values(block).items()}
@@ -235,7 +235,7 @@ class OpenedCohort:
             counts["separators"] += int(np.count_nonzero(is_separator))
             counts["ends"] += int(np.count_nonzero(is_separator[stops - 1]))
             counts["bos"] += begins.size
-            # the token after each BOS; -1, which is not an id, follows the last token of the block
+            # this tests the token after each BOS; -1, which is not an id, follows the last token of the block
             counts["doubled"] += int(np.count_nonzero(np.append(block.tokens, -1)[begins + 1] == bos))
             lows.append(int(block.tokens.min()))
             highs.append(int(block.tokens.max()))
@@ -338,7 +338,7 @@ class OpenedCohort:
         counts: Counter[str] = Counter()
         drops: Counter[str] = Counter()
         patients: set[bytes] = set()
-        # by whether the notes are retracted
+        # the keys tell retracted notes (True) from kept ones (False)
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
         alone: set[bytes] = set()
         samples: dict[bool, list[SampledNote]] = {False: [], True: []}

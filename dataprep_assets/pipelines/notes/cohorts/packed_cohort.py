@@ -201,7 +201,7 @@ class _Writer:
 
     def _require_valid(self, block: PackedRowBlock) -> None:
         """Raise FormatError if a token is the reserved pad id; otherwise extend the range of ids."""
-        # `checked_pad` tests the vocabulary, this the ids that the tokenizer produced for the notes
+        # `checked_pad` tests the vocabulary; this tests the ids that the tokenizer produced for the notes
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
                 f"{self._month}: a note contains the pad id {self._plan.shape.pad_id}. Choose a different one, or "

@@ -196,7 +196,7 @@ def misplaced(
         encoded_pieces[chunk.note].append(chunk.ids)
     for index, note in enumerate(notes):
         note_pieces, expected_pieces = stored_pieces[note.record, note.number], encoded_pieces[index]
-        # the pieces of a stream are in order, chunks may be packed in any order
+        # the pieces of a stream are in order, but chunks may be packed in any order
         is_same = (
             b"".join(note_pieces) == b"".join(expected_pieces)
             if packed.notes.concatenated
@@ -312,7 +312,7 @@ def round_trip(packed: OpenedCohort) -> Finding:
                     f"not in the rows of {name}"
                 )
         defects += misplaced(packed, name, searched_notes, chunks)
-        # check the whole sample with the fast engine; the (much slower) reference has checked a few already
+        # the fast engine checks the whole sample, because the much slower reference has checked only a few notes
         if not defects:
             defects += misplaced(packed, name, notes, search.by_engine().chunks(notes))
     if level == EVERY_DOCUMENT and not defects:
@@ -336,7 +336,8 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
         ensure_packed_cohort(replace(cohort, store=store))
 
     with made_again(cohort.artifact, cohort.store, pack) as folder:
-        # Rows are compared by value, other files by bytes, except files that depend on the versions of libraries.
+        # Rows are compared by value. Other files are compared by bytes, except files that depend on versions of
+        # libraries.
         of_rows = {paths.rows for paths in packed_paths(packed.notes, packed.month).values()}
         for name in sorted(of_rows):
             blocks = (open_packed(where / name, masked=False) for where in (packed.directory, folder))

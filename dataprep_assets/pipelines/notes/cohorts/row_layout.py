@@ -48,7 +48,7 @@ class NoteLayout(RowLayout):
         """Return the origins of the segments, by column."""
         patients = spool.patients[self.items]
         present_patients = np.unique(patients)
-        # index of a patient in the spool → index in this split's `patients.bin`, which is sorted by digest
+        # maps a patient's index in the spool to the index in this split's `patients.bin`, which is sorted by digest
         rank = np.zeros(len(spool.digests), np.int64)
         rank[sorted(present_patients.tolist(), key=spool.digests.__getitem__)] = np.arange(present_patients.size)
         return [spool.records[self.items], spool.numbers[self.items], self._chunks(), rank[patients]]
@@ -59,7 +59,7 @@ class NoteLayout(RowLayout):
         order = np.lexsort((self.starts[:, -1], self.items))
         notes = self.items[order]
         chunk_numbers = np.empty_like(order)
-        # the position among all segments, minus the position of the note's first segment
+        # a segment's number is its position among all segments, minus the position of the note's first segment
         chunk_numbers[order] = np.arange(order.size) - np.searchsorted(notes, notes)
         return chunk_numbers
 
@@ -87,7 +87,7 @@ def lay_out(
     # a stream is cut at the end of each row, so no header is too long for it
     if not notes.concatenated:
         documents = _with_room(notes, spool, documents, drops)
-    # looked up once per patient, then expanded to the notes
+    # retraction is looked up once per patient, then expanded to the notes
     is_listed = np.array([digest in retracted for digest in spool.digests], bool)[spool.patients[documents]]
     is_listed |= np.isin(documents, list(spool.listed))
     drops.retract(int(np.count_nonzero(is_listed)))

@@ -214,7 +214,7 @@ def fill_spool(
         # name
         if first_bad and not has_read:
             raise reader.unreadable(first_bad)
-        # before the last batch is encoded in vain
+        # rejected notes are reported before the last batch is encoded in vain
         drops.require_none()
         filling.flush()
     return filling.spool(path)
@@ -231,15 +231,15 @@ class _Filling:
         self._literals = self._encoder.bundle.special_literals
         self._losses = Losses(self._encoder.bundle, plan.stream.special_tokens)
         self._shares = list(plan.notes.splits.values())
-        # digest → index, in the order of the records
+        # maps each digest to its index, in the order of the records
         self._patients: dict[bytes, int] = {}
         # note digests are computed only for patients with individually retracted notes, because most have none
         self._with_listed = {entry[:DIGEST_BYTES] for entry in plan.retracted if len(entry) > DIGEST_BYTES}
         self._listed: dict[int, bytes] = {}
         self._batch: list[Note] = []
         self._size = 0
-        # Eight bytes per note and column, much less than lists of Python integers. Except within `flush`, all columns
-        # have the same length, the number of encoded notes.
+        # Arrays take eight bytes per note and column, much less than lists of Python integers. Except within `flush`,
+        # all columns have the same length, the number of encoded notes.
         self._columns = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
         self._columns |= {name: array("q") for name in ("records", "numbers", "characters")}
         self._seen = self._without = self._special_literals = self._literal_separators = 0
@@ -270,7 +270,7 @@ class _Filling:
             return
         encode = self._plan.notes.template.encode
         texts = [encoded_text(note.header, note.text, encode) for note in batch]
-        # one call for all texts: first the headers, then the notes' texts
+        # one call encodes all texts: first the headers, then the notes' texts
         ids, offsets = encode_or_name(
             self._encoder.encode,
             [*(note.header for note in batch), *texts],
@@ -288,8 +288,8 @@ class _Filling:
                 ids[bounds_list[len(batch) + at] : bounds_list[len(batch) + at + 1]],
                 encode,
             )
-            # BOS counts as part of the header, which chunks repeat; the separator as part of the body, whose end may be
-            # truncated
+            # BOS counts as part of the header, which chunks repeat, and the separator as part of the body, whose end
+            # may be cut
             self._columns["headers"].append(self._bos.size + header.size)
             self._columns["bodies"].append(body.size + self._separator.size)
             pieces += [self._bos, header, body, self._separator]

@@ -38,7 +38,7 @@ from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOri
 
 MOST_ROWS = 100_000
 """Maximum number of rows for a complete read, which takes TFDS a few minutes at a row length of 8,192."""
-# number of shards to read in a larger directory, and maximum number of differing columns in a message
+# number of shards to read from a larger directory, and maximum number of differing columns to list
 _SHARDS = 32
 # rows per batch on both sides; one batch is decoded and compared at a time
 _BATCH = 32
