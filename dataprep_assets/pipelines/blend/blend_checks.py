@@ -201,8 +201,7 @@ def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSource]
             yield _BlendSource(unit=unit, now=None)
             continue
         except SourceError:
-            # a local folder without files has none, but a hub or bucket that refuses to list its files may still have
-            # them
+            # a local folder without files is empty, but a hub or bucket that refuses to list files may still have them
             now = None if is_mirrored else _without_files(unit)
         yield _BlendSource(unit=unit, now=now if now is not None or is_mirrored else _without_files(unit))
 
@@ -336,8 +335,7 @@ def rows_read_once(run: OpenedRun) -> Finding:
                         label=entry.relpath,
                         reading=unit.dataset.reading,
                     )
-                # Rows count from 1. The last range has no end, and a range may begin after the end of a file that
-                # shrank.
+                # Rows count from 1. The last range has no end, and a range may begin after the end of a shortened file.
                 end = totals[entry.relpath] + 1
                 expected_rows[entry.relpath] += max(0, min(part.rows.stop or end, end) - part.rows.first)
                 assert receipt is not None

@@ -125,8 +125,8 @@ def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
     return Sample(
         kind="notes_engine_certificate",
         parts=[[cohorts_read, template], digests],
-        # Only digests, because the pattern may contain names of source files; one for all cohorts, which need not be
-        # distinguished.
+        # Only digests are stored, because the pattern may contain names of source files. One digest covers all cohorts,
+        # which need not be distinguished.
         sources={
             "sampled cohorts": digest_value(digests),
             "cohorts.pattern": digest_value(cohorts_read["pattern"]),

@@ -53,8 +53,7 @@ def apply_transforms(
     for step in steps:
         if step.malformed(current_record):
             return Refused(BAD_PLACEHOLDER)
-        # this check comes first, because the step would leave out a record without its prompt like one without another
-        # field
+        # this check comes first, because the step would leave out a record without its prompt as one without a field
         if step.prompts and rules.prompt_keys is None and not step.brings_prompt(current_record):
             lacking = _lacking(current_record, step.prompts, rules)
             if lacking is not None:
@@ -98,7 +97,7 @@ def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
             return None
         raise _transform_error(where, step.name, error) from None
     except Exception as error:  # a user function may raise anything, and the row must be named
-        # reading a placeholder's file raised this error, whose message already has the row
+        # reading a placeholder's file raised this error, whose message already names the file
         if isinstance(error, DataprepError) and not step.is_own:
             raise
         raise _transform_error(where, step.name, error) from None

@@ -274,8 +274,7 @@ def _lines(
             continue
         try:
             line = compact_line(outcome)
-        # the record has an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a Parquet type that JSON
-        # lacks
+        # the record has an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a type that JSON lacks
         except (TypeError, ValueError):
             _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _not_written(outcome)))
             continue

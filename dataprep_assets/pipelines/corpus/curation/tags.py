@@ -94,8 +94,7 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
         for file, run in runs_of(piece):
             # a file from another shard ranks before all others, so it is never in order
             rank, numbers = order.get(file, -2), run["row"].to_numpy()
-            # the previous row in the same file, possibly from the last piece; 0 for the first row, because rows count
-            # from 1
+            # the previous row of the same file, possibly from the last piece; 0 for the first row, as rows count from 1
             before = np.concatenate([[end[1] if rank == end[0] else 0], numbers[:-1]])
             if rank < end[0] or not (after := numbers > before).all():
                 row = numbers[0] if rank < end[0] else numbers[np.argmin(after)]

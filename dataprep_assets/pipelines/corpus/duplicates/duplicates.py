@@ -187,8 +187,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
         settings["against"] = list(duplicates.against)
     ages = ages_of(corpus, store, manifest)
     retracted = listed_ids(corpus)
-    # file names are inputs because a kept document is named by file and row, ages because they determine the kept
-    # document
+    # file names are inputs because they name kept documents, ages because they determine the kept documents
     sources = {"files": digest_value(_files_by_age(manifest, ages)), **other_documents.sources}
     if len(retracted):
         sources["retractions"] = digest_value([f"{hashed:016x}" for hashed in retracted.tolist()])

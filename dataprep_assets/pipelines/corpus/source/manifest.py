@@ -275,8 +275,7 @@ def _commit(
     corpus: CorpusDeclaration, store: ArtifactStore, planned: PlannedManifest, warn: Callable[[str], None]
 ) -> tuple[Receipt, bool]:
     def write(staged: Path) -> WrittenFiles:
-        # Checked under the lock: a plan that does not follow the present one would reuse names of shards for other
-        # files.
+        # checked under the lock, because a plan for an older manifest would reuse names of shards for other files
         present_receipt = store.intact(corpus.artifact(MANIFEST))
         if (None if present_receipt is None else present_receipt.content) != planned.before:
             raise _OvertakenError

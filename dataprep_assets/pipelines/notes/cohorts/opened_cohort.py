@@ -223,8 +223,7 @@ class OpenedCohort:
             used.append(np.diff(block.rows))
             if defects := row_defects(block, shape.row_length):
                 raise FormatError(f"{file.path}: {defects[0]}. {REBUILD}")
-            # Separators and BOS are counted at the ends and beginnings of segments, so that others within a note show
-            # up.
+            # Separators and BOS are counted at the ends and beginnings of segments, which reveals others within a note.
             starts, stops = block.bounds()
             is_separator = block.tokens == separator
             begins = starts[block.tokens[starts] == bos] if bos is not None else starts[:0]

@@ -146,8 +146,8 @@ def labels_within_notes(packed: OpenedCohort) -> Finding:
         file = packed.rows(name)
         for line, columns in packed.lines[name].columns.items():
             trained_mask, hidden = _trained_positions(packed, columns)
-            # The note of each position, 0 after the tokens. One more than labels, because label i is the token at i +
-            # 1.
+            # The array has the note of each position, 0 after the tokens. It is one longer than labels, because label i
+            # is the token at i + 1.
             notes = np.zeros(trained_mask.size + 1, np.int64)
             segments = file.block(line, line + 1).lengths
             numbers = np.repeat(np.arange(1, segments.size + 1), segments)[: notes.size]

@@ -67,8 +67,7 @@ class ShardedCohort:
 
     def recipe(self, packed: Receipt) -> Recipe:
         """Return the recipe of shards built from the packed cohort with this receipt."""
-        # The content covers only files. The receipt repeats these facts and the tokenizer, so the key contains them as
-        # well.
+        # The content covers only files. The key has these facts and the tokenizer because the receipt repeats them.
         return Recipe.made_of(
             self.artifact,
             VERSION,

@@ -210,8 +210,7 @@ def fill_spool(
                 filling.open(item)
             else:
                 drops.drop(item)
-        # raised under every policy, even if the month may be empty, because the file has a different format than its
-        # name
+        # no policy allows this, not even for a month that may be empty: the file's format does not match its name
         if first_bad and not has_read:
             raise reader.unreadable(first_bad)
         # rejected notes are reported before the last batch is encoded in vain
@@ -288,8 +287,8 @@ class _Filling:
                 ids[bounds_list[len(batch) + at] : bounds_list[len(batch) + at + 1]],
                 encode,
             )
-            # BOS counts as part of the header, which chunks repeat, and the separator as part of the body, whose end
-            # may be cut
+            # BOS counts as part of the header, which chunks repeat. The separator counts as part of the body, whose end
+            # truncation removes.
             self._columns["headers"].append(self._bos.size + header.size)
             self._columns["bodies"].append(body.size + self._separator.size)
             pieces += [self._bos, header, body, self._separator]
