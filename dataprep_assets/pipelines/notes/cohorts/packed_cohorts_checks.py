@@ -336,7 +336,7 @@ def packed_otherwise(packed: OpenedCohort) -> Iterator[str]:
         ensure_packed_cohort(replace(cohort, store=store))
 
     with made_again(cohort.artifact, cohort.store, pack) as folder:
-        # Rows are compared by value. Other files are compared by bytes unless they depend on versions of libraries.
+        # Rows are compared by value, and also by bytes if the same libraries wrote both files.
         of_rows = {paths.rows for paths in packed_paths(packed.notes, packed.month).values()}
         for name in sorted(of_rows):
             blocks = (open_packed(where / name, masked=False) for where in (packed.directory, folder))
