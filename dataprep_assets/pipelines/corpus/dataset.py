@@ -76,7 +76,7 @@ def corpus_card(
         corpus: The dataset.
         specs: Its artifacts.
         stream: Name of the artifacts with the token stream, whose receipts name the tokenizer. They are products
-          unless the dataset builds views from combined bins.
+            unless the dataset builds views from combined bins.
     """
     views = {artifact_name(view) for view in corpus.views}
     products = views if views and stream == COMBINED_BINS else {*views, stream}

@@ -160,15 +160,15 @@ class CorpusView:
         description: Description on the asset's page.
         write: Writes all splits into a view under construction.
         defects: Yields a sentence for each part of the finished layout that the trainer would not accept, given the
-          view's directory, its receipt and the splits.
+            view's directory, its receipt and the splits.
         linked: Returns the path of a linked split's tokens, relative to the view, given the split's name; None for a
-          copying view.
+            copying view.
         copied: Reads the ids of a copied split, given the view's directory and the split's name.
         places: Opens a copying view to locate documents in it.
         trainer: Returns the line with the trainer's settings, given the view's location and facts.
         calls: Returns the reader's name for the position of a document in a linked view, given the view's receipt.
         samples: Returns the end of each sample in the split's stream, in increasing order, given the view and the
-          split's name. Set it for views of consecutive samples, so that `trace` accepts sample numbers.
+            split's name. Set it for views of consecutive samples, so that `trace` accepts sample numbers.
         shortest: Returns the minimum length of a split, given the declaration.
         rows: The view's Parquet rows.
         keeps_documents: Whether a copy contains every token and every document; if not, it may omit the tail.

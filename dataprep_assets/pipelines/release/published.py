@@ -135,7 +135,7 @@ def send_release(
 
     Raises:
         IntegrityError: The location has another dataset's release, a local file does not match the manifest, or the
-          location does not have the uploaded bytes.
+            location does not have the uploaded bytes.
     """
     published = published_release(place)
     # checked before any change, because trainers may be reading another dataset's release

@@ -113,7 +113,7 @@ class DuplicatesFacts(Facts):
         compared: Pairs whose shingles were compared.
         across: Pairs of similar kept documents in different splits.
         against: Documents removed because another dataset keeps a similar one, by dataset; only if `against` is
-          declared.
+            declared.
     """
 
     documents: int
