@@ -243,8 +243,8 @@ class CohortTracer(Tracer):
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
         is_shown = decode and not self._declaration.sensitive and self._bundle is not None
         with unquoting(self._declaration.dataset):
-            # Each note appears once, even if a row has several of its chunks. Comparing months by identity works because
-            # each is opened once.
+            # Each note appears once, even if a row has several of its chunks. Months compare by identity, which works,
+            # because each is opened once.
             return [self._trace(*note, shown=is_shown) for note in dict.fromkeys(self._located(question))]
 
     def _located(self, question: Question) -> Iterator[Found]:
