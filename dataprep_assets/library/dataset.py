@@ -171,7 +171,7 @@ class OpenDataset:
             whole = definitions.resolve_job_def(job.name)
             with watched_in_notebook():
                 result = execute(whole, instance, tags=tags, verbose=verbose)
-            timer.keep(self.project.step_times(), self.specs, self.store, whole=only is None and not result.ended)
+            timer.keep(self.project.step_times(), self.specs, self.store, complete=only is None and not result.ended)
             return result
 
     def build_part(

@@ -28,8 +28,8 @@ class StepTimer(BuildListener):
         """Store the time of a step, checks included."""
         self._steps.append((spec, partitions, result, time.monotonic() - self._step_began))
 
-    def keep(self, times: StepTimes, specs: Sequence[ArtifactSpec], store: ArtifactStore, *, whole: bool) -> None:
-        """Add the times of steps that built something; for a `whole` dataset also the time between steps."""
+    def keep(self, times: StepTimes, specs: Sequence[ArtifactSpec], store: ArtifactStore, *, complete: bool) -> None:
+        """Add the times of steps that built something; for a `complete` run also the time between steps."""
         besides = time.monotonic() - self._began - sum(seconds for *_, seconds in self._steps)
         size_of, builds = step_sizes(specs, store), dict[str, list[Build]]()
         for spec, partitions, result, seconds in self._steps:
@@ -37,6 +37,6 @@ class StepTimer(BuildListener):
                 # reused partitions took no time and are about as large as built ones
                 share = result.built / (result.built + result.reused)
                 builds.setdefault(spec.name, []).append((size * share, seconds))
-        if builds and whole:
+        if builds and complete:
             builds[RUN] = [(1.0, max(0.0, besides))]
         times.add(specs[0].declaration, builds)

@@ -128,9 +128,9 @@ def test_an_artifact_is_as_large_as_the_source_of_what_it_is_made_of(corpus: Cha
     assert size_of(bins, [None]) is None
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("complete", [True, False])
 def test_of_a_run_the_steps_that_built_are_kept_by_their_size_and_the_rest_if_it_was_whole(
-    corpus: ChangedCorpus, whole: bool
+    corpus: ChangedCorpus, complete: bool
 ) -> None:
     specs = corpus.specs()
     by_path = {spec.path[-1]: spec for spec in specs}
@@ -144,13 +144,13 @@ def test_of_a_run_the_steps_that_built_are_kept_by_their_size_and_the_rest_if_it
     ):
         timer.before(by_path[name], keys if name == bins.path[-1] else [], current=False)
         timer.after(by_path[name], keys if name == bins.path[-1] else [], result)
-    timer.keep(StepTimes(corpus.root / "times.json"), specs, corpus.store, whole=whole)
+    timer.keep(StepTimes(corpus.root / "times.json"), specs, corpus.store, complete=complete)
     found = json.loads((corpus.root / "times.json").read_bytes())
     kept = {key.rpartition("/")[2]: builds for key, builds in found.items()}
-    assert kept.keys() == {"token_bins", "combined_bins", *([RUN] if whole else [])}
+    assert kept.keys() == {"token_bins", "combined_bins", *([RUN] if complete else [])}
     ((size, _),) = kept["token_bins"]
     assert size == pytest.approx((step_sizes(specs, corpus.store)(bins, keys) or 0) / len(keys))
-    if whole:
+    if complete:
         ((_, besides),) = kept[RUN]
         assert besides >= 99
 

@@ -81,12 +81,12 @@ def _key(declaration: DatasetDeclaration, step: str) -> str:
     return f"{type(declaration).__name__}/{declaration.dataset}/{step}"
 
 
-def _keep(kept: list[Build], build: Build) -> None:
+def _keep(builds: list[Build], build: Build) -> None:
     """Append a build. It replaces the oldest of `KEPT_BUILDS` builds of a similar size, never one of another size."""
-    similar = [one for one in kept if _are_similar(one[0], build[0])]
+    similar = [one for one in builds if _are_similar(one[0], build[0])]
     if len(similar) >= KEPT_BUILDS:
-        kept.remove(similar[0])
-    kept.append(build)
+        builds.remove(similar[0])
+    builds.append(build)
 
 
 def _are_similar(size: float, other: float) -> bool:
@@ -120,13 +120,15 @@ def step_sizes(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Sizes:
     source_bytes: dict[tuple[Partitions, str], int] = {}
     for spec in {spec.partitions: spec for spec in specs if spec.reads is not None}.values():
         with suppress(DataprepError):
-            slots = list(_planned(spec, store))
+            slots = list(_planned_partitions(spec, store))
             readings = spec.reads(store, [key for _, key in slots]) if spec.reads is not None else ()
             source_bytes |= {slot: one.source_bytes for slot, one in zip(slots, readings, strict=True)}
 
-    def size(spec: ArtifactSpec, chosen: Sequence[str | None]) -> float | None:
+    def size(spec: ArtifactSpec, partitions: Sequence[str | None]) -> float | None:
         try:
-            slots = {slot for slot in _planned(spec, store) if spec.partitions is None or slot[1] in chosen}
+            slots = {
+                slot for slot in _planned_partitions(spec, store) if spec.partitions is None or slot[1] in partitions
+            }
         except DataprepError:
             return None
         return sum(source_bytes.get(slot, 1) for slot in slots) or 1.0
@@ -134,11 +136,11 @@ def step_sizes(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Sizes:
     return size
 
 
-def _planned(spec: ArtifactSpec, store: ArtifactStore) -> Iterable[tuple[Partitions, str]]:
+def _planned_partitions(spec: ArtifactSpec, store: ArtifactStore) -> Iterable[tuple[Partitions, str]]:
     """The partitions of an artifact, or those that it is made of; raises MissingArtifactError if there is no plan."""
     if spec.partitions is not None:
         yield from ((spec.partitions, key) for key in spec.partitions.keys(store))
         return
     for source in spec.inputs:
         if isinstance(source, ArtifactSpec):
-            yield from _planned(source, store)
+            yield from _planned_partitions(source, store)
