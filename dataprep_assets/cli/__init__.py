@@ -144,45 +144,45 @@ def _root(
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run one command, return its exit code. Errors are a few lines, without a traceback."""
-    # imports create a million permanent objects: looking for garbage among them is a tenth of a short command, and once
-    # more at its end a seventh
+    # imports create a million permanent objects; searching them for garbage takes a tenth of the time of a short
+    # command, and a seventh when it ends
     gc.set_threshold(400_000, 20, 20)
     atexit.register(gc.freeze)
-    # the threads of NumPy's BLAS, which nothing here needs, spin when it is imported; those of the fast engine between
-    # blocks. More than a little work is done by workers, who have one thread each (`execution.processes.ONE_THREAD`)
+    # idle threads of NumPy's BLAS and of the fast engine use CPU time. Large work runs in workers, which have one
+    # thread each (`execution.processes.ONE_THREAD`)
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
     # so that file names that are not valid Unicode can be printed
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
-    given = sys.argv[1:] if arguments is None else arguments
+    words = sys.argv[1:] if arguments is None else arguments
     # before the fork: a child process has a start time of its own
     Options.began = process_start() if arguments is None else time.monotonic()
-    Options.verbose, Options.quiet = "--verbose" in given, "--quiet" in given
+    Options.verbose, Options.quiet = "--verbose" in words, "--quiet" in words
     try:
-        _load_environment(given)
+        _load_environment(words)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    # not bounded: `main` was called from Python, or for `ui`, which only starts other processes
-    if arguments is not None or ui.__name__.rpartition(".")[2] in given:
-        return _run_one(given)
+    # calls from Python have no bounds, and `ui` only starts other processes
+    if arguments is not None or ui.__name__.rpartition(".")[2] in words:
+        return _run_one(words)
     try:
         bounds = Bounds.from_environment(os.environ)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
     # a second `run` resumes from the work that the first one finished
     return run_bounded(
-        partial(_run_one, given), bounds, lambda said: print(f"dataprep: {said}", file=sys.stderr), again="run" in given
+        partial(_run_one, words), bounds, lambda line: print(f"dataprep: {line}", file=sys.stderr), again="run" in words
     )
 
 
-def _load_environment(given: list[str]) -> None:
+def _load_environment(words: list[str]) -> None:
     """Load the `.env` of the project, before anything reads a variable; also for commands that need no project."""
-    if not given or not _WITHOUT_ENVIRONMENT.isdisjoint(given):
+    if not words or not _WITHOUT_ENVIRONMENT.isdisjoint(words):
         return
-    words = [part for word in given for part in word.split("=", 1)]
+    parts = [part for word in words for part in word.split("=", 1)]
     try:
-        project = find(words[words.index("--project") + 1] if "--project" in words[:-1] else None)
+        project = find(parts[parts.index("--project") + 1] if "--project" in parts[:-1] else None)
     except ConfigError:
         return  # a command that needs a project reports this error
     if replaced := project.load_environment():
@@ -190,15 +190,15 @@ def _load_environment(given: list[str]) -> None:
         print(f"dataprep: {project.root / '.env'}: overrides {names} of the shell", file=sys.stderr)
 
 
-def _run_one(given: list[str]) -> int:
+def _run_one(words: list[str]) -> int:
     without_core()
     with one_command(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere if Options.quiet else sys.stdout):
-        return _execute([word for word in given if word not in ("--verbose", "--quiet")])
+        return _execute([word for word in words if word not in ("--verbose", "--quiet")])
 
 
-def _execute(given: list[str]) -> int:
+def _execute(words: list[str]) -> int:
     try:
-        code = _app(given, prog_name="dataprep", standalone_mode=False)
+        code = _app(words, prog_name="dataprep", standalone_mode=False)
         return int(code or 0)
     except _ReaderGoneError:
         # Python flushes standard output once more when it ends, which would fail again
@@ -221,8 +221,8 @@ def _execute(given: list[str]) -> int:
                 raise
             return _report_error(error, privacy().error(error), FAILED)
         command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
-        said = f"{format_message().rstrip('.')}. See `{command} --help`"
-        return _report_error(error, said, WRONG_USAGE)
+        sentence = f"{format_message().rstrip('.')}. See `{command} --help`"
+        return _report_error(error, sentence, WRONG_USAGE)
 
 
 def _report_error(error: Exception, sentence: str, code: int) -> int:
