@@ -1,6 +1,6 @@
-"""How artifacts are made: in which order, and of a small one: reused if it is current, else built once under a lock.
+"""Building artifacts: their order, their typed facts, and the build of one small artifact under a lock.
 
-Shards of token bins are made differently, in parallel parts (`pipelines/corpus/token_bins.py`).
+Shards of token bins are built in parallel parts by `pipelines/corpus/token_bins.py`.
 """
 
 import shutil
@@ -21,9 +21,9 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
 from dataprep_assets.integrity.commit import publish_directory, staging
 from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification, current_time, record_files, versions
 
-# Typed facts: what an artifact's receipt says beyond its files and counts, declared beside the artifact.
+# Typed facts: the values in an artifact's receipt besides its files and counts. They are declared next to the artifact.
 #
-# An artifact's module declares one subclass; its build makes an instance, and readers of the receipt use the class::
+# An artifact's module declares one subclass. The build creates an instance, and readers of the receipt use the class::
 #
 #     class CombinedBinsFacts(Facts):
 #         dtype: str
@@ -32,20 +32,20 @@ from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification, cur
 #     Written(facts=CombinedBinsFacts(dtype="uint16", shards=3))
 #     CombinedBinsFacts.of(receipt).shards
 #
-# A receipt on disk has the same names as JSON. A field that was not set is not written, so a fact that only some
-# artifacts have does not appear in the others.
+# The receipt stores facts as JSON under the same names. Unset fields are not written, so a fact that only some
+# artifacts have does not appear in the other receipts.
 
 
 class Facts(BaseModel):
-    """Base class of an artifact's facts, see above. Unknown facts, from a newer version, are ignored."""
+    """Base class of an artifact's facts. Unknown facts, which newer versions write, are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     @classmethod
     def of(cls, receipt: Receipt) -> Self:
-        """The facts of a receipt.
+        """Return the facts of a receipt.
 
-        Raises IntegrityError, naming artifact and fact, if one is missing or has a wrong type.
+        Raises IntegrityError with the artifact's and the fact's name if a fact is missing or has the wrong type.
         """
         try:
             return cls.model_validate(dict(receipt.facts))
@@ -55,29 +55,31 @@ class Facts(BaseModel):
             raise IntegrityError(f"{name}: invalid facts in its receipt ({wrong}). Rebuild the artifact") from None
 
     def to_json(self) -> dict[str, Any]:
-        """The facts as JSON values for the receipt."""
+        """Return the facts as JSON values for the receipt."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-# The order in which a dataset is made: one artifact after the other, inputs first.
+# The order in which a dataset is built: one artifact after the other, inputs first.
 #
-# Artifacts whose partitions are cut into ranges (`Partitions.ranges`) are made together, range by range: what
-# streams its source keeps only the files of one range.
+# Artifacts whose partitions are split into ranges (`Partitions.ranges`) are built together, range by range. An
+# artifact that streams its source then needs local files for one range only.
 
 
 def together(specs: Sequence[ArtifactSpec]) -> list[tuple[ArtifactSpec, ...]]:
-    """The artifacts in order, grouped into those that are made together: nearly every one is alone."""
+    """Group the artifacts that are built together, keeping their order. Most groups have one artifact."""
 
     def group(spec: ArtifactSpec) -> object:
         return spec.partitions if spec.partitions is not None and spec.partitions.ranges is not None else spec
 
-    # `groupby` joins neighbours only: specs that share their ranges stand side by side in the list of a dataset
+    # `groupby` joins only neighbors, because specs that share ranges are adjacent in a dataset's list
     return [tuple(members) for _, members in groupby(specs, key=group)]
 
 
 def in_order(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[ArtifactSpec, Sequence[str]]]:
-    """Yield each artifact with the partitions to make (none if unpartitioned), lazily: earlier artifacts plan the
-    partitions of later ones."""
+    """Yield each artifact with the partitions to build (empty if unpartitioned).
+
+    The order is computed lazily, because building earlier artifacts plans the partitions of later ones.
+    """
     for members in together(specs):
         partitions = members[0].partitions
         for partition_range in [()] if partitions is None else partitions.cut_ranges(store):
@@ -85,7 +87,7 @@ def in_order(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tu
 
 
 def ancestors(specs: Iterable[ArtifactSpec]) -> set[ArtifactSpec]:
-    """The artifacts of the same dataset that these are made of, directly or through others."""
+    """Return the artifacts of the same dataset that these are built from, directly or indirectly."""
     ancestor_specs: set[ArtifactSpec] = set()
     remaining = list(specs)
     while remaining:
@@ -97,11 +99,16 @@ def ancestors(specs: Iterable[ArtifactSpec]) -> set[ArtifactSpec]:
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenFiles:
-    """What a writer reports about the files in the staging directory, for the receipt.
+    """Facts about the written files in the staging directory, for the receipt.
 
-    `inputs` is what they were made of, name → digest. `digests` are the SHA-256 digests that the writer already knows,
-    by file name: these files are not read again. `joined` are files that `ArtifactStore.join` made. `recipe` is given
-    if only writing completes it; the receipt then has this one. `sources` are lines of the source files.
+    Attributes:
+        inputs: Name → digest of each input of the files.
+        facts: Typed facts of the artifact.
+        ledger: Row counts of the artifact.
+        digests: File name → SHA-256 digest, for files whose digest the writer already knows. These are not read again.
+        joined: Files that were built by `ArtifactStore.join`.
+        recipe: The final recipe, if it is known only after writing; the receipt records it.
+        sources: One line per source file.
     """
 
     inputs: Mapping[str, str]
@@ -124,25 +131,25 @@ def ensure(
     """Build the artifact of a recipe unless it is current.
 
     Args:
-        recipe: What to make.
-        store: Where artifacts are.
-        write: Fills an empty staging directory. If it raises, the artifact that was there before stays as it is.
+        recipe: The artifact to build and everything that determines its bytes.
+        store: Where artifacts are stored.
+        write: Writes the files into an empty staging directory. If it raises, an existing artifact stays unchanged.
         verification: How thoroughly a finished artifact is verified before it is reused.
-        resumes: Whether the writer finds in staging what it left there when it was killed while building the same key.
+        resumes: Whether the writer can resume from files in staging that a killed build of the same key left.
 
     Returns:
         The receipt, and whether the artifact was reused.
     """
     artifact = recipe.artifact
     directory = store.directory(artifact)
-    # A bucket sends what was built here and could not be sent. It is asked before the lock, under which that would pass
-    # for a build that is at work; asking costs it no reading of files.
+    # A bucket first uploads artifacts that were built here but could not be sent. This must happen before the lock is
+    # taken, because the upload would take our own lock for a build in progress. The check reads no files.
     if store.knows_digests and (kept_receipt := _kept(recipe, store, verification)) is not None:
         return kept_receipt, True
     with staging(directory, recipe.key) as staged:
-        # asked under the lock: another process may have built it while this one waited
+        # checked under the lock, because another process may have built the artifact while this one waited
         receipt = _kept(recipe, store, verification)
-        # what a killed build left: only a writer that resumes can tell what of it is whole
+        # only a writer that resumes can tell which files of a killed build are complete
         if receipt is not None or not resumes:
             shutil.rmtree(staged)
         if receipt is not None:
@@ -155,7 +162,7 @@ def ensure(
         joined_files = {j.record.path: j for j in written_files.joined}
         digests = {**written_files.digests, **{name: j.record.sha256 for name, j in joined_files.items()}}
         files = {record.path: record for record in record_files(staged, digests)}
-        # what a bucket joins on its server was never in the staging directory
+        # a bucket joins these files on its server, so they were never in the staging directory
         files |= {name: j.record for name, j in joined_files.items()}
         receipt = Receipt(
             dataset=artifact.dataset,
@@ -170,16 +177,16 @@ def ensure(
             measured={"created": current_time(), "versions": versions(), "wall_seconds": round(seconds, 3)},
             recipe=final_recipe.to_json(),
         )
-        # after all other files, and then one rename: what a kill leaves before that is no artifact
+        # written last and followed by one rename, so a build that is killed earlier leaves no artifact
         receipt.write(staged)
         publish_directory(staged, directory)
-        # to the bucket, if that is where artifacts are: in a folder the rename has published it
+        # uploads to a bucket; in a folder, the rename has already published the artifact
         store.publish(artifact, joined_files)
     return receipt, False
 
 
 def _kept(recipe: Recipe, store: ArtifactStore, verification: Verification) -> Receipt | None:
-    """The receipt of the artifact that is there, if it has the wanted key and is intact, and needs no build."""
+    """Return the existing artifact's receipt if its key matches, it is intact and no rebuild is due; otherwise None."""
     receipt = store.current(recipe.artifact, recipe.key, verification)
     if (
         receipt is None

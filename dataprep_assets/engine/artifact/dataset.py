@@ -1,6 +1,6 @@
-"""What one declaration makes: its artifacts, what a person is told of them, and what the commands ask of it.
+"""Base class of datasets: the artifacts of one declaration, its summaries, and the operations of the commands.
 
-Each wing has a subclass in its `dataset.py`, without Dagster; the component that Dagster loads derives from it
+Each layer has a subclass in its `dataset.py`, without Dagster. The component that Dagster loads derives from it
 (`orchestration/component.py`).
 """
 
@@ -34,14 +34,14 @@ D = TypeVar("D", bound=DatasetDeclaration)
 
 
 def validate_declaration(model: type[D], attributes: Mapping[str, Any], yaml_path: Path) -> D:
-    """The validated declaration; ConfigError names the file, the key, the value and what is allowed."""
+    """Return the validated declaration; ConfigError names the file, the key, the value and the allowed values."""
     try:
         declaration = model.model_validate(attributes)
     except ValidationError as error:
         document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=0)
         with suppress(ConfigError, OSError):
-            # read for the line numbers: attributes come with their templates resolved, and tests have some without a
-            # file
+            # read only for the line numbers, because `attributes` has resolved templates and tests pass some
+            # without a file
             document = next(
                 (replace(d, attributes=attributes) for d in read_documents(yaml_path) if d.attributes), document
             )
@@ -54,19 +54,19 @@ def validate_declaration(model: type[D], attributes: Mapping[str, Any], yaml_pat
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetCounts:
-    """The counts of each split, and the receipt of the artifact that has them."""
+    """Counts per split, and the receipt of the artifact that records them."""
 
     receipt: Receipt
     splits: Sequence[SplitCounts]
 
 
 class Dataset(ABC):
-    """One declared dataset. Subclasses name their declaration and make the list of its artifacts from it."""
+    """A declared dataset. Subclasses set the class of their declaration and build the list of artifacts from it."""
 
     component: ClassVar[str]
     """Name of its component in `dataprep_assets.components`."""
     pipeline: ClassVar[str]
-    """Name of its pipeline, with which the assets are tagged."""
+    """Name of its pipeline, used as a tag of the assets."""
     model: ClassVar[type[DatasetDeclaration]]
     folder: Path | None = None
     """The folder of its `defs.yaml`; None if it has no file."""
@@ -76,22 +76,22 @@ class Dataset(ABC):
 
     @classmethod
     def own_templates(cls, attributes: Any) -> Collection[Keys]:
-        """The keys whose text is a template of another program, which `{{ … }}` of a `defs.yaml` is not.
+        """Return the keys whose text is another program's template, so `{{ … }}` in them is not resolved.
 
         Args:
-            attributes: The attributes as they are written, which nothing has validated.
+            attributes: The unvalidated attributes, as written in the YAML.
         """
         return ()
 
     @classmethod
     def from_attributes(cls, attributes: Mapping[str, Any], yaml_path: Path) -> Self:
-        """The dataset that a YAML declares.
+        """Return the dataset that a YAML file declares.
 
         Args:
             attributes: Its attributes, with templates resolved.
-            yaml_path: The file, in whose folder relative paths begin.
+            yaml_path: The file. Relative paths are resolved against its folder.
 
-        Raises ConfigError, naming file and key, for what is not allowed.
+        Raises ConfigError with the file and the key if a value is not allowed.
         """
         dataset = cls(validate_declaration(cls.model, attributes, yaml_path))
         dataset.folder = yaml_path.parent
@@ -99,7 +99,7 @@ class Dataset(ABC):
         return dataset
 
     def _require_acceptable(self, yaml_path: Path) -> None:
-        """Raise ConfigError if `accept` names a check that does more than warn."""
+        """Raise ConfigError if `accept` names an unknown check or one that blocks."""
         if not self.declaration.accept:
             return
         proofs = [proof for spec in self.specs for proof in spec.checks]
@@ -118,25 +118,25 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def specs(self) -> Sequence[ArtifactSpec]:
-        """The graph: every artifact of the dataset, inputs first. Every call returns the same objects."""
+        """Every artifact of the dataset, inputs first. Every call returns the same objects."""
 
     @abstractmethod
     def product(self, store: ArtifactStore) -> Artifact:
-        """The artifact that a trainer reads."""
+        """Return the artifact that a trainer reads."""
 
     @abstractmethod
     def summary(self, store: ArtifactStore) -> list[str]:
-        """Lines that say what was made, printed at the end of a run."""
+        """Return lines that describe the built dataset, printed at the end of a run."""
 
     def trainer_lines(self, store: ArtifactStore) -> Sequence[str]:
-        """A line of settings for each trainer that can read what was made: `nanoGPT: data_dir = '…'`."""
+        """Return a line of settings for each trainer that can read the dataset, such as `nanoGPT: data_dir = '…'`."""
         return ()
 
     def last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
-        """The counts of its splits at the end of the last complete run; None if there are none.
+        """Return the counts of its splits after the last complete run; None if there are none.
 
-        Those of the data card, the last artifact of a run. So a run that was killed leaves the card of the one before
-        it, whatever else it has made.
+        The counts come from the data card, the last artifact of a run. After a killed run, they are therefore still
+        the counts of the run before.
         """
         for spec in self.specs:
             if spec.name == DATA_CARD and (receipt := store.receipt(spec.located(store))) is not None:
@@ -144,39 +144,39 @@ class Dataset(ABC):
         return None
 
     def standing(self, store: ArtifactStore) -> Sequence[str]:
-        """Lines that matter whatever a run did: printed also if it failed or had nothing to do, and by `status`.
+        """Return lines that are printed after every run, even a failed or empty one, and by `status`.
 
         `summary` includes them.
         """
         return ()
 
     def remarks(self) -> Iterable[Remark]:
-        """Remarks on the declaration that can be made cheaply, before anything is built."""
+        """Return remarks on the declaration that are cheap to compute and need no built artifacts."""
         return ()
 
     def remarks_on(self, source: "Dataset") -> Iterable[Remark]:
-        """Remarks on another declared dataset that it is made of."""
+        """Return remarks on another declared dataset that this one is built from."""
         return ()
 
     def pending(self, store: ArtifactStore) -> Iterable[Remark]:
-        """Remarks on what is declared and no run takes up: only the artifacts that are there can tell."""
+        """Return remarks on declared changes that no run applies. They are derived from the existing artifacts."""
         return ()
 
     def tried(self) -> Iterable[Remark]:
-        """Remarks that need the user's own code to run on a few rows: for `dataprep check` and first runs."""
+        """Return remarks that need the user's own code to run on a few rows: for `dataprep check` and first runs."""
         return ()
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
-        """What building the whole dataset will cost; raises ConfigError for a kind without a plan of token shards."""
+        """Return the cost of building the whole dataset. Raises ConfigError for a kind without a token shard plan."""
         raise ConfigError(
             f"plan: {self.declaration.dataset}: only the cost of corpora, releases and pretraining blends can be "
             "estimated, because they have a plan of token shards"
         )
 
     def tracer(self, store: ArtifactStore) -> Tracer:
-        """Finds documents in its artifacts.
+        """Return a tracer that finds documents in the dataset's artifacts.
 
-        Raises ConfigError for a kind whose artifacts do not say where documents lie.
+        Raises ConfigError for a kind of dataset whose artifacts do not record the positions of documents.
         """
         raise ConfigError(
             f"trace: {self.declaration.dataset}: only corpora, releases, notes and blends for pretraining or chat can "
@@ -184,15 +184,15 @@ class Dataset(ABC):
         )
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> Retracted:
-        """Put the documents or patients that a list of ids names on the dataset's retraction list.
+        """Add the documents or patients of a list of ids to the dataset's retraction list.
 
         Args:
-            store: Where its artifacts are; they are only read.
-            ids: The file of the list, with one id on each line.
-            strict: Write nothing if something is not found.
+            store: Where its artifacts are stored; they are only read.
+            ids: The file with the list, one id per line.
+            strict: Write nothing if an id is not found.
 
-        Raises ConfigError, naming the line, for a list that is empty or malformed; and for a kind of dataset that has
-        no documents of its own.
+        Raises ConfigError with the line if the list is empty or malformed, and for a kind of dataset that has no
+        documents of its own.
         """
         raise ConfigError(
             f"{self.declaration.dataset} is a {self.component}, but only corpora, releases and notes can be retracted "
@@ -200,7 +200,7 @@ class Dataset(ABC):
         )
 
     def with_list(self, path: Path) -> Self:
-        """The same dataset with another retraction list, for a request that is only rehearsed."""
+        """Return this dataset with a different retraction list, to rehearse a request."""
         dataset = type(self)(self.declaration.model_copy(update={"retractions": path}))
         dataset.folder = self.folder
         return dataset
@@ -211,20 +211,20 @@ class Dataset(ABC):
         return False
 
     def documents(self, store: ArtifactStore) -> AskedDocuments:
-        """Answers questions about its table of documents.
+        """Return an object that answers queries about the dataset's document table.
 
-        Raises ConfigError for a dataset that declares none, or a kind of dataset that cannot.
+        Raises ConfigError if the dataset declares no such table or its kind does not support one.
         """
         raise ConfigError(
             f"{self.declaration.dataset} is a {self.component}, but only corpora and releases have a document table"
         )
 
     def store(self, storage: Storage) -> ArtifactStore:
-        """Where the dataset's artifacts are."""
+        """Return the store of the dataset's artifacts."""
         return self.declaration.store(storage)
 
     def spec(self, name: str, split: str | None = None) -> ArtifactSpec:
-        """The artifact with this name; raises KeyError when the dataset has none."""
+        """Return the artifact with this name; raise KeyError if the dataset has none."""
         for spec in self.specs:
             if (spec.name, spec.split) == (name, split):
                 return spec

@@ -1,7 +1,7 @@
-"""What the products of a dataset do not have of its sources: by reason and file, from receipts; and ledgers compared.
+"""Losses: source rows that a dataset's products lack, by reason and file, from receipts; and checks of ledgers.
 
-An artifact's spec returns the losses of its finished partitions (`ArtifactSpec.losses`), because only it knows what the
-reasons of its ledger mean. The end of a run, `dataprep show` and the library print all of them with these functions.
+Each spec returns the losses of its finished partitions (`ArtifactSpec.losses`), because only the spec knows the meaning
+of its ledger's reasons. Runs, `dataprep show` and the library print all losses with these functions.
 
 Entry points: `Loss`, `dropped_rows`, `losses_of`, `LossTable`.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def unbalanced(receipt: Receipt) -> Iterator[str]:
-    """A sentence if rows of the ledger are neither documents nor drops."""
+    """Yield a sentence if some rows of the ledger are neither documents nor drops."""
     name = name_of(receipt)
     try:
         ledger_of(receipt).balance(name)
@@ -35,9 +35,9 @@ def unbalanced(receipt: Receipt) -> Iterator[str]:
 
 
 def unbalanced_lines(receipt: Receipt, lines: Iterable[Mapping[str, Any]], made: str = "documents") -> Iterator[str]:
-    """A sentence for each source file's line whose rows are not the sum of its drops and of the field `made`.
+    """Yield a sentence per source file whose rows do not equal its drops plus the count in the field `made`.
 
-    `receipt` is only named in the sentences.
+    `receipt` is used only for its name.
     """
     for line in lines:
         dropped_count = sum(line["dropped"].values())
@@ -49,7 +49,7 @@ def unbalanced_lines(receipt: Receipt, lines: Iterable[Mapping[str, Any]], made:
 
 
 def wrong_sums(receipt: Receipt, lines: Sequence[Mapping[str, Any]], fields: Iterable[str]) -> Iterator[str]:
-    """A sentence for each field whose sum over the source files' lines is not the ledger's."""
+    """Yield a sentence per field whose sum over the source files' lines differs from the ledger."""
     name, ledger = name_of(receipt), ledger_of(receipt)
     for count in fields:
         if (total := sum(line[count] for line in lines)) != getattr(ledger, count):
@@ -57,10 +57,10 @@ def wrong_sums(receipt: Receipt, lines: Sequence[Mapping[str, Any]], fields: Ite
 
 
 def wrong_drops(receipt: Receipt) -> Iterator[str]:
-    """A sentence for each reason whose drops in the source files do not sum to the ledger's."""
+    """Yield a sentence if the source files' drops do not sum to the ledger's drops."""
     ledger = ledger_of(receipt)
     by_reason = sum((Counter(line["dropped"]) for line in receipt.sources), Counter())
-    # `+` leaves out reasons that dropped nothing, as the sum of counters does
+    # `+` removes reasons with zero drops, because the sum of counters also removes them
     if by_reason != +Counter(ledger.dropped):
         yield (
             f"{name_of(receipt)}: drops of the source files are {dict(by_reason)}, the ledger has "
@@ -69,7 +69,7 @@ def wrong_drops(receipt: Receipt) -> Iterator[str]:
 
 
 def wrong_quarantine(receipt: Receipt, path: Path, bad: int) -> Iterator[str]:
-    """A sentence if a quarantine of JSON lines does not have the `bad` rows that were dropped; no file means none."""
+    """Yield a sentence if a JSON Lines quarantine does not have the `bad` dropped rows. A missing file has 0 rows."""
     rows = len(path.read_bytes().splitlines()) if path.exists() else 0
     if rows != bad:
         yield f"{name_of(receipt)}: {count_of(bad, 'bad row was', 'bad rows were')} dropped, but {path.name} has {rows}"
@@ -77,10 +77,10 @@ def wrong_quarantine(receipt: Receipt, path: Path, bad: int) -> Iterator[str]:
 
 Action = Literal["dropped", "cut", "left out", "unknown", "changed"]
 BAD_RECORD, RULE, FILTER = "bad record", "rule", "filter"
-"""Kinds of reasons: the row is unusable, a filter rule drops it, or an option of the declaration does."""
+"""Kinds of reasons: the row is invalid, a filter rule drops it, or an option of the declaration drops it."""
 WIDTH = 80
-"""Width of a terminal, in columns. Only the name of a first file may exceed it, because a cut name cannot be searched
-for."""
+"""Width of a terminal, in columns. Only the first file's name may exceed it, because truncated names cannot be
+searched for."""
 _THINGS = {"file", "folder", "month", "shard"}
 """Units that count neither people nor documents."""
 LINES = 10
@@ -93,20 +93,20 @@ _WIDEST, _LEAST = 34, 20
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """Rows, tokens, files or shards of a part of a dataset that were lost for one reason.
+    """Rows, tokens, files or shards that a part of a dataset lost for one reason.
 
-    One whose `count` is 0 only says how many there are in its part.
+    A loss with `count` 0 only records the total of its part.
 
     Attributes:
-        action: What was done to them: `cut` stay in part, `changed` characters became others, and `unknown` tokens
-            stand for text that is not in them.
-        reason: The reason, as the ledger has it, or the key that decides.
-        count: How many were lost.
-        of: How many there are with them; 0 if that is not known.
-        unit: One of what is counted, in the singular.
-        part: The split, the dataset of a blend or the task that they are of; empty for the whole dataset.
-        kind: What the reason is, in words; empty if its name is enough.
-        files: File (or month) → how many of its own.
+        action: What happened to the items: `cut` items are kept in part, `changed` characters were replaced by others,
+            and `unknown` tokens stand for text that the tokens do not contain.
+        reason: The reason in the ledger, or the key of the declaration that decides.
+        count: Number of lost items.
+        of: Total number of items, lost ones included; 0 if unknown.
+        unit: Singular noun for the items.
+        part: The split, the blend's dataset or the task that the items belong to; empty for the whole dataset.
+        kind: A description of the reason; empty if its name is enough.
+        files: File (or month) → number of items lost from it.
     """
 
     action: Action
@@ -120,12 +120,12 @@ class Loss:
 
 
 def no_losses(store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterable[Loss]:
-    """The default of `ArtifactSpec.losses`: an artifact that has all that it is made of."""
+    """Default of `ArtifactSpec.losses`, for an artifact that loses nothing."""
     return ()
 
 
 def file_lines(receipt: Receipt) -> Sequence[Mapping[str, Any]]:
-    """The lines of a receipt on its source files; without any, a line on its partition, which is one file."""
+    """Return a receipt's lines about its source files; if it has none, one line for its partition as the only file."""
     lines: Sequence[Mapping[str, Any]] = receipt.sources or receipt.facts.get("sources", ())
     drops = receipt.ledger.dropped if receipt.ledger is not None else {}
     lines = lines or [{"file": receipt.partition}]
@@ -133,7 +133,7 @@ def file_lines(receipt: Receipt) -> Sequence[Mapping[str, Any]]:
 
 
 def files_of(receipts: Iterable[Receipt]) -> dict[str, Counter[str]]:
-    """Reason → source file → how many of its rows were dropped, of those receipts that say so."""
+    """Return reason → source file → number of dropped rows, from the receipts that record it."""
     files_by_reason: dict[str, Counter[str]] = {}
     for receipt in receipts:
         for line in file_lines(receipt):
@@ -146,13 +146,13 @@ def files_of(receipts: Iterable[Receipt]) -> dict[str, Counter[str]]:
 def dropped_rows(
     receipts: Sequence[Receipt], kind: Callable[[str], str], *, part: str = "", unit: str = "row"
 ) -> Iterator[Loss]:
-    """The rows that the ledgers of some receipts dropped, by reason.
+    """Yield the rows that the ledgers of some receipts dropped, by reason.
 
     Args:
-        receipts: Those of a part of the dataset.
-        kind: Returns what a reason is, in words.
+        receipts: The receipts of one part of the dataset.
+        kind: Returns the description of a reason.
         part: The part.
-        unit: One row, in the singular.
+        unit: Singular noun for a row.
     """
     ledger, files = Ledger.total(receipt.ledger or Ledger() for receipt in receipts), files_of(receipts)
     total_loss = Loss(action="dropped", reason="", count=0, of=ledger.rows_in, unit=unit, part=part)
@@ -163,10 +163,10 @@ def dropped_rows(
 
 
 def losses_of(specs: "Sequence[ArtifactSpec]", store: ArtifactStore) -> list[Loss]:
-    """The losses of all artifacts that are there, in the order in which they are made."""
+    """Return the losses of all existing artifacts, in build order."""
     losses: list[Loss] = []
     for spec in specs:
-        with suppress(DataprepError):  # not planned, or damaged: then a run or `verify` names it
+        with suppress(DataprepError):  # an unplanned or damaged artifact is reported by the next run or `verify`
             receipts = [receipt for receipt in store.receipts(spec.artifacts(store)) if receipt is not None]
             spec_losses = spec.losses(store, receipts) if receipts else ()
             losses += map(partial(_without_names, receipts), spec_losses) if spec.declaration.sensitive else spec_losses
@@ -174,13 +174,13 @@ def losses_of(specs: "Sequence[ArtifactSpec]", store: ArtifactStore) -> list[Los
 
 
 def _without_names(receipts: Sequence[Receipt], loss: Loss) -> Loss:
-    """The loss without the names of source files, which may be those of people; partitions are named everywhere."""
+    """Return the loss without source file names, which may be people's names. Partition names appear everywhere."""
     partitions = {receipt.partition for receipt in receipts}
     return replace(loss, files={name: count for name, count in loss.files.items() if name in partitions})
 
 
 class LossTable:
-    """The losses of a dataset as text and as JSON, with the counts that leave."""
+    """The losses of a dataset as text and as JSON, with counts that may be shown to others."""
 
     def __init__(self, losses: Sequence[Loss], privacy: Privacy) -> None:
         self._all, self._privacy = losses, privacy
@@ -188,7 +188,7 @@ class LossTable:
             (one for one in losses if one.count), key=lambda one: (-one.count / max(one.of, 1), one.reason)
         )
         self._counts: dict[int, int | str] = {}
-        # reasons of one part have a sum: beside a small count the others would tell it
+        # the counts of one part have a known sum, so the other counts would reveal a hidden small one
         for members in _groups(self.losses, lambda loss: (loss.part, loss.unit)).values():
             numbers = [loss.count for loss in members]
             counts = [*map(privacy.value, numbers)] if members[0].unit in _THINGS else privacy.counts(numbers)
@@ -196,17 +196,17 @@ class LossTable:
 
     @property
     def headline(self) -> str:
-        """All of it in one line."""
+        """All losses in one line."""
         sums = _groups(self._all, lambda loss: (loss.action, loss.unit)).values()
         texts = [self._sum(members) for members in sums if any(loss.count for loss in members)]
         return "lost: " + (", ".join(texts) or "nothing")
 
     def lines(self, most: int | None = None, more: str = "") -> Iterator[str]:
-        """The headline, and a line for each reason.
+        """Yield the headline, then a line per reason.
 
         Args:
-            most: How many reasons are listed; None for all.
-            more: The command that lists the others.
+            most: Maximum number of reasons to list; None for all.
+            more: The command that lists the remaining ones.
         """
         yield self.headline
         shown_losses = self.losses[:most]
@@ -218,7 +218,7 @@ class LossTable:
             room = max(WIDTH - indent, _LEAST)
             where = self._where(loss, room if most else None)
             texts = ([where] if most else wrap(where, room, break_long_words=False, break_on_hyphens=False)) or [""]
-            # beside a long reason there is no room for them
+            # a long reason leaves no space for files in its own line
             first_text = texts.pop(0) if len(start) <= indent else ""
             yield f"{start}{first_text}".rstrip()
             yield from (" " * indent + text for text in texts)
@@ -226,7 +226,7 @@ class LossTable:
             yield f"  and {len(self.losses) - len(shown_losses)} more: {more}"
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Plain builtins."""
+        """Return the losses as plain builtins."""
         return [
             {
                 **asdict(loss),
@@ -238,16 +238,16 @@ class LossTable:
         ]
 
     def _files(self, loss: Loss) -> dict[str, int | str]:
-        """The counts of its files, as they are shown."""
+        """Return the counts per file, as they may be shown."""
         if loss.unit in _THINGS:
             return {name: self._privacy.value(count) for name, count in loss.files.items()}
-        # the sum of the files would be the count that is not shown
+        # the sum of the files' counts would reveal the hidden count
         if isinstance(total := self._counts[id(loss)], str):
             return dict.fromkeys(loss.files, total)
         return dict(zip(loss.files, self._privacy.counts(list(loss.files.values())), strict=True))
 
     def _is_shown(self, loss: Loss) -> bool:
-        # beside the count the total tells what is left of it, which may be few, too
+        # the total would reveal the remainder next to the count, and the remainder may also be small
         is_counted = loss.unit not in _THINGS
         return not loss.count or (
             isinstance(self._counts[id(loss)], int) and not (is_counted and self._privacy.hides(loss.of - loss.count))
@@ -258,14 +258,14 @@ class LossTable:
         if self._privacy.closed:
             return f"{unit}s {action}"
         count = sum(loss.count for loss in losses)
-        # what several reasons took of one part was there once
+        # several reasons may apply to one part, whose total counts once
         total = sum({loss.part: loss.of for loss in losses}.values())
         numbers = [f"{number:,}" for number in (count, total)]
         return f"{' of '.join(numbers if total else numbers[:1])} {unit}{'' if (total or count) == 1 else 's'} {action}"
 
     def _row(self, loss: Loss) -> tuple[str, str, str]:
         count = self._counts[id(loss)]
-        # a count that is hidden is in the plural, which does not tell that it is one
+        # a hidden count is plural, so that the noun does not reveal a count of one
         amount = (
             f"{count:,} {loss.unit}{'' if count == 1 else 's'}" if isinstance(count, int) else f"{count} {loss.unit}s"
         )
@@ -275,9 +275,9 @@ class LossTable:
         return amount, share, f"{verb}{why}"
 
     def _where(self, loss: Loss, room: int | None) -> str:
-        """The part and its files: those that there is room for, or some more."""
+        """Return the part and as many of its files as fit, with the number of the remaining ones."""
         file_texts = [
-            # a file that is a loss itself has no number
+            # a file that is itself the lost item has no count
             name if loss.unit in _THINGS else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
             for name, count in self._files(loss).items()
         ]

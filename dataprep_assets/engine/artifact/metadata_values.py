@@ -1,6 +1,6 @@
-"""Values for display, without Dagster: metadata values beyond numbers and texts.
+"""Metadata values for display besides numbers and texts, without Dagster.
 
-`orchestration.metadata` renders the values.
+`orchestration.metadata` renders them.
 """
 
 import base64
@@ -11,14 +11,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Table:
-    """A table: rows are mappings of column → value, and columns are in the order of their first appearance."""
+    """A table. Each row maps columns to values; columns are in the order of their first appearance."""
 
     rows: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Markdown:
-    """Text in Markdown; `ready`: it has nothing that may not leave (`privacy`)."""
+    """Text in Markdown. If `ready`, it contains nothing that must stay private (`privacy`)."""
 
     text: str
     ready: bool = False
@@ -36,13 +36,13 @@ Shown = int | float | str | bool | Table | Markdown | Location
 
 
 def picture(name: str, svg: str) -> Markdown:
-    """An SVG as Dagster's UI shows it: inside of markdown.
+    """Return an SVG as a Markdown image, which Dagster's UI displays.
 
-    The UI's sanitizer lets `data:` through in the source of an image; its browser draws the SVG without running
-    anything in it.
+    The UI's sanitizer allows `data:` URLs as the source of an image. The browser draws the SVG without running scripts
+    in it.
 
     Args:
-        name: What is read where pictures are not shown.
+        name: Alternative text, shown where images are not displayed.
         svg: The picture.
     """
     return Markdown(f"![{name}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})")

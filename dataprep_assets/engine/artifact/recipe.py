@@ -1,8 +1,8 @@
-"""A recipe: everything that decides an artifact's bytes, with names, so that a change can be described.
+"""A recipe: everything that determines an artifact's bytes, with names, so that a change can be described.
 
-The `key` is the digest by which a finished artifact is compared. The other parts say what went into it: they are kept
-in the receipt, and if a later recipe has another key, `difference` names what changed. A recipe holds no path, host,
-number of workers or secret.
+The `key` is the digest by which a finished artifact is compared. The other parts are the named ingredients. They are
+stored in the receipt, and if a later recipe has a different key, `difference` names the changes. A recipe contains no
+path, host, number of workers or secret.
 """
 
 import json
@@ -22,10 +22,13 @@ _SHOWN = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Why an artifact does not match its recipe: `kind` is a keyword for tables, `reason` one sentence.
+    """The difference between an artifact and its recipe.
 
-    `changes` has each change of the step's version, of inputs and of settings, `files` a line for each change of its
-    source files, if the step can name them. Both are empty where only a digest differs.
+    Attributes:
+        kind: Keyword for tables.
+        reason: One sentence.
+        changes: Each change of the step's version, of inputs and of settings; empty if only a digest differs.
+        files: A line per changed source file, if the step can name them; otherwise empty.
     """
 
     kind: str
@@ -36,7 +39,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Changed:
-    """One entry that differs between two ingredients: what kind of entry, its name, and its value before and now."""
+    """One entry that differs between two ingredients: its kind, its name, and its value before and now."""
 
     kind: Literal["version", "upstream", "settings", "sources"]
     name: str
@@ -45,12 +48,12 @@ class Changed:
 
     @property
     def consequence(self) -> str:
-        """What follows from it, in brackets, where its values do not say it; else nothing."""
+        """The consequence of the change, in brackets, if the values do not show it; otherwise empty."""
         texts = touched(self.name, self.before, self.now)
         return f" ({texts})" if texts else ""
 
     def __str__(self) -> str:
-        """The change in one line, such as `rule short changed: words < 50 → words < 20`."""
+        """Return the change in one line, such as `rule short changed: words < 50 → words < 20`."""
         name = re.sub(r"^rules\.", "rule ", self.name)
         if self.before is None:
             return f"{name} added: {_format_value(self.now)}"
@@ -66,14 +69,14 @@ class Changed:
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeInputs:
-    """What goes into an artifact, by names: recipes, receipts and locks have it, and are compared by it.
+    """The named ingredients of an artifact. Recipes, receipts and locks have them and are compared by them.
 
     Attributes:
-        version: Version of the step that makes it.
-        settings: Name → value of every setting that decides bytes; JSON values.
+        version: Version of the step that builds it.
+        settings: Name → value of every setting that affects bytes, as JSON values.
         sources: Name → digest of each input that is not an artifact: files, a tokenizer, a listing, a part of an
-            artifact. Nobody looks for it in the store.
-        upstream: `[dataset:]name[/partition]` of each input artifact → its content: `verify` looks for it there.
+            artifact. These are never looked up in the store.
+        upstream: `[dataset:]name[/partition]` of each input artifact → its content. `verify` looks it up in the store.
     """
 
     version: int = 1
@@ -83,32 +86,35 @@ class RecipeInputs:
 
     @classmethod
     def of_receipt(cls, receipt: Receipt) -> "RecipeInputs":
-        """The ingredients that the receipt records."""
+        """Return the ingredients that the receipt records."""
         names = {one.name for one in fields(RecipeInputs)}
         return cls(**{name: value for name, value in receipt.recipe.items() if name in names})
 
     @property
     def ingredients(self) -> "RecipeInputs":
-        """These alone, of a recipe or a lock's entry that has more."""
+        """Only the ingredients of a recipe or a lock entry, which have more fields."""
         return RecipeInputs(version=self.version, settings=self.settings, sources=self.sources, upstream=self.upstream)
 
     def changes(self, now: "RecipeInputs") -> list[Changed]:
-        """How other ingredients differ from these, in order: version, inputs, settings (by dotted names), sources."""
+        """Return the changes from these ingredients to `now`, ordered: version, inputs, settings, sources.
+
+        Settings have dotted names.
+        """
         changes = []
         if self.version != now.version:
             changes.append(Changed(kind="version", name="version of the step", before=self.version, now=now.version))
         changes += _find_changes("upstream", self.upstream, now.upstream)
         if self.settings != now.settings:
-            # as in a receipt, whose JSON turns a tuple into a list
+            # normalized like a receipt, whose JSON turns tuples into lists
             before, after = (flat(json.loads(json.dumps(one.settings))) for one in (self, now))
             changes += _find_changes("settings", before, after)
         return changes + _find_changes("sources", self.sources, now.sources)
 
     def change(self, now: "RecipeInputs", source_changes: Sequence[str] = ()) -> Change | None:
-        """Return the first change as a sentence, or all changes that name the texts they affect; None if there is none.
+        """Return the first change as a sentence; if changes name the texts they affect, all such changes.
 
-        Settings come before sources, because a listing may differ only because the globs do. `source_changes`, if a
-        step provides them, replace the names of the changed sources.
+        Returns None if there is no change. Settings come before sources, because a listing may differ only because the
+        globs do. `source_changes`, if a step provides them, replace the names of the changed sources.
         """
         changes = self.changes(now)
         of = {kind: [one for one in changes if one.kind == kind] for kind in ("upstream", "settings", "sources")}
@@ -155,8 +161,8 @@ class Recipe(RecipeInputs):
         sources: Mapping[str, str],
         upstream: Mapping[str, Content] | None = None,
     ) -> Self:
-        """The recipe whose key is the digest of these ingredients, of sources and inputs in their order."""
-        # as in a receipt, whose JSON turns a tuple into a list
+        """Return the recipe whose key is the digest of these ingredients. The order of sources and inputs matters."""
+        # normalized like a receipt, whose JSON turns tuples into lists
         settings = json.loads(json.dumps(settings))
         found = RecipeInputs(version=version, settings=settings, sources=sources, upstream=upstream or {})
         order = [list(found.sources.items()), list(found.upstream.items())]
@@ -164,11 +170,11 @@ class Recipe(RecipeInputs):
         return cls(artifact=artifact, key=key, **vars(found))
 
     def to_json(self) -> dict[str, Any]:
-        """The part of the recipe that a receipt keeps; the artifact and the key are in the receipt already."""
+        """Return the part of the recipe that a receipt stores. Artifact and key are separate fields of the receipt."""
         return asdict(self.ingredients)
 
     def difference(self, receipt: Receipt) -> Change | None:
-        """How this recipe differs from the receipt's; None if the keys are equal and the ledger is as wanted."""
+        """Return the difference from the receipt's recipe; None if the keys and the ledger match."""
         if receipt.key == self.key:
             return self._other_ledger(receipt)
         unnamed = Change(kind="recipe changed", reason="built from different inputs or settings")
@@ -177,9 +183,9 @@ class Recipe(RecipeInputs):
     def _other_ledger(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
             return None
-        # excludes how the documents were read, which does not change them
+        # excludes the counts of how documents were read, because these do not affect the documents
         before, now = ({} if it is None else flat(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger))
-        # a reason that dropped nothing makes no difference
+        # a reason without drops is equivalent to a missing reason
         before, now = ({name: count for name, count in counts.items() if count} for counts in (before, now))
         if not (changed := _find_changes("sources", before, now)):
             return None
@@ -207,7 +213,7 @@ def _find_changes(
 
 
 def _describe_changes(shown: list[Changed], of: list[Changed]) -> str:
-    """Return some changes as a sentence, and the number of the others."""
+    """Return a sentence for the shown changes, and the number of the remaining ones."""
     told = (
         f"{one.name} was {_format_value(one.before)}, is {_format_value(one.now)} now{one.consequence}" for one in shown
     )

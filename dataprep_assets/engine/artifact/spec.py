@@ -1,8 +1,8 @@
-"""The specification of an artifact: what more than one place needs of it, its asset path, and its source watch.
+"""The specification of an artifact, its asset path, and the watch of its source.
 
-A dataset's Dagster assets, checks and job (`orchestration`), the order in which it is made (`build.in_order`), its
-stale artifacts (`status`) and what is swept all follow from its list of specs. A wing's `dataset.py` makes the list;
-each spec is written beside the build function that it names. Nothing here imports Dagster.
+A dataset's Dagster assets, checks and job (`orchestration`), the build order (`build.in_order`), its stale artifacts
+(`status`) and the artifacts to sweep are all derived from its list of specs. A layer's `dataset.py` builds the list;
+each spec is written next to the build function that it names. This module does not import Dagster.
 """
 
 import os
@@ -27,41 +27,42 @@ from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.integrity.verified_copies import FETCHED
 from dataprep_assets.stores.files import OTHERS, digest_value, open_to_others, within_closed_folder
 
-# Whether a source changed since it was planned; automation asks this regularly.
+# Source watch: detects whether a source changed since it was planned. Automation polls it regularly.
 #
-# Asking is cheap. A source is listed, or asked for its commit; no file is read, fetched or written. Only if the
-# listing differs from the last look is it compared with the present plan, and the difference described in words.
+# Polling is cheap: it lists the source or requests its commit, but reads, downloads and writes no files. Only if the
+# listing differs from the last poll is it compared with the current plan and the difference described in words.
 #
-# Entry points: `SourceWatch`, which a wing puts into the spec that reads the source, and `look`.
+# Entry points: `SourceWatch`, which a layer puts into the spec that reads the source, and `look`.
 
 EDITED = "files were edited in place, with the same names and sizes"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceIdentity:
-    """Two digests of a source's present listing; if both are equal, the source did not change.
+    """Two digests of a source's current listing. If both are equal to earlier ones, the source did not change.
 
     Attributes:
-        listing: Digest of what the plan has too: names, sizes, versions, commits.
-        stamps: Digest of what the plan does not have: the modification times of local files, which have no version
-            until they are read. Empty if there are none.
+        listing: Digest of the facts that the plan also has: names, sizes, versions, commits.
+        stamps: Digest of the modification times of local files, which the plan does not have. Local files have no
+            version until they are read. Empty if there are none.
     """
 
     listing: str
     stamps: str = ""
 
     def __str__(self) -> str:
-        """The identity as text, for cursors and tags."""
+        """Return the identity as text, for cursors and tags."""
         return f"{self.listing[:32]}.{self.stamps[:32]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceWatch:
-    """How a source is asked for changes. Both functions raise DataprepError if it cannot be listed.
+    """Functions that detect changes of a source. Both raise DataprepError if it cannot be listed.
 
     Attributes:
-        identity: Returns the source's present identity.
-        changes: Describes how the source differs from the plan in the store, without names of files; "" if it does not.
+        identity: Returns the source's current identity.
+        changes: Describes the differences between the source and the plan in the store, without file names; "" if
+            there are none.
     """
 
     identity: Callable[[ArtifactStore], SourceIdentity]
@@ -70,34 +71,34 @@ class SourceWatch:
 
 @dataclass(frozen=True, kw_only=True)
 class PollResult:
-    """The result of a look: the source's present `identity`, and a description of the changes; "" if there are none."""
+    """Result of a poll: the source's current `identity`, and a description of its changes ("" if there are none)."""
 
     identity: str
     change: str = ""
 
 
 def look(watch: SourceWatch, store: ArtifactStore, seen: str | None) -> PollResult:
-    """Ask whether the source changed.
+    """Poll a source for changes.
 
     Args:
-        watch: How the source is asked.
-        store: Where the plan is.
-        seen: The identity at the last look that found no change or was followed by a run; None at the first look.
+        watch: The functions that list the source.
+        store: Where the plan is stored.
+        seen: The identity at the last poll that found no change or was followed by a run; None at the first poll.
     """
     identity = watch.identity(store)
     now = str(identity)
     if now == seen:
         return PollResult(identity=now)
     change = watch.changes(store)
-    # a plan has no modification times: files that were edited in place differ from the last look alone, by their stamps
+    # a plan has no modification times, so files that were edited in place differ from the last poll only by `stamps`
     if not change and seen is not None and seen.partition(".")[0] == now.partition(".")[0]:
         change = EDITED
     return PollResult(identity=now, change=change)
 
 
 def identity_of(listing: Iterable[object], stamps: Iterable[object] = ()) -> SourceIdentity:
-    """The identity of a listing, independent of its order; entries are JSON values."""
-    # by `repr`: entries may hold what Python does not compare, as None beside a text
+    """Return the identity of a listing, independent of its order. Entries are JSON values."""
+    # sorted by `repr`, because Python cannot compare some entries, such as None and a text
     stamped = sorted(stamps, key=repr)
     return SourceIdentity(
         listing=digest_value(sorted(listing, key=repr)), stamps=digest_value(stamped) if stamped else ""
@@ -105,9 +106,9 @@ def identity_of(listing: Iterable[object], stamps: Iterable[object] = ()) -> Sou
 
 
 def time_of(path: Path, label: str) -> int:
-    """Modification time of a local file, in nanoseconds.
+    """Return the modification time of a local file, in nanoseconds.
 
-    Raises SourceError, naming `label`, if the file is gone.
+    Raises SourceError with `label` if the file does not exist any more.
     """
     try:
         return path.stat().st_mtime_ns
@@ -116,36 +117,36 @@ def time_of(path: Path, label: str) -> int:
 
 
 def in_words(counts: Iterable[tuple[int, str, str]]) -> str:
-    """Join (count, noun, what happened) to `1 file added, 2 shards new`, leaving out zero counts.
+    """Join (count, noun, verb) to `1 file added, 2 shards new`, leaving out zero counts.
 
-    The nouns are things of a source, as files, and no documents or people.
+    The nouns are parts of a source, such as files; they never count documents or people.
     """
     return ", ".join(f"{count_of(count, noun)} {verb}" for count, noun, verb in counts if count)
 
 
 # The check of every artifact of a sensitive dataset: only the owner can read its files on this machine.
 #
-# `ArtifactSpec` adds it automatically. It examines current file modes, so its verdicts are never remembered.
+# `ArtifactSpec` adds it automatically. It examines current file modes, so its verdicts are never cached.
 
 _Closed = tuple[Iterable[Path], str | None]
 """Folders that must be private, and DAGSTER_HOME if it is set."""
 _HOLDS_RUNS = ("storage", "history", "runs", "event_logs", "schedules")
-"""Entries that show that DAGSTER_HOME holds runs; a folder with only settings need not be private."""
+"""Entries that show that DAGSTER_HOME contains runs; a folder with only settings need not be private."""
 
 
 def places_of(store: ArtifactStore, dataset: str, artifacts: Iterable[Artifact] = ()) -> list[Path]:
-    """The local folders that hold these artifacts or copies of them; by default those of the whole dataset."""
+    """Return the local folders that contain these artifacts or copies of them; by default the whole dataset's."""
     names = [str(artifact) for artifact in artifacts] or [dataset]
     return [folder for name in names for folder in (store.root / name, store.root / FETCHED / name) if folder.exists()]
 
 
 def closed_files(dataset: str, located: Callable[[ArtifactStore, str | None], Artifact]) -> WholeChecks[_Closed]:
-    """The check of an artifact of a sensitive dataset.
+    """Return the permission check of an artifact of a sensitive dataset.
 
     Args:
         dataset: The dataset's name.
-        located: Returns the artifact of a partition. Without partitions, the whole dataset is examined: staging, spools
-            and verdicts of every other artifact.
+        located: Returns the artifact of a partition. If there are no partitions, the check covers the whole dataset:
+            staging, spools and verdicts of every other artifact.
     """
 
     def open(store: ArtifactStore, partitions: Sequence[str]) -> _Closed:
@@ -156,10 +157,10 @@ def closed_files(dataset: str, located: Callable[[ArtifactStore, str | None], Ar
 
 @judged
 def permissions_private(places: Iterable[Path], home: str | None = None) -> Finding:
-    """Fails if anybody but the owner can read something below the `places`, or open Dagster's folder.
+    """Fail if other users can read a file in the `places` or open Dagster's folder.
 
     Args:
-        places: Folders of the dataset. The finding names no file in them.
+        places: Folders of the dataset. The finding does not name files in them.
         home: The folder DAGSTER_HOME, if it is set.
     """
     folder_count, rows = 0, list[Row]()
@@ -189,7 +190,7 @@ def permissions_private(places: Iterable[Path], home: str | None = None) -> Find
 
 
 def _open_home(home: str | None) -> Iterator[Row]:
-    """A row for Dagster's folder if it holds runs and others can open it."""
+    """Yield a row for Dagster's folder if it contains runs and other users can open it."""
     folder = Path(home) if home else None
     if folder is None or not any((folder / name).exists() for name in _HOLDS_RUNS) or within_closed_folder(folder):
         return
@@ -197,7 +198,7 @@ def _open_home(home: str | None) -> Iterator[Row]:
 
 
 def _remedy(row: Row) -> str:
-    # closing Dagster's folder closes what is in it, and only the folder was examined
+    # not recursive for Dagster's folder, because a private folder protects its contents and only it was examined
     recursive = "" if row["folder"] == os.environ.get("DAGSTER_HOME") else "-R "
     return f"chmod {recursive}go-rwx {row['folder']}"
 
@@ -210,10 +211,10 @@ PERMISSIONS_PRIVATE: Check[_Closed] = Check(
 )
 
 
-# The path of an artifact's asset: `<dataset>/<artifact>`, or `<dataset>/<artifact>_<split>` of one split.
+# The path of an artifact's asset: `<dataset>/<artifact>`, or `<dataset>/<artifact>_<split>` for one split.
 #
-# The split is in the last part, because that is all that Dagster's graph shows of an asset. A code location that
-# reads another one's asset knows only its path, so the artifact has to be found from that.
+# The split is in the last part, because Dagster's graph shows only the last part. A code location that reads another
+# location's asset knows only its path, so the artifact must be derivable from the path.
 #
 # Entry points: `asset_path`, `artifact_at`.
 
@@ -221,11 +222,11 @@ AssetPath = tuple[str, ...]
 """Parts of an asset's key."""
 
 OF_SPLITS = ("snapshot", "tags", "signatures", "selection", "token_bins", "documents", "combined_bins")
-"""Artifacts that exist once for each split. No other artifact's name begins with one of these names and `_`."""
+"""Artifacts that exist once per split. No other artifact's name begins with one of these names and `_`."""
 
 
 def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, str]:
-    """The path of an artifact's asset; raises ValueError for a name that `artifact_at` would not find again."""
+    """Return the path of an artifact's asset; raise ValueError if `artifact_at` would parse the name differently."""
     asset = name if split is None else f"{name}_{split}"
     if _parts(asset) != (name, split):
         raise ValueError(
@@ -235,9 +236,9 @@ def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, 
 
 
 def artifact_at(path: Sequence[str], partition: str | None) -> Artifact:
-    """The artifact of an asset, or that of one of its partitions.
+    """Return the artifact of an asset, or the artifact of one of its partitions.
 
-    Raises ConfigError if the path is not that of an asset of this project.
+    Raises ConfigError if the path does not belong to an asset of this project.
     """
     if len(path) != 2:
         raise ConfigError(f"{'/'.join(path)}: not an asset of this project. Must be <dataset>/<artifact>[_<split>]")
@@ -247,7 +248,7 @@ def artifact_at(path: Sequence[str], partition: str | None) -> Artifact:
 
 
 def _parts(last: str) -> tuple[str, str | None]:
-    """Name and split of the last part of a path."""
+    """Split the last part of a path into name and split."""
     for name in OF_SPLITS:
         if last.startswith(f"{name}_"):
             return name, last.removeprefix(f"{name}_")
@@ -261,11 +262,11 @@ class Partitions:
     Attributes:
         keys: Returns the partition keys in order, from the plan in the store; raises MissingArtifactError if there is
             no plan yet.
-        dynamic: Name of Dagster's dynamic partitions, which the artifact that plans them registers; None if the
-            declaration fixes the keys.
+        dynamic: Name of Dagster's dynamic partitions, which the planning artifact registers; None if the declaration
+            fixes the keys.
         noun: The noun for one partition.
-        ranges: Cuts the partitions into the ranges that are made one after the other, each with every artifact that has
-            these partitions; by default an artifact is made of all of them before the next one is.
+        ranges: Splits the partitions into ranges. For each range in turn, every artifact with these partitions is
+            built. By default, there is one range with all partitions.
         fixed_keys: The keys, if the declaration fixes them.
     """
 
@@ -277,25 +278,30 @@ class Partitions:
 
     @classmethod
     def fixed(cls, keys: Sequence[str], noun: str) -> "Partitions":
-        """Partitions that the declaration fixes."""
+        """Return partitions that the declaration fixes."""
         return cls(keys=lambda _: keys, noun=noun, fixed_keys=keys)
 
     def cut_ranges(self, store: ArtifactStore) -> Sequence[Sequence[str]]:
-        """The ranges that are made one after the other."""
+        """Return the ranges that are built one after the other."""
         return [self.keys(store)] if self.ranges is None else self.ranges(store)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetInput:
-    """An artifact of another dataset, as an input; `split` if it is one of those that exist once for each split.
+    """An artifact of another dataset, as an input.
 
-    `keys` are where the declaration names the dataset, `advice` is what a person is told whose dataset never has it.
+    Attributes:
+        dataset: Name of the other dataset.
+        name: Name of the artifact.
+        split: The split, if the artifact exists once per split.
+        keys: Keys of the declaration in which the dataset is named.
+        advice: Remedy for a user whose dataset never has this artifact.
     """
 
     dataset: str
     name: str
     split: str | None = None
-    # not compared: an artifact is one input, wherever in the declaration its dataset is named
+    # not compared, because the input is the same artifact wherever the declaration names its dataset
     keys: tuple[str, ...] = field(default=("sources",), compare=False)
     advice: str = field(default="", compare=False)
 
@@ -307,7 +313,7 @@ class DatasetInput:
 
 @dataclass(frozen=True, kw_only=True)
 class AssetInput:
-    """An asset that is no artifact of a dataset, as an input: its files are the source."""
+    """An asset outside of this project's datasets, as an input. Its files are the source."""
 
     key: tuple[str, ...]
 
@@ -324,12 +330,12 @@ class AssetInput:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildRequest:
-    """What a build is asked to do.
+    """Parameters of a build.
 
     Attributes:
-        store: Where the dataset's artifacts are.
-        partitions: Which partitions to build; empty for an unpartitioned artifact.
-        workers: Worker processes, or threads, to use.
+        store: Where the dataset's artifacts are stored.
+        partitions: The partitions to build; empty for an unpartitioned artifact.
+        workers: Number of worker processes or threads.
         progress: Counts and shows the work done.
         warn: Called with a message that does not fail the build.
     """
@@ -343,8 +349,14 @@ class BuildRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadCost:
-    """What building one partition reads: the bytes of its source as stored, their density (`planning.cost`), how many
-    of them have to be fetched first, and whether they are tokenized."""
+    """Amount of source data that building one partition reads.
+
+    Attributes:
+        source_bytes: Bytes of the source, as stored.
+        density: Density of the source (`planning.cost`).
+        fetch_bytes: Bytes that must be downloaded first.
+        tokenized: Whether the source is tokenized.
+    """
 
     source_bytes: int
     density: float
@@ -353,57 +365,59 @@ class ReadCost:
 
 
 def no_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    """The default of `ArtifactSpec.metadata`: nothing beyond what every artifact has."""
+    """Default of `ArtifactSpec.metadata`, for an artifact without metadata of its own."""
     return {}
 
 
 def documents_of(receipt: Receipt) -> int | None:
-    """The rows of an artifact whose rows are the documents of its ledger; None without one."""
+    """Return the number of rows of an artifact whose rows are its ledger's documents; None without a ledger."""
     return None if receipt.ledger is None else receipt.ledger.documents
 
 
-# Compared by identity, because specs are keys of dictionaries and some fields cannot be hashed: so a dataset returns
-# the same objects whenever it is asked.
+# Compared by identity, because specs are keys of dictionaries and some fields cannot be hashed. Therefore a dataset
+# returns the same objects at every call.
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArtifactSpec:
     """One artifact of a dataset.
 
     Attributes:
         declaration: The dataset's declaration.
-        name: The asset's name, and the artifact's unless `artifact` says otherwise.
+        name: The asset's name, and the artifact's name unless `artifact` overrides it.
         split: The split, if the artifact belongs to one.
         description: First paragraph of the asset's page in the UI.
         kinds: Dagster's kinds, shown as badges.
-        inputs: What it is made of; the arrows of the graph.
-        build: Makes what the request names, or reuses it if it is current; yields each outcome as it is known.
-        recipes: Returns the present recipe of each of the given partitions (None for an unpartitioned artifact). Called
-            only when the inputs are there.
-        check_groups: Its asset checks, by the subject that they share.
+        inputs: Its direct inputs; the edges of the graph.
+        build: Builds the requested partitions, or reuses them if they are current; yields each outcome as it is known.
+        recipes: Returns the current recipe of each of the given partitions (None for an unpartitioned artifact). Called
+            only if the inputs exist.
+        check_groups: Its asset checks, grouped by the subject that they share.
         partitions: Its partitions; None for an unpartitioned artifact.
         plans: Dynamic partitions that it plans: they are registered when it is built.
         pool: Dagster's concurrency pool.
         metadata: Metadata of a finished artifact for the UI, in addition to counts and location.
-        version: Version of the step that makes it, as in its recipes; another version may give other bytes.
+        version: Version of the step that builds it, as in its recipes. Different versions may write different bytes.
         rows: Returns the number of rows of a finished artifact; None if it has no rows to count.
-        losses: Returns what its finished partitions do not have of what they are made of (`losses`).
+        losses: Returns the losses of its finished partitions, compared with their inputs (`losses`).
         columns: Name → type of each column of its rows, in the terms of its format; empty if rows have no columns.
         artifact: Name and partition on disk, if they do not follow from `name`, `split` and the partition.
         verification: How thoroughly a finished artifact is verified before it is reused; default: as declared.
         kept: False for an artifact without files, whose build only reports on others.
-        foresee: As `build`, but into a scratch store, for `status`: downstream artifacts are compared with what it
-            yields without an error. For artifacts that are cheap to make; fetches nothing. It may also yield the
-            artifact that is there, unchanged.
-        reads: What building each of the given partitions reads of the source; for artifacts that read it.
+        foresee: Like `build`, but into a scratch store, for `status`. Downstream artifacts are compared with the
+            outcomes that have no error. For artifacts that are cheap to build; it downloads nothing. It may also yield
+            the existing artifact unchanged.
+        reads: Returns the amount of source data that building each of the given partitions reads; for artifacts that
+            read the source.
         published_to: Where a finished artifact was published for trainers; for artifacts that are published.
-        names_places: For an artifact whose bytes or key contain a place, such as the folder that a trainer reads: the
-            sources of its recipe that are digests of places. A lock compares the rest of its recipe, not its bytes.
+        names_places: Names of the recipe's sources that are digests of locations, such as the folder that a trainer
+            reads; for an artifact whose bytes or key depend on one. A lock compares the rest of its recipe, not its
+            bytes.
         adopt: Commits a plan in which the given partitions have the given source files, if it has the given key. For a
             plan that depends on earlier plans, which a fresh machine does not have.
-        listed: Names of the present source files, for an artifact whose recipe has only a digest of them.
-        records_source: Whether it records the present state of the source. A step that fails on its source may have it
-            built again first (`runs.step_build`).
-        places: Opens the artifact to say where documents are in it; None if it holds no documents.
-        watch: How the dataset's source is asked for changes; for the artifact that reads or lists the source.
+        listed: Names of the current source files, for an artifact whose recipe has only a digest of them.
+        records_source: Whether it records the current state of the source. A step that fails because of its source may
+            have it rebuilt first (`runs.step_build`).
+        places: Opens the artifact to find the positions of documents in it; None if it contains no documents.
+        watch: Polls the dataset's source for changes; for the artifact that reads or lists the source.
     """
 
     declaration: DatasetDeclaration
@@ -438,29 +452,29 @@ class ArtifactSpec:
 
     @cached_property
     def _groups(self) -> tuple[CheckGroup, ...]:
-        # added here, because no artifact of a sensitive dataset may be without it
+        # added here, so that every artifact of a sensitive dataset has the check
         is_closed = self.declaration.sensitive and self.kept
         return (*([closed_files(self.declaration.dataset, self.located)] if is_closed else []), *self.check_groups)
 
     @cached_property
     def checks(self) -> tuple[Check[Any], ...]:
-        """Its asset checks. A sensitive dataset has one more: only the owner can read its files."""
+        """Its asset checks. In a sensitive dataset, they include the check that only the owner can read its files."""
         return tuple(check for group in self._groups for check in group.checks)
 
     @cached_property
     def partition_checks(self) -> frozenset[str]:
-        """The names of those checks that judge each partition by itself."""
+        """Names of the checks that judge each partition separately."""
         groups = (group for group in self._groups if isinstance(group, PartitionChecks))
         return frozenset(check.name for group in groups for check in group.checks)
 
     def examine(self, store: ArtifactStore, partitions: Sequence[str]) -> Iterator[tuple[str, Finding]]:
-        """Examine the given partitions (none: unpartitioned) in a store; yields name and finding of each check."""
+        """Examine the given partitions (empty if unpartitioned); yield the name and finding of each check."""
         for group in self._groups:
             yield from group.examine(self, store, partitions)
 
     @property
     def documents(self) -> Callable[[Receipt], int] | None:
-        """Counts, from a receipt, the documents of which checks that sample make some again; None if none do."""
+        """Function that counts a receipt's documents, for checks that rebuild a sample; None without such checks."""
         groups = (group for group in self.check_groups if isinstance(group, PartitionChecks))
         return next((group.documents for group in groups if group.documents is not None), None)
 
@@ -475,19 +489,19 @@ class ArtifactSpec:
         return self.partitions.noun if self.partitions is not None else "artifact"
 
     def blocks(self, check: str) -> bool | None:
-        """Whether its check of this name blocks what is made of it; None if it has no such check."""
+        """Return whether the check with this name blocks downstream artifacts; None if there is no such check."""
         return next((candidate.blocking for candidate in self.checks if candidate.name == check), None)
 
     def slots(self, store: ArtifactStore) -> Sequence[str | None]:
-        """The partitions that it should have, or one None; raises MissingArtifactError if they are not planned yet."""
+        """Return its planned partitions, or [None] if unpartitioned; raise MissingArtifactError if not planned yet."""
         return [None] if self.partitions is None else self.partitions.keys(store)
 
     def located(self, store: ArtifactStore, partition: str | None = None) -> Artifact:
-        """The artifact of one of its slots."""
+        """Return the artifact of one of its slots."""
         if self.artifact is not None:
             return self.artifact(store)
         return self.declaration.artifact(self.name, partition or self.split)
 
     def artifacts(self, store: ArtifactStore) -> list[Artifact]:
-        """The artifacts of all its slots."""
+        """Return the artifacts of all its slots."""
         return [self.located(store, slot) for slot in self.slots(store)] if self.kept else []

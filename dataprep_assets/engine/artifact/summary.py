@@ -1,6 +1,6 @@
 """The summary of a finished dataset: printed at the end of a run, and by `dataprep show`.
 
-What was built and the lines for trainers are the dataset's own (`Dataset.summary`, `Dataset.trainer_lines`).
+The dataset itself provides the lines about the build and for trainers (`Dataset.summary`, `Dataset.trainer_lines`).
 """
 
 from collections import Counter
@@ -44,9 +44,9 @@ def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], se
 
     Args:
         dataset: The dataset.
-        store: Where its artifacts are.
-        losses: The lines on its losses, and on what a run changed.
-        seconds: How long the run took; None outside of a run, where nothing is left out.
+        store: Where its artifacts are stored.
+        losses: The lines about its losses and about the changes of a run.
+        seconds: Duration of the run; None outside of a run, which prints the summary in full.
     """
     product, name = dataset.product(store), dataset.declaration.dataset
     receipt = store.receipt(product)
@@ -68,7 +68,7 @@ def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], se
 
 
 def shorten_sections(sections: Sequence[Sequence[str]], more: str) -> list[list[str]]:
-    """The sections with at most `_MOST_LINES` in all, cut where they are longest; `more` shows the rest."""
+    """Return the sections with at most `_MOST_LINES` in total; the longest are shortened, and `more` shows the rest."""
     sizes = [len(lines) for lines in sections]
     while sum(sizes) + len(sizes) > _MOST_LINES:
         sizes[sizes.index(max(sizes))] -= 1
@@ -88,12 +88,12 @@ def up_to_date(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
 
 
 def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
-    """The losses of a dataset, with the counts that leave."""
+    """Return the losses of a dataset, with counts that may be shown to others."""
     return LossTable(losses_of(dataset.specs, store), privacy_of(dataset.declaration))
 
 
 def end_of_run(dataset: Dataset, store: ArtifactStore, before: DatasetCounts | None) -> list[str]:
-    """The lines at the end of a run: the losses, and what changed since the state with the counts `before`."""
+    """Return the lines at the end of a run: the losses, and the changes since the state with the counts `before`."""
     return [*_losses(dataset, loss_table(dataset, store)), *_describe_changes(dataset, store, before)]
 
 
@@ -128,7 +128,7 @@ def _describe_changes(dataset: Dataset, store: ArtifactStore, before: DatasetCou
 
 
 def _split_change(name: str, old: SplitCounts | None, new: SplitCounts | None, privacy: Privacy) -> Iterator[str]:
-    """A line if the counts of a split differ from before."""
+    """Yield a line if the counts of a split changed."""
     old, new = old or SplitCounts(split=name), new or SplitCounts(split=name)
     nouns = ["documents", "tokens"] if {old.documents, new.documents} != {None} else ["rows", "tokens"]
     pairs = {noun: (getattr(old, noun) or 0, getattr(new, noun) or 0) for noun in nouns}
@@ -140,7 +140,7 @@ def _split_change(name: str, old: SplitCounts | None, new: SplitCounts | None, p
 
 
 def checks(dataset: Dataset, store: ArtifactStore) -> list[dict[str, str]]:
-    """Each check: its artifact, name, `outcome` (a key of `OUTCOMES`) and `sentence`, which is empty if it passed."""
+    """Return each check's artifact, name, `outcome` (a key of `OUTCOMES`) and `sentence` (empty if it passed)."""
     is_closed = dataset.declaration.sensitive
     return [
         {
