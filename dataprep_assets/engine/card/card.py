@@ -1,10 +1,10 @@
-"""The artifact `<dataset>/data_card`: what a dataset is, for people and for machines, beside its products.
+"""The artifact `<dataset>/data_card`: a description of the dataset for people and machines, next to its products.
 
-It is made of receipts and the declaration only. Its key is a digest of everything that the card says, so it is made
-again exactly when one of these things has changed, and its bytes are the same wherever it is made. The page for people
-is the template `dataset_card.md.jinja`; here are the values that it cannot work out by itself.
+The card is built only from receipts and the declaration. Its key is a digest of its whole content, so it is rebuilt
+exactly when the content changes, and its bytes are the same on every machine. The template `dataset_card.md.jinja` is
+the page for people. This module computes the values that the template cannot.
 
-Entry point: `data_card_spec`, one line of a wing's `component.py`.
+Entry point: `data_card_spec`, one line of a layer's `component.py`.
 """
 
 import re
@@ -46,11 +46,15 @@ _TODO = "Delete the artifact's directory and materialize data_card again"
 
 
 class CardFacts(Facts):
-    """Counts of what a card describes. `undeclared` lists what Croissant asks for and the declaration does not say.
+    """Counts of the described dataset.
 
-    `proof_level` is the declared one, `made_again` the share of the documents that the checks make again from the
-    source; None where they make none. `splits` has the counts of each split, `planned` the names of the artifacts with
-    their splits, by which a lock tells those that are declared no more.
+    Attributes:
+        undeclared: Keys that Croissant requires and the declaration lacks.
+        proof_level: The declared level.
+        made_again: Share of the documents that the checks rebuild from the source; None if they rebuild none.
+        splits: Counts per split.
+        planned: Names of the artifacts with their splits. A lock uses them to detect artifacts that are not declared
+            any more.
     """
 
     rows: int
@@ -67,10 +71,10 @@ class CardFacts(Facts):
 
 
 def data_card_spec(subject: CardSubject) -> ArtifactSpec:
-    """The spec of a dataset's card, made after all other artifacts."""
-    # in the graph it follows the ends alone, through which it follows all
+    """Return the spec of a dataset's card, which is built after all other artifacts."""
+    # in the graph, the card depends only on the last artifacts and through them on all others
     used = {source for spec in subject.specs for source in spec.inputs}
-    # it has digest and size of every artifact
+    # the card contains the digest and size of every artifact, and these may depend on locations
     receipt_names = {
         f"receipts of {spec.path[-1]}" for spec in subject.specs if spec.kept and spec.names_places is not None
     }
@@ -91,7 +95,7 @@ def data_card_spec(subject: CardSubject) -> ArtifactSpec:
 
 
 def _recipe(card: Card) -> Recipe:
-    """The recipe of the card: what it will say, under the names that a reported change uses."""
+    """Return the recipe of the card: its content, under the names that a reported change uses."""
     settings: dict[str, Any] = {
         "description": card.description,
         "sensitive": card.sensitive,
@@ -122,7 +126,7 @@ def _recipe(card: Card) -> Recipe:
 
 
 def _totals(card: Card) -> dict[str, Any]:
-    """The ledger's totals that a card shows."""
+    """Return the ledger's totals that a card shows."""
     return {name: getattr(card.ledger, name) for name in ("rows_in", "documents", "tokens", "dropped")}
 
 
@@ -187,7 +191,7 @@ def _metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
 
 @dataclass(frozen=True)
 class _OpenedCard:
-    """A card to check: its folder, its receipt, and what the receipts of the dataset say now."""
+    """A card to check: its folder, its receipt, and the content according to the current receipts."""
 
     directory: Path
     receipt: Receipt
@@ -200,7 +204,7 @@ def _open(subject: CardSubject, store: ArtifactStore, _: Sequence[str]) -> _Open
 
 
 def _card_matches_receipts(opened: _OpenedCard) -> Finding:
-    """Every line of the two files, and the counts in the card's own receipt, are what the receipts say now."""
+    """Check that every line of the two files and the counts in the card's receipt match the current receipts."""
     sensitive, expected_files = opened.card.sensitive, card_files(opened.card)
     lines = sum(len(data.splitlines()) for data in expected_files.values())
     has_same_counts = CardFacts.of(opened.receipt) == _facts(opened.card)
@@ -243,12 +247,12 @@ def _format_line(line: bytes | None) -> str:
 
 
 def card_files(card: Card) -> dict[str, bytes]:
-    """The files of a card, file name → bytes."""
+    """Return the files of a card: file name → bytes."""
     return {PAGE: _page(card).encode(), croissant.NAME: croissant.to_bytes(_describe(card))}
 
 
 def license_url(license: str) -> str:
-    """The URL of a license that SPDX lists; an expression of several, or free text, is returned unchanged."""
+    """Return the URL of a license that SPDX lists; return a compound expression or free text unchanged."""
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:
@@ -260,7 +264,7 @@ def license_url(license: str) -> str:
 
 
 def _summary(card: Card) -> str:
-    """The totals in a sentence; of a sensitive dataset only the tables have them."""
+    """Return the totals in a sentence; empty for a sensitive dataset, which shows them only in tables."""
     if card.privacy.closed:
         return ""
     total = card.ledger
@@ -287,7 +291,7 @@ def _describe(card: Card) -> croissant.Node:
         for artifact in card.artifacts
         for file in artifact.described
     ]
-    # no file of a sensitive dataset is named: its products are described as folders
+    # files of a sensitive dataset are not named; its products are described as folders
     sets = [
         croissant.file_set_node(
             a.name,
@@ -400,7 +404,7 @@ def _row(cells: Sequence[str | None]) -> str:
 
 
 def _cell(text: str) -> str:
-    # a bar or the end of a line would end the cell
+    # a vertical bar or a line end would end the cell
     return " ".join(text.replace("|", "\\|").split())
 
 
@@ -417,5 +421,5 @@ def _partitions(card: Card, artifact: CardArtifact) -> str | None:
 
 
 def _fence(citation: str) -> str:
-    """More backticks than any run of them in the citation, which would end the block."""
+    """Return a fence with more backticks than any run of them in the citation, which would otherwise end the block."""
     return "`" * max([3, *(len(run) + 1 for run in re.findall("`+", citation))])

@@ -1,10 +1,10 @@
 """The content of a data card, gathered from a dataset's declaration, its list of specs and their receipts.
 
-Only receipts are read, so a card is as cheap as a `dataprep status` that reads no data files. Nothing in it depends on
-this machine: no date, no host, no path of a local source. The card of a sensitive dataset has counts only: no names of
-files or partitions, no places of sources, no content digests.
+Only receipts are read, so a card is as cheap as a `dataprep status` that reads no data files. The content does not
+depend on the machine: it has no date, host or path of a local source. The card of a sensitive dataset has counts only:
+no names of files or partitions, no locations of sources, no content digests.
 
-Entry points: `CardSubject`, which a wing makes, and `gathered`.
+Entry points: `CardSubject`, which a layer creates, and `gathered`.
 """
 
 from collections import Counter
@@ -28,9 +28,9 @@ Receipts = Mapping[ArtifactSpec, Sequence[Receipt]]
 
 @dataclass(frozen=True, kw_only=True)
 class CardSource:
-    """A source of a dataset. `place` is a public name (a repository, a URL), None for local files.
+    """A source of a dataset. `place` is a public name (a repository, a URL); None for local files.
 
-    `files` and `bytes` count what was listed; None if they were not counted.
+    `files` and `bytes` count the listed files; they are None if the files were not counted.
     """
 
     name: str
@@ -45,13 +45,13 @@ class CardSource:
 
 
 def attributed(source: CardSource, declared: Attribution) -> CardSource:
-    """The source with the declared attribution added."""
+    """Return the source with the declared attribution added."""
     return replace(source, license=declared.license, citation=declared.citation, homepage=declared.homepage)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCounts:
-    """The counts of one split; None for a number that its receipts do not have."""
+    """The counts of one split; None for a number that its receipts do not record."""
 
     split: str
     files: int | None = None
@@ -62,10 +62,16 @@ class SplitCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class CardTokenizer:
-    """The tokenizer: its name, the SHA-256 of its files, `len(tokenizer)`, the token that ends a document.
+    """The tokenizer of a dataset.
 
-    `reference` has the Unicode tables of the library that defines the ids, if its receipts name them; `engine` says
-    which engine encoded, and why.
+    Attributes:
+        name: Its name.
+        sha256: SHA-256 of its files.
+        vocab_size: `len(tokenizer)`.
+        separator: The token that ends a document.
+        separator_id: Id of this token.
+        reference: Unicode tables of the library that defines the ids, if the receipts name them.
+        engine: The engine that encoded the text, and the reason for it.
     """
 
     name: str
@@ -79,7 +85,7 @@ class CardTokenizer:
 
 @dataclass(frozen=True, kw_only=True)
 class CardRecords:
-    """Rows of Parquet in a product: those of the files whose paths start with `prefix`."""
+    """Parquet rows in a product, stored in the files whose paths start with `prefix`."""
 
     artifact: str
     split: str
@@ -89,7 +95,7 @@ class CardRecords:
 
 @dataclass(frozen=True, kw_only=True)
 class CardFile:
-    """A file of a product, its path relative to the dataset's folder."""
+    """A file of a product. Its path is relative to the dataset's folder."""
 
     path: str
     record: FileRecord
@@ -97,10 +103,15 @@ class CardFile:
 
 @dataclass(frozen=True, kw_only=True)
 class CardArtifact:
-    """One artifact: its number of partitions (None: unpartitioned), the version of its step, and its inputs.
+    """One artifact of a dataset.
 
-    `content` is the digest of its files' digests. For a product, `described` are its files, and `contents` the folder
-    and content of each partition. They are None and empty if the dataset is sensitive.
+    Attributes:
+        partitions: Number of its partitions; None if unpartitioned.
+        version: Version of its step; None if partitions were built by different versions.
+        content: Digest of its files' digests; None if the dataset is sensitive.
+        made_of: Names of its inputs.
+        described: Files of a product; empty if the dataset is sensitive.
+        contents: Folder and content of each partition of a product; empty if the dataset is sensitive.
     """
 
     name: str
@@ -128,8 +139,10 @@ class CardCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class CardSection:
-    """A part of the page that a wing has of its own: `text` is Markdown, in which no name and no text of a sensitive
-    dataset may stand."""
+    """A section of the page that a layer adds. `text` is Markdown.
+
+    It may not contain names or text of a sensitive dataset.
+    """
 
     title: str
     text: str
@@ -137,10 +150,11 @@ class CardSection:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Everything that a card says; and the build time, which differs between builds and is shown on no page.
+    """The whole content of a card, and the build time, which no page shows because it differs between builds.
 
-    `again` is how many documents the checks make again from the source; None where they make none. `planned` has the
-    names of the dataset's artifacts, with their splits and without shards and months.
+    Attributes:
+        again: Number of documents that the checks rebuild from the source; None if they rebuild none.
+        planned: Names of the dataset's artifacts with their splits, without shards and months.
     """
 
     dataset: str
@@ -162,7 +176,7 @@ class Card:
 
     @property
     def licenses(self) -> list[str]:
-        """The dataset's own license, else those of its sources without repetition."""
+        """The dataset's own license if declared; otherwise the distinct licenses of its sources."""
         if self.declared.license is not None:
             return [self.declared.license]
         return list(dict.fromkeys(source.license for source in self.sources if source.license is not None))
@@ -175,19 +189,19 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CardSubject:
-    """What a wing has to add about its dataset, because specs and receipts do not say it in the same way for all wings.
+    """Information that a layer adds about its dataset, because specs and receipts record it differently per layer.
 
     Attributes:
         declaration: The dataset's declaration.
         specs: All its artifacts except the card.
-        products: The artifacts that trainers read, whose files are described one by one.
+        products: The artifacts that trainers read, whose files are described individually.
         counted: The artifacts whose ledgers account for every row of the sources.
         selected: The artifacts whose receipts have the reasons of the rows that these ledgers count as `selection`.
         sources: The dataset's sources.
         tokenizer: Its tokenizer; None if nothing is tokenized.
         splits: The counts of its splits; by default from the ledgers of `counted`.
         records: The Parquet files among the products' files.
-        sections: What the page says besides.
+        sections: Additional sections of the page.
     """
 
     declaration: DatasetDeclaration
@@ -203,17 +217,17 @@ class CardSubject:
 
 
 def ledger_counts(split: str, receipts: Sequence[Receipt]) -> SplitCounts:
-    """The counts of a split by the ledgers of its partitions."""
+    """Return the counts of a split from the ledgers of its partitions."""
     total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
     files = sum(len(receipt.sources) for receipt in receipts)
-    # no files: these receipts do not list theirs, so how many there are is not known
+    # receipts that do not list their files leave the number of files unknown
     return SplitCounts(
         split=split, files=files or None, rows=total.rows_in, documents=total.documents, tokens=total.tokens
     )
 
 
 def selected_by_reason(receipts: Iterable[Receipt]) -> Counter[str]:
-    """How many rows selections drop by reason, by the lines of source files in their receipts."""
+    """Return the number of rows that selections drop, by reason, from the source file lines of their receipts."""
     counts: Counter[str] = Counter()
     for receipt in receipts:
         for line in receipt.sources:
@@ -222,9 +236,9 @@ def selected_by_reason(receipts: Iterable[Receipt]) -> Counter[str]:
 
 
 def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
-    """The card of a dataset as its receipts are now.
+    """Return the card of a dataset according to its current receipts.
 
-    Raises MissingArtifactError naming the first artifact without one.
+    Raises MissingArtifactError with the first artifact that has no receipt.
     """
     declaration, receipts = subject.declaration, _receipts(subject, store)
     counted_receipts = [receipt for spec in subject.counted for receipt in receipts[spec]]
@@ -273,7 +287,7 @@ def _count_rebuilt(declaration: DatasetDeclaration, receipts: Receipts) -> Rebui
 
 
 def _tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer | None:
-    """The tokenizer, with the tables of its reference as the first receipt that names them has them."""
+    """Return the tokenizer, with the reference's tables from the first receipt that records them."""
     tokenizer = subject.tokenizer(receipts)
     settings = (receipt.recipe.get("settings", {}) for spec_receipts in receipts.values() for receipt in spec_receipts)
     tables = next((receipt_settings[SETTING] for receipt_settings in settings if SETTING in receipt_settings), None)
@@ -281,13 +295,13 @@ def _tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer | None
 
 
 def _seconds(receipt: Receipt) -> float:
-    """Build time: CPU seconds if they were measured, else elapsed seconds; 0 if neither was."""
+    """Return the build time: CPU seconds if they were measured, otherwise elapsed seconds; 0 if neither was."""
     measurements = receipt.measured
     return float(measurements.get("cpu_seconds", measurements.get("wall_seconds", 0.0)))
 
 
 def _ledger(counted: Sequence[Receipt], splits: Sequence[SplitCounts]) -> Ledger:
-    """The sum of the ledgers; for artifacts without one, which use rows as they are, a ledger of their counts."""
+    """Return the sum of the ledgers; without ledgers, when rows are used unchanged, a ledger of the splits' rows."""
     ledgers = [receipt.ledger for receipt in counted if receipt.ledger is not None]
     if ledgers:
         return Ledger.total(ledgers)
@@ -308,7 +322,7 @@ def _receipts(subject: CardSubject, store: ArtifactStore) -> Receipts:
 
 
 def _artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, product: bool) -> CardArtifact:
-    # of partitions that several versions of the step have made none is named
+    # no version is named if several versions of the step built the partitions
     version = {receipt.recipe.get("version") for receipt in receipts}
     contents = [[receipt.partition, receipt.content] for receipt in receipts]
     return CardArtifact(
@@ -343,12 +357,12 @@ def _planned_name(spec: ArtifactSpec, store: ArtifactStore) -> str:
 
 
 def _folder(receipt: Receipt) -> str:
-    """The path of an artifact in its dataset's folder."""
+    """Return the path of an artifact in its dataset's folder."""
     return "/".join(filter(None, (receipt.artifact, receipt.partition)))
 
 
 def _checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
-    """The checks of all artifacts; a check with the same name in several splits is listed once."""
+    """Yield the checks of all artifacts; a check with the same name in several splits is listed once."""
     keys: set[tuple[str, str]] = set()
     for spec in specs:
         for proof in spec.checks:
@@ -360,8 +374,10 @@ def _checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
 
 
 def _counts_alone(card: Card) -> Card:
-    """The card without names of files, partitions and places, and without digests, with which a guessed text could be
-    compared."""
+    """Return the card without names of files, partitions and places, and without digests.
+
+    A digest would let readers test a guessed text.
+    """
     sources = [replace(s, name=f"source {i}", place=None, revision=None) for i, s in enumerate(card.sources, 1)]
     artifacts = [replace(artifact, content=None, described=(), contents=()) for artifact in card.artifacts]
     return replace(card, sources=tuple(sources), artifacts=tuple(artifacts), records=())

@@ -1,4 +1,4 @@
-"""The products of a dataset: what it is made for."""
+"""The products of a dataset: the artifacts that trainers read."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,6 @@ from dataprep_assets.engine.card.card import DATA_CARD
 
 
 def products(specs: Sequence[ArtifactSpec]) -> list[ArtifactSpec]:
-    """The artifacts that are an input of no other artifact of the dataset except its data card."""
+    """Return the artifacts that are not an input of other artifacts of the dataset, ignoring its data card."""
     used = {source for spec in specs if spec.name != DATA_CARD for source in spec.inputs}
     return [spec for spec in specs if spec not in used and spec.name != DATA_CARD]

@@ -1,8 +1,8 @@
-"""A check of an artifact and its finding: name, sentence that is true when it passes, function, whether it blocks.
+"""Checks of artifacts and their findings. A check has a name, the sentence that is true if it passes, and a function.
 
-A check is written once, next to its artifact. Its function takes a *subject*: what the checks of an artifact look at.
-A subject is opened once and reads what is expensive when the first check needs it (cached properties), because several
-checks read the same files. `verdicts` runs them.
+A check is defined once, next to its artifact. Its function takes a *subject*: the object that an artifact's checks
+examine. A subject is opened once. Because several checks read the same files, expensive parts are cached properties,
+read when the first check needs them. `verdicts` runs the checks.
 
 Entry points: `Check`; `OpenedArtifact` and `OpenedPartition`, the bases of most subjects, and `FILES_INTACT`.
 """
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# A finding: the result of one check of one artifact, with the numbers and places that support it.
+# A finding: the result of one check of one artifact, with the numbers and locations that support it.
 #
-# A check never raises for a defect that it exists to find, because a check that raises has no history and shows no
-# numbers. Checks read files that may be damaged in any way, so `judged` also turns errors of the readers below them
-# (a truncated file, a missing one, a receipt without its facts) into failed findings. A bug still raises.
+# A check never raises for a defect that it is meant to find, because a check that raises has no history and shows no
+# numbers. Checks read files that may be damaged in any way. Therefore `judged` also turns errors of the readers that
+# they call (a truncated file, a missing file, a receipt without its facts) into failed findings. A bug still raises.
 
 Row = Mapping[str, str | int | float]
 """A row of a finding's table."""
@@ -44,11 +44,15 @@ _P = ParamSpec("_P")
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a check found. `facts` are numbers to plot (texts if they cannot change),
-    `table` rows to look at, `plot` a picture.
+    """The result of a check.
 
-    `summary` is one sentence: what holds, or what is wrong, where, and what to do. `warning` is the severity of a
-    failure: True when the artifact may still be used by someone who has read the sentence.
+    Attributes:
+        passed: Whether the check passed.
+        summary: One sentence: the claim that is true, or the defect, its location and the remedy.
+        facts: Numbers to plot, or texts if they cannot change.
+        table: Rows that show details.
+        plot: A picture.
+        warning: Severity of a failure. True if users who have read the sentence may still use the artifact.
     """
 
     passed: bool
@@ -68,9 +72,9 @@ def verdict(
     table: Iterable[Row] | None = None,
     warning: bool = False,
 ) -> Finding:
-    """A finding: passes with the sentence `holds` if there are no defects, else names the first and says what `todo`.
+    """Return a finding that passes with the sentence `holds` if there are no defects.
 
-    Without a `table` the finding lists the first defects.
+    Otherwise, its summary is the first defect and the remedy `todo`. The default `table` lists the first defects.
     """
     all_defects = list(defects)
     facts = {**(facts or {}), "defects": len(all_defects)}
@@ -112,7 +116,7 @@ def judged(check: Callable[_P, Finding]) -> Callable[_P, Finding]:
 
 @judged
 def files_intact(directory: Path, receipt: Receipt, todo: str = REBUILD) -> Finding:
-    """Every file that the receipt lists is there with its size and SHA-256, and there is no other file."""
+    """Check that every file in the receipt exists with its size and SHA-256, and that there are no other files."""
     return verdict(
         (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt)),
         f"{count_of(len(receipt.files), 'file')}, {count_of(receipt.total_bytes, 'byte')}: all digests match the "
@@ -123,19 +127,19 @@ def files_intact(directory: Path, receipt: Receipt, todo: str = REBUILD) -> Find
 
 
 def ledger_of(receipt: Receipt) -> Ledger:
-    """The receipt's ledger; raises IntegrityError when it has none."""
+    """Return the receipt's ledger; raise IntegrityError if it has none."""
     if receipt.ledger is None:
         raise IntegrityError(f"{name_of(receipt)}: no ledger in its receipt. Rebuild the artifact")
     return receipt.ledger
 
 
 def name_of(receipt: Receipt) -> str:
-    """How messages name the artifact of a receipt."""
+    """Return the name of a receipt's artifact for messages."""
     return "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
 
 
 def first_of(names: Iterable[object], limit: int = 3) -> str:
-    """The first few of many names, and how many more there are."""
+    """Return the first few names, and the number of the remaining ones."""
     texts = [str(n) for n in names]
     return ", ".join(texts[:limit]) + (f" and {len(texts) - limit} more" if len(texts) > limit else "")
 
@@ -149,14 +153,14 @@ class Check(Generic[S_contra]):
 
     Attributes:
         name: Its name, a noun and a claim.
-        sentence: The sentence that is true when it passes.
-        function: Returns the finding on a subject. Errors of readers and of the file system become failed findings. A
-            function of a module, because workers import it.
-        blocking: Whether its failure stops what is downstream; otherwise it only warns.
-        version: Is increased when the check becomes stricter or is corrected: remembered verdicts of older versions
-            do not count.
-        samples: Whether it looks at some documents, or, with `every_document`, at all.
-        limit: The declared number that it judges by: a verdict by a different one does not count.
+        sentence: The sentence that is true if it passes.
+        function: Returns the finding on a subject. Errors of readers and of the file system become failed findings.
+            Must be a module-level function, because workers import it.
+        blocking: Whether its failure blocks downstream artifacts; otherwise it only warns.
+        version: Increased when the check becomes stricter or is corrected. Cached verdicts of older versions are
+            ignored.
+        samples: Whether it examines a sample of the documents, or all of them if `every_document`.
+        limit: The declared limit that it applies. Cached verdicts with a different limit are ignored.
     """
 
     name: str
@@ -169,12 +173,12 @@ class Check(Generic[S_contra]):
     limit: float | None = None
 
     def find(self, subject: S_contra) -> Finding:
-        """Return the finding on a subject; raises only for bugs."""
+        """Return the finding on a subject; raise only for bugs."""
         return judged(self.function)(subject)
 
 
 class Checkable(Protocol):
-    """A partition to check, as it is handed to a worker: pickled, so it opens nothing yet."""
+    """A partition to check, as passed to a worker. It is pickled, so it has not opened anything yet."""
 
     @property
     def artifact(self) -> Artifact: ...
@@ -185,7 +189,7 @@ T = TypeVar("T", bound=StoredSubject)
 
 @dataclass(frozen=True)
 class OpenedArtifact:
-    """A subject: a finished artifact, or a partition of one. Its receipt and its files are read when first needed."""
+    """A subject: a finished artifact or one of its partitions. Its receipt and files are read when first needed."""
 
     artifact: Artifact
     store: ArtifactStore
@@ -201,30 +205,30 @@ class OpenedArtifact:
         return self.store.local(self.artifact)
 
     def opened(self) -> Self:
-        """It with its receipt read and its files here; raises what `receipt` raises."""
+        """Return this subject after reading its receipt and making its files local; raise the errors of `receipt`."""
         _ = self.receipt, self.directory
         return self
 
     @property
     def name(self) -> str:
-        """How messages name it."""
+        """Its name in messages."""
         return name_of(self.receipt)
 
     @property
     def seed(self) -> int:
-        """The seed of random choices: the same for the same content, so that a failure repeats."""
+        """The seed of random choices. It depends only on the content, so that a failure is reproducible."""
         return int(self.receipt.key[:8], 16)
 
 
 @dataclass(frozen=True)
 class OpenedPartition(OpenedArtifact, Generic[T]):
-    """A subject: a finished partition, and how it was `planned`, which says what it should be."""
+    """A subject: a finished partition, and the partition as `planned`, which defines its expected content."""
 
     planned: T
 
     @classmethod
     def open(cls, planned: T) -> Self:
-        """Open it in a worker; raises what `receipt` raises."""
+        """Open the partition in a worker; raise the errors of `receipt`."""
         return cls(planned.artifact, planned.store, planned).opened()
 
 
@@ -245,28 +249,27 @@ FILES_INTACT: Check[_Files] = Check(
 """Check of most artifacts."""
 
 
-# How much of an artifact its proofs make again from the source: a sample of its documents, or every one.
+# The share of an artifact that its checks rebuild from the source: a sample of its documents, or every document.
 #
-# The level is declared (`prove: {level: …}`) and decides no byte: nothing is built again when it changes, but a
-# verdict that a sample gave does not count where every document is asked for.
+# The level is declared (`prove: {level: …}`) and does not affect bytes, so changing it rebuilds no artifact. However, a
+# verdict from a sample is ignored if every document is required.
 #
-# Entry points: `draw_documents`, `samples_of`, `at_level`; `RebuildCount`, `counted_again` for what a person is
-# told.
+# Entry points: `draw_documents`, `samples_of`, `at_level`; `RebuildCount`, `counted_again` for the reported share.
 
 S = TypeVar("S")
 Level = Literal["sample", "every_document"]
 EVERY_DOCUMENT: Level = "every_document"
 SAMPLE: Level = "sample"
 SAMPLED = 460
-"""Documents of a sample: of a shard of any size, one that has a fault in 1 % of its documents is named in 99 % of cases
-(1 - 0.99^460)."""
+"""Documents in a sample of a shard of any size. If 1 % of its documents have a fault, the sample finds one with a
+probability of 99 % (1 - 0.99^460)."""
 BY_REFERENCE = 16
-"""Documents of a shard that the reference engine encodes again; the others are encoded by the certified engine."""
+"""Documents of a shard that the reference engine encodes. The certified engine encodes the other sampled documents."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RebuildCount:
-    """How many documents the proofs make again, and of how many."""
+    """Number of documents that the checks rebuild, and the total."""
 
     level: Level
     documents: int
@@ -274,50 +277,51 @@ class RebuildCount:
 
     @property
     def share(self) -> float:
-        """The share that is made again; 1 of nothing."""
+        """The share of rebuilt documents; 1 if there are no documents."""
         return self.documents / self.of if self.of else 1.0
 
     def __str__(self) -> str:
-        """The level and the share in words."""
+        """Return the level and the share in words."""
         scope = "every document" if self.level == EVERY_DOCUMENT else "a sample"
-        # rounded down: 99.99 % is not all
+        # rounded down, because 99.99 % must not be shown as all documents
         return f"{scope}: {int(self.share * 1000) / 10:g} % of the documents"
 
 
 def draw_documents(key: str, total: int, samples: int | None) -> "NDArray[np.int64]":
-    """The numbers, below `total`, of the documents to make again: int64, ascending.
+    """Return the numbers, below `total`, of the documents to rebuild: int64, ascending.
 
-    One is drawn from each of `samples` stretches of equal length, so that a fault that runs over two stretches is
-    always met; all without `samples`. The draw is seeded by the receipt's `key`, so that a failure repeats.
+    One document is drawn from each of `samples` stretches of equal length, so that a fault that spans two stretches is
+    always found. If `samples` is None, all documents are returned. The draw is seeded by the receipt's `key`, so that
+    a failure is reproducible.
     """
     import numpy as np
 
     if samples is None or samples >= total:
         return np.arange(total)
     rng = np.random.default_rng(int(digest_value(key)[:16], 16))
-    # stretch i is [bounds[i], bounds[i + 1]); none is empty, because there are more documents than samples
+    # stretch i is [bounds[i], bounds[i + 1]); it is never empty, because there are more documents than samples
     bounds = np.arange(samples + 1) * total // samples
     return rng.integers(bounds[:-1], bounds[1:])
 
 
 def samples_of(level: Level) -> int | None:
-    """How many documents of a shard are made again at this level; None: every one."""
+    """Return the number of documents of a shard that are rebuilt at this level; None for every document."""
     return None if level == EVERY_DOCUMENT else SAMPLED
 
 
 def at_level(checks: Iterable[Check[S]], level: Level) -> tuple[Check[S], ...]:
-    """The checks as a dataset of this level asks for them."""
+    """Return the checks, configured for the level that the dataset declares."""
     is_every_document = level == EVERY_DOCUMENT
     return tuple(replace(check, every_document=is_every_document) if check.samples else check for check in checks)
 
 
 def documents_in(receipt: Receipt) -> int:
-    """The documents of a shard, of its ledger."""
+    """Return the number of documents in a shard's ledger."""
     return 0 if receipt.ledger is None else receipt.ledger.documents
 
 
 def counted_again(receipts: Iterable[Receipt], documents: Callable[[Receipt], int], level: Level) -> RebuildCount:
-    """How many documents of these partitions the proofs make again, as `documents` counts those of each."""
+    """Return how many documents of these partitions the checks rebuild. `documents` counts a partition's documents."""
     counts = [documents(receipt) for receipt in receipts]
     rebuilt_counts = counts if level == EVERY_DOCUMENT else [min(count, SAMPLED) for count in counts]
     return RebuildCount(level=level, documents=sum(rebuilt_counts), of=sum(counts))

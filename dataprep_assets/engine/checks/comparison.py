@@ -1,7 +1,7 @@
-"""Rebuilt and compared: an artifact, or a drawn part of it, as its own builder makes it now, next to what is stored.
+"""Comparison of a stored artifact, or a drawn part of it, with a rebuild by its own current builder.
 
-A difference is damage, or a bug that lets a build depend on something that its key does not hold. That the builder
-itself is right is proven by tests.
+A difference is damage, or a bug that lets a build depend on something that is not in its key. The builder itself is
+verified by tests.
 
 Entry points: `rebuilt` compares a whole artifact; `other_files`, `other_rows` and `first_difference` compare files.
 """
@@ -33,14 +33,14 @@ _BLOCK = 1 << 20
 def rebuilt(
     recipe: Recipe, store: ArtifactStore, receipt: Receipt, directory: Path, write: Callable[[Path], WrittenFiles]
 ) -> Iterator[str]:
-    """Build an artifact again, and yield a sentence for each file and claim of it that is different.
+    """Rebuild an artifact, and yield a sentence for each of its files and claims that differs.
 
     Args:
-        recipe: What the artifact is made of now; of another key nothing can be compared.
-        store: Where the artifact is.
+        recipe: The artifact's current recipe. If its key differs from the receipt's, only that is reported.
+        store: Where the artifact is stored.
         receipt: Its receipt.
-        directory: Its files.
-        write: The builder, which fills an empty folder.
+        directory: The folder with its files.
+        write: The builder, which writes into an empty folder.
     """
     if (change := recipe.difference(receipt)) is not None:
         yield f"was not built from its current inputs: {change.reason}"
@@ -53,7 +53,7 @@ def rebuilt(
 
 
 def other_claims(written: WrittenFiles, receipt: Receipt) -> Iterator[str]:
-    """A sentence for each claim of a receipt that its builder does not make."""
+    """Yield a sentence for each claim of a receipt that differs from its builder's claim."""
     facts = {} if written.facts is None else written.facts.to_json()
     for name, built_claim, stored_claim in (
         ("facts", facts, receipt.facts),
@@ -66,10 +66,10 @@ def other_claims(written: WrittenFiles, receipt: Receipt) -> Iterator[str]:
 
 
 def other_files(made: Path, stored: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The names of files that differ, each with a sentence.
+    """Yield the names of files that differ, each with a sentence.
 
     Args:
-        made: The folder that the builder filled.
+        made: The folder that the builder wrote.
         stored: The artifact's folder.
         names: The artifact's files.
     """
@@ -84,12 +84,12 @@ def other_files(made: Path, stored: Path, names: Sequence[str]) -> Iterator[tupl
 
 
 def _find_difference(made: Path, stored: Path) -> str | None:
-    """Where a file differs; None if it does not."""
+    """Return the first difference between two files; None if there is none."""
     if cmp(made, stored, shallow=False):
         return None
     if made.suffix == ".parquet":
         difference = other_rows(made, stored)
-        # statistics are no values, but readers that filter believe them; another library may compress differently
+        # statistics are not values, but filtering readers rely on them; another library may compress differently
         return _first_byte(made, stored) if difference is None and _same_writer(made, stored) else difference
     if made.suffix in _LINES:
         with open(made, "rb") as made_file, open(stored, "rb") as stored_file:
@@ -100,7 +100,7 @@ def _find_difference(made: Path, stored: Path) -> str | None:
 
 
 def _same_writer(made: Path, stored: Path) -> bool:
-    """Whether two Parquet files of equal values should have equal bytes."""
+    """Return whether two Parquet files with equal values should have equal bytes."""
     import pyarrow.parquet as pq
 
     writers = [pq.read_metadata(path).created_by for path in (made, stored)]
@@ -113,7 +113,7 @@ def _first_byte(made: Path, stored: Path) -> str | None:
 
 
 def first_difference(first: Path, second: Path) -> int | None:
-    """The first byte, from 0, in which two files differ, or at which one of them ends; None if they are equal."""
+    """Return the position, from 0, of the first byte that differs or at which one file ends; None if equal."""
     with open(first, "rb") as first_file, open(second, "rb") as second_file:
         position = 0
         while (a := first_file.read(_BLOCK)) == (b := second_file.read(_BLOCK)):
@@ -126,12 +126,12 @@ def first_difference(first: Path, second: Path) -> int | None:
 
 
 def other_rows(made: Path, stored: Path, rows: NDArray[np.int64] | None = None) -> str | None:
-    """The first row and column of a Parquet file that differ; None if all values are equal.
+    """Return the first row and column of a Parquet file that differ; None if all values are equal.
 
     Args:
         made: The file that the builder wrote.
         stored: The artifact's file.
-        rows: The rows of `stored`, from 0 and ascending, that `made` holds; None: all.
+        rows: The row numbers of `stored` that `made` contains, from 0 and ascending; None for all rows.
     """
     made_table, stored_table = _table(made), _table(stored)
     if not made_table.schema.equals(stored_table.schema):
@@ -150,7 +150,7 @@ def other_rows(made: Path, stored: Path, rows: NDArray[np.int64] | None = None) 
     if not apart:
         return None
     row, name = min(apart, key=lambda one: one[0])
-    # by the row of the source, where the file says which it is
+    # the row is named by its position in the source, if the file records it
     if {"file", "row"} <= set(made_table.column_names):
         return f"{made_table['file'][row]}, row {made_table['row'][row]}: {name} is different"
     return f"row {(row if rows is None else int(rows[row])) + 1}: {name} is different"
@@ -162,9 +162,9 @@ def _table(path: Path) -> "pa.Table":
 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            # read first, because pyarrow aborts the process where a damaged footer is looked at
+            # read first, because pyarrow aborts the process when the metadata of a damaged footer is accessed
             table = file.read()
-            # a range of bytes that stands twice changes no value
+            # a duplicated byte range does not change values, so it needs its own check
             require_no_gaps(path, file.metadata)
             return table
     except (pa.ArrowException, OSError) as error:
@@ -172,7 +172,7 @@ def _table(path: Path) -> "pa.Table":
 
 
 def _first_difference(one: Any, other: Any) -> int | None:
-    """The first place at which two columns differ."""
+    """Return the first position at which two columns differ."""
     if one.equals(other):
         return None
     pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)

@@ -1,7 +1,7 @@
-"""The results of an artifact's checks that hold for it as it is now.
+"""Current results of an artifact's checks.
 
-Results on partitions are those of `verdicts`. Results on an artifact without partitions, and of checks that look at all
-partitions together, are kept likewise (`.findings/<asset>.json`), with what else they may depend on: the declaration.
+Results on partitions are the cached `verdicts`. Results on an unpartitioned artifact, and results of checks on all
+partitions together, are cached similarly (`.findings/<asset>.json`). These also depend on the declaration.
 
 Entry points: `known_results`, `check_facts`, `results`, `oldest`, `failed_checks`; `keep`.
 """
@@ -30,15 +30,15 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.stores.files import digest_value
 
 NOT_CHECKED_KEYS = {"description", "owners", "card", "accept", "automation", "workers", "prove"}
-NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}  # in the keys of the artifacts that they decide
+NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}  # already in the keys of the affected artifacts
 """Keys of a declaration that do not affect checks."""
 
 
 def known_results(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> dict[str | None, Verdict]:
-    """The results on the given partitions that hold now, and under `None` those on the artifact as a whole."""
+    """Return the current results on the given partitions and, under `None`, on the artifact as a whole."""
     of_each, of_whole = _apart(spec)
     verdicts: dict[str | None, Verdict] = {}
-    # `some`: a check that is new does not take away what the others found
+    # `some`: adding a check must not invalidate the results of the other checks
     if of_each:
         artifacts = {slot: spec.located(store, slot) for slot in slots if slot is not None}
         verdicts.update(of_slots(artifacts, store, of_each, some=True))
@@ -53,7 +53,7 @@ def known_results(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str 
 
 
 def _apart(spec: ArtifactSpec) -> tuple[list[Check[Any]], list[Check[Any]]]:
-    """The checks of each partition by itself, and those of the artifact as a whole."""
+    """Return the checks of single partitions, and the checks of the artifact as a whole."""
     return (
         [check for check in spec.checks if check.name in spec.partition_checks],
         [check for check in spec.checks if check.name not in spec.partition_checks],
@@ -63,10 +63,10 @@ def _apart(spec: ArtifactSpec) -> tuple[list[Check[Any]], list[Check[Any]]]:
 def check_facts(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
 ) -> dict[str | None, dict[str, CheckFacts | None]]:
-    """Each check that judges one of these partitions → its result that holds, or None.
+    """Return each check that judges one of these partitions → its current result, or None.
 
-    Of a partitioned artifact, `None` has the checks that judge all partitions together; what fails of them is a fact of
-    each partition, because any may be the reason.
+    For a partitioned artifact, the key `None` has the checks that judge all partitions together. Their blocking
+    failures are also facts of each partition, because any partition may be the cause.
     """
     checks = spec.checks
     if not checks or not spec.kept:
@@ -77,7 +77,7 @@ def check_facts(
     def of(slot: str | None, names: Iterable[str]) -> dict[str, CheckFacts | None]:
         return {name: facts.get(slot, {}).get(name) for name in names}
 
-    if not spec.partition_checks:  # all of its checks look at the whole
+    if not spec.partition_checks:  # all checks examine the artifact as a whole
         return {slot: of(None, names) for slot in slots}
     whole_facts = of(None, [check.name for check in _apart(spec)[1]])
     failed = {name: fact for name, fact in whole_facts.items() if fact is not None and fact.blocks and not fact.passed}
@@ -100,17 +100,17 @@ def _facts(verdict: Verdict, checks: Sequence[Check[Any]]) -> dict[str, CheckFac
 
 @dataclass(frozen=True)
 class NotPassed:
-    """What a check says that did not pass; `blocks` if nothing is to be made of its artifact. Empty: not examined."""
+    """A check that did not pass. `blocks` if it blocks downstream artifacts. An empty sentence means not examined."""
 
     sentence: str = ""
     blocks: bool = False
 
 
 def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | None]:
-    """What each check of an artifact says as it is now, by name; None if it passed, or if its declaration accepts that
-    it did not.
+    """Return the result of each check of an artifact in its current state, by name.
 
-    A check without a result on one of the partitions did not.
+    The result is None if the check passed, or if the declaration accepts its failure. A check without a result on one
+    of the partitions counts as not examined.
     """
     checks, accept = spec.checks, spec.declaration.accept
     try:
@@ -122,7 +122,7 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | N
         check_results = [one[check.name] for one in facts.values() if check.name in one]
         is_accepted = not check.blocking and check.name in accept
         failed = [] if is_accepted else [one for one in check_results if one is not None and not one.passed]
-        # errors before warnings: the first is what is told
+        # errors before warnings, because only the first failure is reported
         failed.sort(key=lambda one: not one.blocks)
         first_failure = NotPassed(failed[0].sentence, failed[0].blocks) if failed else None
         failures[check.name] = NotPassed() if None in check_results else first_failure
@@ -130,21 +130,23 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | N
 
 
 def oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
-    """When the oldest of the results that hold now was given, in seconds since 1970; None if there is none."""
+    """Return the time of the oldest current result, in seconds since 1970; None if there is none."""
     return min((verdict.at for verdict in known_results(spec, store, spec.slots(store)).values()), default=None)
 
 
 def failed_checks(source: DatasetInput, store: ArtifactStore) -> set[str]:
-    """The blocking checks that an artifact of another dataset failed as it is now, by its kept verdicts: its spec is
-    not known here."""
+    """Return the blocking checks that an artifact of another dataset currently fails, according to cached verdicts.
+
+    The cached records are read directly, because the artifact's spec is not known here.
+    """
     folder, split, failed = folder_of(source.dataset, source.name, store), source.split, set[str]()
-    # of a split the partitions are `<split>-…`
+    # partitions of a split are named `<split>-…`
     paths = [path for path in folder.glob("*.json") if split is None or path.stem.startswith(f"{split}-")]
     for path in [folder.with_name(f"{source.path[-1]}.json"), *paths]:
         if (record := read_record(path)) is None or not (bad := failing_in(record)):
             continue
         artifacts = [Artifact(dataset=source.dataset, name=name, partition=part) for name, part in record["artifacts"]]
-        # a verdict on an earlier build says nothing about this one
+        # a verdict on an earlier build with other content does not apply to the current one
         if record["version"] == version_of(artifacts, store) or record["content"] == content_of(artifacts, store):
             failed.update(bad)
     return failed
@@ -157,14 +159,14 @@ def keep(
     findings: Mapping[str, Finding],
     examined: Sequence[str | None] = (None,),
 ) -> None:
-    """Keep the findings about an artifact as a whole, not about single partitions.
+    """Store the findings about an artifact as a whole, not about single partitions.
 
-    Where no check judges single partitions, they are kept if all partitions were `examined`. `version` is its
-    artifacts' from before they were examined (`verdicts.write_record`).
+    If no check judges single partitions, they are stored only if all partitions were `examined`. `version` is the
+    version of the artifacts before they were examined (`verdicts.write_record`).
     """
     _, checks = _apart(spec)
     is_complete = bool(spec.partition_checks) or set(examined) >= set(spec.slots(store))
-    # Dagster may evaluate one check by itself
+    # Dagster may run a single check, whose finding must not replace the complete record
     if spec.kept and checks and is_complete and findings.keys() >= {check.name for check in checks}:
         write_record(
             _path(spec, store), spec.artifacts(store), store, version, findings, checks, _declaration_digest(spec)
@@ -176,5 +178,5 @@ def _declaration_digest(spec: ArtifactSpec) -> str:
 
 
 def _path(spec: ArtifactSpec, store: ArtifactStore) -> Path:
-    """The record of what concerns all of an artifact, beside the folder with those of its partitions."""
+    """Return the record of checks on the whole artifact, next to the folder with the records of its partitions."""
     return folder_of(spec.declaration.dataset, spec.name, store).with_name(f"{spec.path[-1]}.json")

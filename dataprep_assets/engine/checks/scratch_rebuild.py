@@ -1,7 +1,7 @@
-"""Makes an artifact again in a scratch folder, and compares its files: how every document of packed rows is proven.
+"""Rebuilds of an artifact in a scratch folder, compared file by file. This checks every document of packed rows.
 
-What is packed is in another order than its source, so nothing less than packing it again tells what each row should be.
-The scratch folder takes as much room as the artifact, and is gone when the comparison is done.
+Packing changes the order of documents, so only a full rebuild shows the expected content of each row. The scratch
+folder is as large as the artifact, and is removed after the comparison.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -17,7 +17,7 @@ from dataprep_assets.integrity.scratch import OverlayArtifacts, scratch
 
 @contextmanager
 def made_again(artifact: Artifact, store: ArtifactStore, build: Callable[[ArtifactStore], object]) -> Iterator[Path]:
-    """Yield the folder of an artifact of `store` that `build` makes in the store that it is given."""
+    """Yield the folder of an artifact of `store` that `build` rebuilds in the scratch store that it is given."""
     with scratch(store.root / artifact.dataset) as folder:
         scratch_store = LocalArtifacts(folder)
         build(scratch_store)
@@ -26,7 +26,7 @@ def made_again(artifact: Artifact, store: ArtifactStore, build: Callable[[Artifa
 
 @dataclass(frozen=True)
 class _Rebuilding(OverlayArtifacts):
-    """A scratch folder over a store in which one artifact is hidden, so that it is built again."""
+    """A scratch folder over a store that hides one artifact, so that it is rebuilt."""
 
     hidden: Artifact = field(kw_only=True)
 
@@ -44,10 +44,10 @@ def rebuilt_otherwise(
     *,
     names: Set[str] = frozenset(),
 ) -> Iterator[str]:
-    """A sentence for each claim of an artifact's receipt that is not made when it is built again of its inputs.
+    """Yield a sentence for each claim of an artifact's receipt that a rebuild from its inputs does not confirm.
 
-    For artifacts that are cheap to build, because they link what they are made of. What `build` raises is raised here.
-    The facts in `names` are not compared: they only name an input, which may be called otherwise and be the same.
+    For artifacts that are cheap to build, because they link their inputs. Errors of `build` are raised. The facts in
+    `names` are not compared: they only name an input, and the same input may have another name.
     """
     stored_receipt = store.require(artifact)
     with scratch(store.root / artifact.dataset) as folder:
@@ -73,9 +73,9 @@ def rebuilt_otherwise(
 
 
 def other_bytes(held: Path, made: Path, *, left_out: Set[str] = frozenset()) -> Iterator[str]:
-    """A sentence for each file of `held` that is not as in `made`, or is in one of them alone.
+    """Yield a sentence for each file that differs between `held` and `made`, or exists in only one of them.
 
-    Files whose names are `left_out`, because they are compared by their content, and receipts are not looked at.
+    Receipts are ignored, and also the files `left_out`, which are compared by their content.
     """
     names = {str(path.relative_to(root)) for root in (held, made) for path in root.rglob("*") if path.is_file()}
     for name in sorted(names - left_out - {NAME}):
@@ -87,5 +87,8 @@ def other_bytes(held: Path, made: Path, *, left_out: Set[str] = frozenset()) -> 
 
 
 def by_content(receipt: Receipt, names: Set[str]) -> Set[str]:
-    """Those of these files that another version of a library may have written in other bytes: all, or none."""
+    """Return the names of the files to compare by content: all if library versions differ, otherwise none.
+
+    Another version of a library may write the same content with different bytes.
+    """
     return frozenset() if receipt.measured.get("versions") == versions() else names

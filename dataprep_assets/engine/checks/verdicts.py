@@ -1,9 +1,9 @@
-"""Examines artifacts by groups of checks, many partitions in parallel, and remembers the verdicts.
+"""Runs groups of checks on artifacts, on many partitions in parallel, and caches the verdicts.
 
-The verdict on a partition is kept beside the dataset (`.findings/<artifact>/<partition>.json`) with the receipt that
-was examined and the version of each check. So after a run that touched a few partitions a check can judge all of them:
-those whose content and checks are unchanged need not be read again. The verdicts are a cache: deleting them only costs
-time. Those on an artifact as a whole are written by `results`.
+The verdict on a partition is stored next to the dataset (`.findings/<artifact>/<partition>.json`), with the version of
+the examined receipt and of each check. After a run that changed a few partitions, a check can therefore judge all of
+them: partitions with unchanged content and checks are not read again. The verdicts are a cache, so deleting them costs
+only time. `results` writes the verdicts on an artifact as a whole.
 
 Entry points: `of_all_partitions`; `find_in_workers`; `remember`, `of_slots`.
 """
@@ -36,7 +36,7 @@ Verdicts = Iterator[tuple[str, dict[str, Finding]]]
 
 
 class KeptFinding(TypedDict):
-    """What a record keeps of a finding."""
+    """The stored part of a finding."""
 
     passed: bool
     summary: str
@@ -48,11 +48,15 @@ class KeptFinding(TypedDict):
 
 
 class Record(TypedDict):
-    """The file of a verdict: on a partition, or on an artifact as a whole.
+    """The file of a verdict on a partition, or on an artifact as a whole.
 
-    `artifacts` has the name and partition of each artifact that was judged, `version` and `content` are theirs
-    (`version_of`, `content_of`). Of a content that failed before, `version` is that of the first build that failed.
-    `of` is a digest of the declaration that an artifact was judged with as a whole; empty for a partition.
+    Attributes:
+        artifacts: Name and partition of each judged artifact.
+        version: Their version (`version_of`). If the same content failed before, the version of its first failed build.
+        content: Their content (`content_of`).
+        of: Digest of the declaration, for an artifact that was judged as a whole; empty for a partition.
+        at: Time of the verdict, in seconds since 1970.
+        findings: Name of each check → its stored finding.
     """
 
     artifacts: list[tuple[str, str | None]]
@@ -74,13 +78,13 @@ def find_in_workers(
     engine: TaskEngine = ON_PROCESSES,
     prepare: Callable[[], object] | None = None,
 ) -> Verdicts:
-    """Run `find` on each partition in parallel; yields each with its findings when it is done.
+    """Run `find` on each partition in parallel; yield each partition with its findings when it is finished.
 
     Args:
-        partitions: Pickled into the workers.
-        find: Must be picklable; raises only for bugs, which are raised again here.
-        workers: Largest number of workers.
-        engine: Who does the work.
+        partitions: The partitions, which are pickled for the workers.
+        find: A picklable function that raises only for bugs, which are raised here.
+        workers: Maximum number of workers.
+        engine: Runs the tasks.
         prepare: As for `WorkerPool`.
     """
     tasks = [Task(TaskId(partition.artifact.partition or "", "checks"), find, (partition,)) for partition in partitions]
@@ -106,23 +110,24 @@ def of_all_partitions(
     find: Callable[[Sequence[str]], Verdicts],
     noun: str = "shard",
 ) -> Iterator[tuple[str, Finding]]:
-    """One finding of each check for all partitions of an artifact, whichever partitions are examined now.
+    """Yield one finding per check for all partitions of an artifact, whichever partitions are examined now.
 
     Args:
-        store: Where the artifacts are.
-        checks: Those that `find` carries out.
+        store: Where the artifacts are stored.
+        checks: The checks that `find` runs.
         partitions: All partitions of the artifact.
-        examined: The partitions to check; their verdicts are remembered. For the others the remembered verdict on
-            their present content counts, so the latest result is about all partitions, and a bad one stays visible
-            until it is repaired. A verdict from before a check existed, or of an older version of it, does not count,
-            nor does one on content that another run replaced meanwhile: whether it was that or the new one is unknown.
+        examined: The partitions to check; their verdicts are cached. The other partitions use the cached verdict on
+            their current content. So the latest result covers all partitions, and a failed partition stays visible
+            until it is repaired. Verdicts from before a check existed or from an older version of it are ignored.
+            A verdict is also ignored if another run replaced the content meanwhile, because it is unknown which
+            content was examined.
         artifact: Returns the artifact of a partition.
         find: Yields the findings of the given partitions.
         noun: The noun for one partition.
     """
     fresh: dict[str, dict[str, Finding]] = {}
     versions = dict(zip(examined, store.receipt_versions([artifact(p) for p in examined]), strict=True))
-    # each is remembered as it comes: what was checked before a kill is not checked again
+    # cached one by one, so that partitions that were checked before a kill are not checked again
     for partition, findings in find(examined) if examined else ():
         if remember(artifact(partition), store, versions[partition], findings, checks):
             fresh[partition] = findings
@@ -135,10 +140,12 @@ def of_all_partitions(
 
 
 def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown: int, noun: str = "shard") -> Finding:
-    """One finding for all partitions: it passes if all did, else lists the bad ones, or shows the table of the first.
+    """Return one finding for all partitions: it passes if all passed, and otherwise lists the failed ones.
+
+    A finding that passes shows the table of the first examined partition.
 
     Args:
-        findings: Partition → its finding, of this run or remembered.
+        findings: Partition → its finding, from this run or cached.
         examined: The partitions of this run.
         unknown: Number of partitions without a verdict.
         noun: The noun for one partition.
@@ -193,11 +200,11 @@ def _all_pass(known: int, unknown: int, noun: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What checks said of an artifact, or of a partition of one, as it is now.
+    """Current verdicts of checks on an artifact or one of its partitions.
 
     Attributes:
-        findings: Name of each check → what it found: whether it passed, and its sentence.
-        at: When they were given, in seconds since 1970.
+        findings: Name of each check → its finding: whether it passed, and its sentence.
+        at: Time of the verdicts, in seconds since 1970.
         rebuilt: Whether they were given on another build of the same content.
     """
 
@@ -213,7 +220,7 @@ def remember(
     findings: Mapping[str, Finding],
     checks: Iterable[Check[Any]],
 ) -> bool:
-    """Keep the verdicts on a partition, as `write_record` does."""
+    """Store the verdicts on a partition, like `write_record`."""
     return write_record(memory(artifact, store), [artifact], store, version, findings, checks)
 
 
@@ -226,9 +233,10 @@ def write_record(
     checks: Iterable[Check[Any]],
     of: str = "",
 ) -> bool:
-    """Keep the verdicts on what these artifacts contain, each with the version of its check; none if one is not there.
+    """Store the verdicts on these artifacts' content, each with the version of its check.
 
-    `version` is theirs from before they were examined. False, and nothing is kept, if it is another one by now.
+    `version` is the artifacts' version from before they were examined. If it has changed, nothing is stored and False
+    is returned. Nothing is stored either if an artifact is missing.
     """
     content = content_of(artifacts, store)
     if version_of(artifacts, store) != version:
@@ -256,17 +264,17 @@ def write_record(
         "findings": kept_findings,
     }
     before = read_record(path)
-    # another build of what failed fails again: the version of the first build shows that it was built again
+    # a rebuild of failed content fails again; keeping the first build's version shows that it was rebuilt
     if before is not None and before["content"] == content and failing_in(before) and failing_in(record):
         record["version"] = before["version"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    # a verdict that a crash of the machine takes is only given once more, so none waits for the disk
+    # not flushed to disk, because a verdict that is lost in a crash is simply computed again
     write_atomically(path, canonical_json(record), durably=False)
     return True
 
 
 def failing_in(record: Record) -> list[str]:
-    """The names of the blocking checks in a record that failed as errors."""
+    """Return the names of the blocking checks in a record that failed, warnings excluded."""
     findings = record["findings"].items()
     return [
         name for name, finding in findings if not finding["passed"] and not finding["warning"] and finding["blocking"]
@@ -276,10 +284,10 @@ def failing_in(record: Record) -> list[str]:
 def of_slots(
     artifacts: Mapping[str, Artifact], store: ArtifactStore, checks: Sequence[Check[Any]], *, some: bool = False
 ) -> dict[str, Verdict]:
-    """The verdicts on partitions that hold for their present receipts; with `some`, of any of the checks."""
+    """Return the verdicts that are valid for the partitions' current receipts; with `some`, of any of the checks."""
     if not artifacts:
         return {}
-    # they are partitions of one artifact, with all of their records in one folder
+    # all are partitions of one artifact, so their records are in one folder
     folder = memory(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
     verdicts = {
@@ -300,8 +308,11 @@ def verdict_in(
     some: bool,
     of: str = "",
 ) -> Verdict | None:
-    """A kept verdict; None unless each of the checks (with `some`: any that is kept), in its version, gave it on what
-    these artifacts, whose `version` is known, contain now."""
+    """Return a stored verdict; None if it is not valid for these artifacts' current content.
+
+    It is valid if it has the finding of each check in its current version. With `some`, checks without a stored
+    finding are skipped. `version` is the artifacts' current version.
+    """
     record = read_record(path)
     if record is None or record["of"] != of:
         return None
@@ -313,21 +324,21 @@ def verdict_in(
         if kept_finding is None or kept_finding["version"] != check.version:
             return None
         if check.every_document and not kept_finding["every_document"]:
-            return None  # a sample gave it
+            return None  # the stored finding is from a sample
         if check.limit != kept_finding["limit"]:
             return None
         findings[check.name] = Finding(
             passed=kept_finding["passed"], summary=kept_finding["summary"], warning=kept_finding["warning"]
         )
     is_rebuilt = record["version"] != version
-    # The inputs of a whole artifact may have been damaged when it was built again, which its receipt does not tell.
+    # The inputs of a whole artifact may have been damaged when it was rebuilt, and its receipt does not show that.
     if is_rebuilt and ((of and not failing_in(record)) or record["content"] != content_of(artifacts, store)):
         return None
     return Verdict(findings=findings, at=record["at"], rebuilt=is_rebuilt)
 
 
 def read_record(path: Path | str) -> Record | None:
-    """A kept record; None if there is none that can be read."""
+    """Return a stored record; None if there is no readable record."""
     try:
         return _read(str(path))
     except OSError:
@@ -344,12 +355,12 @@ def memory(artifact: Artifact, store: ArtifactStore) -> Path:
 
 
 def folder_of(dataset: str, name: str, store: ArtifactStore) -> Path:
-    # not `root`, which of a store over another one is a scratch folder
+    # not `root`, which is the scratch folder if the store is an overlay
     return store.home(Artifact(dataset=dataset, name=name)).parent / FOLDER / name
 
 
 def version_of(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | None:
-    """A text that another build of one of these partitions of an artifact changes; no receipt is read."""
+    """Return a text that changes if one of these artifacts is rebuilt. No receipt is read."""
     versions = store.receipt_versions(artifacts)
     return versions[0] if len(versions) == 1 else digest_value(list(versions))
 
@@ -369,7 +380,7 @@ def _claims(receipt: Receipt) -> list[object]:
 
 
 def forget_absent(dataset: str, store: ArtifactStore) -> None:
-    """Remove the remembered verdicts on partitions that are not there any more."""
+    """Remove the cached verdicts on partitions that do not exist any more."""
     for folder in (store.root / dataset / FOLDER).glob("*/"):
         present_partitions = set(store.partitions(dataset, folder.name))
         for path in folder.glob("*.json"):
@@ -398,8 +409,8 @@ class CheckWorkers:
     """The workers that check partitions.
 
     Attributes:
-        engine: Who does the work.
-        declared: The declared number of workers; None: as the environment says.
+        engine: Runs the tasks.
+        declared: The declared number of workers; None for the number in the environment.
         prepare: As for `WorkerPool`.
     """
 
@@ -409,11 +420,11 @@ class CheckWorkers:
 
 
 Guard = Callable[[str], AbstractContextManager[None]]
-"""Returns the context in which checks run, given the partition or dataset; it may replace errors that quote data."""
+"""Returns the context in which checks run, given the partition or dataset. It may replace errors that quote data."""
 
 
 def itself(partition: Any) -> Any:
-    """Open a partition that is its own subject."""
+    """Return a partition that is its own subject."""
     return partition
 
 
@@ -423,17 +434,17 @@ def _in_this_process(store: ArtifactStore, partitions: Sequence[str]) -> CheckWo
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionChecks(Generic[T, S]):
-    """Checks of each partition by itself. The verdicts are kept: a run examines only what it touched.
+    """Checks of single partitions. The verdicts are cached, so a run examines only the partitions that it changed.
 
     Attributes:
         checks: The checks.
-        planned: Returns the given partitions as they are handed to workers.
-        open: Opens one of them; a function of a module. If it raises a DataprepError, all checks fail with it. By
-            default a partition is its own subject.
-        workers: Returns the workers for the given partitions; None: this process, where checks take no time.
-        guard: What the checks of a partition run in.
-        documents: Counts, from a receipt, the documents of which checks with `samples` make some again; None if there
-            are no such checks.
+        planned: Returns the given partitions in the form that is passed to workers.
+        open: Opens a partition; must be a module-level function. If it raises a DataprepError, all checks fail with
+            it. By default, a partition is its own subject.
+        workers: Returns the workers for the given partitions; None for this process, if checks are fast.
+        guard: The context in which the checks of a partition run.
+        documents: Counts, from a receipt, the documents of which checks with `samples` rebuild some; None if there are
+            no such checks.
     """
 
     checks: tuple[Check[S], ...]
@@ -444,7 +455,7 @@ class PartitionChecks(Generic[T, S]):
     documents: Callable[[Receipt], int] | None = None
 
     def find(self, store: ArtifactStore, partitions: Sequence[str]) -> Verdicts:
-        """Check these partitions; yields each with its findings when they are there."""
+        """Check these partitions; yield each partition with its findings when it is finished."""
         find, workers = partial(find_all, self.checks, self.open, self.guard), self.workers(store, partitions)
         planned_partitions = self.planned(store, partitions)
         if workers is None:
@@ -455,7 +466,7 @@ class PartitionChecks(Generic[T, S]):
     def examine(
         self, spec: CheckedSpec, store: ArtifactStore, partitions: Sequence[str]
     ) -> Iterator[tuple[str, Finding]]:
-        """Yield the finding of each check over all partitions, of which those given are examined now."""
+        """Yield the finding of each check over all partitions. Only the given partitions are examined now."""
         yield from of_all_partitions(
             store,
             self.checks,
@@ -474,19 +485,19 @@ def find_all(
     with nullcontext() if guard is None else guard(partition.artifact.partition or partition.artifact.dataset):
         try:
             subject = open(partition)
-        except DataprepError as error:  # an unreadable receipt is the finding
+        except DataprepError as error:  # an unreadable receipt becomes the finding
             return {check.name: Finding(passed=False, summary=str(error)) for check in checks}
         return {check.name: check.find(subject) for check in checks}
 
 
 @dataclass(frozen=True, kw_only=True)
 class WholeChecks(Generic[S]):
-    """Checks of an artifact as a whole: of one without partitions, or of all partitions together.
+    """Checks of an artifact as a whole: an unpartitioned artifact, or all partitions together.
 
     Attributes:
         checks: The checks.
         open: Opens the subject, given the partitions of the run. If it raises a DataprepError, all checks fail with it.
-        guard: What the checks run in, given the dataset.
+        guard: The context in which the checks run.
     """
 
     checks: tuple[Check[S], ...]
@@ -496,7 +507,7 @@ class WholeChecks(Generic[S]):
     def examine(
         self, spec: CheckedSpec, store: ArtifactStore, partitions: Sequence[str]
     ) -> Iterator[tuple[str, Finding]]:
-        """Yield the finding of each check; raises DataprepError if the subject cannot be opened."""
+        """Yield the finding of each check; raise DataprepError if the subject cannot be opened."""
         with self.guard():
             subject = self.open(store, partitions)
             for check in self.checks:
