@@ -1,12 +1,13 @@
-"""What leaves of a sensitive dataset: the one module that decides it. Of other datasets all leaves as it is.
+"""Privacy of sensitive datasets: the only module that decides which facts may be shown to others.
 
-Texts (terminal, logs, events, errors, results of checks, pages) show names, passed or failed, and positions
-(`errors.Position`). Counts leave as integers under a name, in metadata and cells of tables, always rounded; those below
-`small_cell` as "< 11". Shares, times, pictures and other texts do not leave.
+Facts about other datasets are shown unchanged. About a sensitive dataset, texts (terminal, logs, events, errors, check
+results, pages) show names, passed or failed, and positions (`errors.Position`). Counts are shown as integers under
+a name, in metadata and cells of tables. They are always rounded, and counts below `small_cell` are shown as "< 11".
+Shares, times, pictures and other texts are withheld.
 
-What is withheld is appended to a file in the dataset's private folder that only the owner can read. `dataprep show
---private NAME` prints it. A `ConfigError` leaves with its text, because it repeats what the user wrote; of every other
-error only its class and its position do.
+Withheld texts are appended to a file in the dataset's private folder, which only the owner can read. `dataprep show
+--private NAME` prints it. A `ConfigError` is shown in full, because it repeats what the user wrote. Any other error
+shows only its class and its position.
 
 Entry points: `privacy_of`, `Privacy`, `OPEN`.
 """
@@ -23,16 +24,16 @@ from typing import TYPE_CHECKING, Any
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
 from dataprep_assets.errors import ConfigError, DataprepError, Position
 
-# every command loads this module, and most of them end without a dataset
+# imported only for types, because every command loads this module and most commands use no dataset
 if TYPE_CHECKING:
     from dataprep_assets.engine.checks.check import Finding
     from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
     from dataprep_assets.integrity.artifacts import ArtifactStore
 
 SMALL_CELL = 11
-"""Default limit below which counts of a sensitive dataset are not shown."""
+"""Default limit below which counts of a sensitive dataset are hidden."""
 _POSITIONS = {*Position.__annotations__, "record", "note", "document", "chunk", "step", "column", "position", "version"}
-"""Entries and columns with locations."""
+"""Entries and columns that are positions."""
 _NAMES = _POSITIONS | {
     *("accepted", "artifact", "check", "content_digest", "cohort", "dataset", "dagster/uri", "declaration", "engine"),
     *("examined", "key", "kind", "oldest_proof", "partition", "path", "reason", "rule", "source", "stop_token"),
@@ -40,23 +41,24 @@ _NAMES = _POSITIONS | {
 }
 """Entries and columns whose texts are names or repeat the declaration."""
 _THINGS = {"files", "folders", "shards", "cohorts", "months", "splits", "tasks", "partitions"}
-"""Counts of neither people nor documents: they do not hide the counts next to them."""
+"""Counts that are neither of people nor of documents. They do not hide the counts next to them."""
 _SIZES = {"bytes", "source_bytes", "tokens"}
 """Sizes that would reveal a small count next to them."""
 _WITHHELD = "withheld"
 _LARGEST = 4 << 20
-"""Maximum size of the private file in bytes; then a new one is started, and the previous one is kept."""
+"""Maximum size of the private file in bytes. A larger file is renamed, replacing the previous one, and a new one is
+started."""
 
 
 @dataclass(frozen=True)
 class Privacy:
-    """Makes the public form of what belongs to a dataset, and keeps the full one.
+    """Converts facts about a dataset into their public form, and stores the full form.
 
     Attributes:
         closed: Whether the dataset is sensitive.
-        below: Counts from 1 to one less are shown as "< below".
+        below: Smallest count that is shown; smaller counts are shown as "< below". 0 is always shown.
         dataset: The dataset.
-        file: Where full texts are kept; None where the store is not known: nothing is kept.
+        file: File for full texts; None if the store is unknown, so that nothing is stored.
     """
 
     closed: bool = False
@@ -65,7 +67,7 @@ class Privacy:
     file: Path | None = None
 
     def stricter(self, other: "Privacy") -> "Privacy":
-        """The public form of what may be about either dataset."""
+        """Return the rules for facts that may be about either dataset."""
         if self.closed and other.closed:
             return replace(self, below=max(self.below, other.below))
         return self if self.closed else other
@@ -73,7 +75,7 @@ class Privacy:
     # --- texts
 
     def text(self, text: str, public: str = "") -> str:
-        """A text, or its public form, which has names and positions only."""
+        """Return a text, or its public form, which has names and positions only."""
         if not self.closed:
             return text
         self.keep([text])
@@ -81,12 +83,12 @@ class Privacy:
         return public_text if self.file is None else f"{public_text}. Run `dataprep show --private {self.dataset}`"
 
     def error(self, error: BaseException, where: str = "", more: str = "") -> str:
-        """The text of an error with `more` after it, or its public form: its class, and its position if it has one.
+        """Return the text of an error followed by `more`, or its public form: its class and its position, if any.
 
         Args:
             error: The error.
-            where: The artifact or partition, for the file; whoever shows the text names it.
-            more: What to do, which has names only.
+            where: The artifact or partition, for the private file. Callers that show the text add it themselves.
+            more: The remedy, which contains only names.
         """
         if not self.closed or isinstance(error, ConfigError):
             return f"{error}{more}"
@@ -94,7 +96,7 @@ class Privacy:
         return self.text(f"{where}: {error}{more}" if where else f"{error}{more}", public)
 
     def finding(self, finding: "Finding", where: str) -> "Finding":
-        """What a check found; `where` names the check and its artifact."""
+        """Return a finding or its public form; `where` names the check and its artifact."""
         if not self.closed:
             return finding
         table, full_text = tuple(map(self.row, finding.table)), f"{where}: {finding.summary}"
@@ -110,7 +112,7 @@ class Privacy:
             return
         timestamp = datetime.now(UTC).isoformat(timespec="seconds")
         lines = "".join(f"{timestamp}  {text}\n" for text in texts)
-        # a disk without room must not hide the error that is being reported
+        # a full disk must not hide the error that is being reported
         with suppress(OSError):
             self.file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -122,26 +124,26 @@ class Privacy:
     # --- numbers
 
     def hides(self, number: int) -> bool:
-        """Whether a count is shown only as being small."""
+        """Return whether only the smallness of a count is shown."""
         return self.closed and 0 < abs(number) < self.below
 
     def count(self, number: int) -> str:
-        """A count in a cell of a table: `1,234`, or of a sensitive dataset `1,200` and `< 11`."""
+        """Return a count for a cell of a table: `1,234`; for a sensitive dataset, `1,200` or `< 11`."""
         value = self.value(number)
         return f"{value:,}" if isinstance(value, int) else str(value)
 
     def counts(self, numbers: Sequence[int]) -> list[int | str]:
-        """Counts that have a sum: with a small one all others are withheld, or it would be the difference."""
+        """Return counts whose sum is shown. If one is small, all others are withheld, so it cannot be computed."""
         small = any(map(self.hides, numbers))
         return [_WITHHELD if small and number and not self.hides(number) else self.value(number) for number in numbers]
 
     def share(self, part: int, whole: int) -> str:
-        """A share in words, `7.27 %`; "" of a sensitive dataset."""
+        """Return a share in words, such as `7.27 %`; "" for a sensitive dataset."""
         return "" if not whole or self.closed else f"{100 * part / whole:.2f} %"
 
     def value(self, value: Any) -> Any:
-        """A number or a table without a name; what else has none is withheld."""
-        # a bool is an int to Python, and counts nobody
+        """Return the public form of a number or a table without a name; other values without a name are withheld."""
+        # Python's bool is an int, but it is not a count
         if not self.closed or value is None or isinstance(value, bool | Location):
             return value
         if isinstance(value, Table):
@@ -153,13 +155,16 @@ class Privacy:
         return self._round(int(value))
 
     def named_value(self, name: str, value: Any) -> Any:
-        """A value under its name, which may say that it is a position or a name."""
+        """Return the public form of a value under its name, which may identify it as a position or a name."""
         if (name in _POSITIONS and type(value) is int) or (name in _NAMES and isinstance(value, str)):
             return value
         return self.value(value)
 
     def entries(self, shown: Mapping[str, Shown]) -> dict[str, Shown]:
-        """Metadata by name. What is withheld has no entry; nor have small ones of Dagster's own, which are numbers."""
+        """Return metadata by name, without withheld entries.
+
+        Small counts under Dagster's own names are also omitted, because these entries must be numbers.
+        """
         if not self.closed:
             return dict(shown)
         small = self._has_small(shown)
@@ -174,7 +179,10 @@ class Privacy:
         }
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row of a table; next to a small count, other counts and sizes are withheld, which would reveal it."""
+        """Return the public form of a table's row.
+
+        Other counts and sizes next to a small count are withheld, because they would reveal it.
+        """
         if not self.closed:
             return dict(row)
         small = self._has_small(row)
@@ -185,7 +193,7 @@ class Privacy:
         }
 
     def amounts(self, amounts: Mapping[str, Any]) -> dict[str, Any]:
-        """Numbers of JSON by name; None for sizes, shares and times, which do not leave."""
+        """Return JSON numbers by name; sizes, shares and times become None, because they are withheld."""
         return {name: self._amount(name, value) for name, value in amounts.items()} if self.closed else dict(amounts)
 
     def _amount(self, name: str, value: Any) -> Any:
@@ -196,7 +204,10 @@ class Privacy:
         return None if isinstance(value, float) or "bytes" in name else self.named_value(name, value)
 
     def _round(self, number: int) -> int | str:
-        """Two significant digits, and tens at most: two exact totals would tell what was removed between them."""
+        """Round to two significant digits, and at least to tens.
+
+        Two exact totals would reveal the number of documents that were removed between them.
+        """
         if self.hides(number):
             return f"< {self.below}"
         unit = max(10, int(f"1{'0' * (len(str(abs(number))) - 2)}"))
@@ -215,7 +226,7 @@ OPEN = Privacy()
 
 
 def privacy_of(declaration: "DatasetDeclaration", store: "ArtifactStore | None" = None) -> Privacy:
-    """What leaves of a dataset; without a `store` what is withheld is kept nowhere."""
+    """Return the privacy rules of a dataset; without a `store`, withheld texts are not stored."""
     if not declaration.sensitive:
         return OPEN
     file = None if store is None else private_file(declaration.dataset, store)
@@ -223,12 +234,15 @@ def privacy_of(declaration: "DatasetDeclaration", store: "ArtifactStore | None" 
 
 
 def private_file(dataset: str, store: "ArtifactStore") -> Path:
-    """Where full texts of a sensitive dataset are kept."""
+    """Return the file for full texts of a sensitive dataset."""
     return store.root / dataset / ".private" / "texts.log"
 
 
 def _error_position(error: BaseException) -> str:
-    """Where an error is: its position, or where in the code one is that is not the project's own, which is a bug."""
+    """Return the position of an error as text.
+
+    An error of another library is a bug, whose position is a line of code.
+    """
     if isinstance(error, DataprepError):
         return _words(error.at)
     frames = extract_tb(error.__traceback__)[-1:]
@@ -236,7 +250,7 @@ def _error_position(error: BaseException) -> str:
 
 
 def _first_position(table: Sequence[Mapping[str, Any]]) -> str:
-    """Where the first row of a finding's table is."""
+    """Return the position in the first row of a finding's table, as text."""
     return _words({name: value for row in table[:1] for name, value in row.items() if name in Position.__annotations__})
 
 

@@ -8,7 +8,7 @@ from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError, count_of
 
 SHORTEST_KEY = 32
-"""Minimum length of a key in characters; `openssl rand -hex 32` prints 64."""
+"""Minimum length of a key in characters. `openssl rand -hex 32` prints 64."""
 
 
 class EnvironmentKey(Declared):
@@ -22,7 +22,7 @@ class EnvironmentKey(Declared):
     def load(self, setting: str) -> bytes:
         """Read the key for the YAML key `setting`.
 
-        Raises ConfigError, without showing it, if it is not set or too short.
+        Raises ConfigError, without showing the key, if it is not set or too short.
         """
         return key_from_environment(setting, self.env)
 
@@ -39,7 +39,7 @@ def key_from_environment(setting: str, variable: str) -> bytes:
 def checked_key(setting: str, where: str, key: str | None) -> bytes:
     """Encode a key as bytes.
 
-    Raises ConfigError, naming the `setting` and `where` the key was read, if it is None, empty or too short.
+    Raises ConfigError with the `setting` and the variable `where` if the key is None, empty or too short.
     """
     if not key:
         raise ConfigError(

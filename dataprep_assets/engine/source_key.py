@@ -1,4 +1,4 @@
-"""The secret under which the digests of a sensitive dataset's source files are kept (`stores.files`).
+"""The secret key for digests of a sensitive dataset's source files (`stores.files`).
 
 Entry points: `KeyedSources`, `key_needed`.
 """
@@ -13,7 +13,7 @@ from dataprep_assets.stores.files import SourceDigests
 
 
 class KeyedSources(DatasetDeclaration):
-    """A dataset whose source files are told apart by keyed digests where it is sensitive."""
+    """A dataset that identifies its source files by keyed digests if it is sensitive."""
 
     source_key: EnvironmentKey | None = Field(
         None,
@@ -31,16 +31,16 @@ class KeyedSources(DatasetDeclaration):
 
     @property
     def may_read_local_files(self) -> bool:
-        """Whether files of this machine may be among the sources, as far as the declaration itself tells."""
+        """Whether the sources may include local files, as far as the declaration shows."""
         return True
 
     def source_digests(self) -> SourceDigests:
-        """What stands for local source files; raises ConfigError when the key is not in the environment."""
+        """Return the digests of local source files; raise ConfigError if the key is not in the environment."""
         return SourceDigests(self.source_key.load("source_key") if self.source_key is not None else None)
 
 
 def key_needed(setting: str, variable: str) -> str:
-    """What is said of a sensitive dataset that reads files of this machine and lacks the key `setting` of its YAML."""
+    """Return the message for a sensitive dataset that reads local files without the key `setting` in its YAML."""
     return (
         f"`sensitive: true` with local files needs `{setting}: {{env: {variable}}}`, a variable with a key of at least "
         "32 characters. Plain SHA-256 digests would let owners of a copy recognize their file"

@@ -1,7 +1,7 @@
-"""How two locks differ: documents and tokens by split and source file, and artifacts with the reason. Reads no data.
+"""Differences between two locks: documents and tokens by split and source file, and changed artifacts with reasons.
 
-Source files are compared by their path in a split, whatever shard they are in: a corpus that was cut into other shards
-has the same documents.
+No data is read. Source files are compared by split and path, whichever shard they are in. So two corpora with
+different shards but the same documents have no different files.
 
 Entry points: `difference`, `LockDifference.lines`, `LockDifference.to_json`.
 """
@@ -19,12 +19,12 @@ _SHOWN = 20
 """Maximum number of lines of one kind in the text output; the JSON has all."""
 
 _Files = Mapping[tuple[str, str], tuple[frozenset[str], LockCounts]]
-"""Split and path → digests and counts: several digests if parts of a file were read before and after it changed."""
+"""Split and path → digests and counts. A file has several digests if it changed between reads of its parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedSource:
-    """A source file that differs: its counts before and after, None on the side that lacks it."""
+    """A source file that differs: its counts before and after, or None if that lock lacks the file."""
 
     split: str
     file: str
@@ -47,8 +47,8 @@ class LockDifference:
         files: Source files that differ, ordered by split and path.
         added: Artifacts that only the second lock has.
         removed: Artifacts that only the first lock has.
-        changed: Artifacts whose content or recipe differs → how.
-        obsolete: Artifacts on one side that no run would build; they are no difference.
+        changed: Artifacts whose content or recipe differs → the difference.
+        obsolete: Artifacts in one lock that no run would build. They do not count as a difference.
     """
 
     names: tuple[str, str]
@@ -61,11 +61,11 @@ class LockDifference:
 
     @property
     def is_none(self) -> bool:
-        """Whether the two locks are the same."""
+        """Whether the two locks are equal."""
         return not (self.files or self.added or self.removed or self.changed)
 
     def to_json(self, privacy: Privacy = OPEN) -> dict[str, Any]:
-        """Plain builtins, with the counts that leave."""
+        """Return the differences as plain builtins, with counts that may be shown to others."""
 
         def counts(found: LockCounts | None) -> dict[str, Any] | None:
             return None if found is None else privacy.row(asdict(found))
@@ -94,7 +94,7 @@ class LockDifference:
         }
 
     def lines(self, privacy: Privacy = OPEN) -> Iterator[str]:
-        """The differences as lines of text, with the counts that leave."""
+        """Yield the differences as lines of text, with counts that may be shown to others."""
         yield from (f"{side}: {name}" for side, name in zip("ab", self.names, strict=True))
         if self.is_none:
             first_totals = [side for side, _ in self.totals.values()]
@@ -138,7 +138,7 @@ class LockDifference:
 
 
 def grouped(reasons: Mapping[str, str]) -> list[str]:
-    """One line for each reason, with the first of the artifacts that it applies to and how many more there are."""
+    """Return one line per reason, with its first artifact and the number of its other artifacts."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         by_reason.setdefault(reason, []).append(name)
@@ -151,11 +151,11 @@ def grouped(reasons: Mapping[str, str]) -> list[str]:
 def _file_line(one: ChangedSource, privacy: Privacy) -> str:
     before, after = one.before or LockCounts(), one.after or LockCounts()
     gains = {what: getattr(after, what) - getattr(before, what) for what in ("documents", "tokens")}
-    if privacy.hides(abs(gains["documents"])):  # their tokens would tell how many documents they are
+    if privacy.hides(abs(gains["documents"])):  # their tokens would reveal the number of documents
         del gains["tokens"]
     texts = []
     for what, gain in gains.items():
-        # a count that is hidden stays in the plural
+        # a hidden count keeps the plural noun
         amount = privacy.count(abs(gain))
         texts.append(f"{'-' if gain < 0 else '+'}{amount} {what.removesuffix('s') if amount == '1' else what}")
     return f"{one.kind:<8} {one.file}: {', '.join(texts)}"
@@ -173,14 +173,14 @@ def _shorten_lines(lines: Sequence[str]) -> Sequence[str]:
 
 
 def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
-    """How the second lock differs from the first.
+    """Return the differences of the second lock from the first.
 
     Args:
         a: The first lock.
-        b: The second lock; its dataset may have another name.
+        b: The second lock; its dataset may have a different name.
         names: Names of the two locks for the output.
     """
-    # names can be compared only where both sides have digests of them
+    # names can be compared only if both locks have them in the same form, which is digests if one lock hides them
     if a.is_hidden or b.is_hidden:
         a, b = a.hidden(), b.hidden()
     sides = before, after = _files_of(a), _files_of(b)
@@ -209,7 +209,10 @@ def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
 
 
 def _files_of(lock: Lock) -> _Files:
-    """The counted source files of the artifacts that a run would build; if it counts none, each kind's partitions."""
+    """Return the counted source files of artifacts that a run would build.
+
+    If no source files are counted, return the partitions of each kind of artifact instead.
+    """
     files: dict[tuple[str, str], tuple[frozenset[str], LockCounts]] = {}
     for name, entry in lock.artifacts.items():
         split = split_of(name.partition("/")[2])

@@ -1,10 +1,9 @@
-"""Finds how a dataset differs from its lock, and why: what `dataprep run --locked` and `dataprep verify --lock` refuse.
+"""Finds differences between a dataset and its lock, for `dataprep run --locked` and `dataprep verify --lock`.
 
-A recipe can be compared before anything is built, as soon as the artifact's inputs are there as in the lock; so drift
-of a setting or a source is reported before the artifact that would differ is made. The content is compared once the
-artifact is there.
+A recipe can be compared before a build, as soon as the artifact's inputs match the lock. So drift of a setting or a
+source is reported before the different artifact is built. Contents are compared once the artifact exists.
 
-Entry points: `drift_of_recipes` (before a run), `drift_of_contents` (after it), `drift_of_copy` (somebody's copy).
+Entry points: `drift_of_recipes` (before a run), `drift_of_contents` (after it), `drift_of_copy` (for a copy).
 """
 
 from collections import Counter
@@ -23,9 +22,12 @@ from dataprep_assets.integrity.verify import Verified, name_in
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """One artifact that differs from the lock: its name without the dataset's, and one sentence.
+    """An artifact that differs from the lock.
 
-    `is_obsolete`: it is there, and no run would build it, which is no difference.
+    Attributes:
+        name: Its name without the dataset's.
+        reason: One sentence.
+        is_obsolete: Whether it exists although no run would build it. Then it does not count as a difference.
     """
 
     name: str
@@ -37,14 +39,14 @@ class Drift:
 
 
 def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
-    """Commit the lock's plan if there is no plan here and it depends on earlier plans that this store never had.
+    """Commit the lock's plan if the store has no plan and the plan depends on earlier plans that the store never had.
 
-    Nothing is committed if the sources differ from those of the lock: `drift_of_recipes` then reports the difference.
+    Nothing is committed if the sources differ from the lock's sources. `drift_of_recipes` then reports the difference.
 
     Args:
-        specs: Those of the dataset.
-        store: Where its artifacts are.
-        lock: Of the same dataset.
+        specs: The specs of the dataset.
+        store: Where its artifacts are stored.
+        lock: The lock of the same dataset.
     """
     for spec in specs:
         if spec.adopt is None or spec.listed is None or store.intact(spec.located(store)) is not None:
@@ -52,7 +54,7 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
         plan = lock.artifacts.get(lock_name(spec.located(store)))
         if plan is None or plan.key is None:
             continue
-        # the lock of a sensitive dataset has digests of names: the files that are there are found by hashing theirs
+        # a sensitive dataset's lock has digests of file names, so present files are found by hashing their names
         paths = {hidden_name(path) if lock.is_hidden else path: path for path in spec.listed()}
         shards = {
             name.partition("/")[2]: [paths[file_of(file)] for file in entry.files if file_of(file) in paths]
@@ -68,10 +70,10 @@ def drift_of_recipes(
     """Yield, in build order, the artifacts that would be built differently from the lock, as far as is known now.
 
     Args:
-        specs: Those of the dataset.
-        store: Where its artifacts are; local sources are read completely.
-        lock: Of the same dataset.
-        only: Compare only the recipes of these artifacts; None: all.
+        specs: The specs of the dataset.
+        store: Where its artifacts are stored. Local sources are read completely.
+        lock: The lock of the same dataset.
+        only: Compare only the recipes of these artifacts; None for all.
     """
     present_artifacts = _Present(specs, store, lock)
     if only is None:
@@ -90,20 +92,20 @@ def drift_of_recipes(
 
 
 def _compared(spec: ArtifactSpec, store: ArtifactStore, lock: Lock, slots: Sequence[str | None]) -> Iterator[Drift]:
-    """The drift among slots whose inputs are as in the lock."""
+    """Yield the drift among slots whose inputs match the lock."""
     if not slots:
         return
     try:
         recipes = list(spec.recipes(store, slots))
-    except DataprepError:  # nothing is known before it is fetched; the build reports what is wrong
+    except DataprepError:  # the recipe is unknown until its source is downloaded, and the build reports errors
         return
     receipts = _receipts(store, [recipe.artifact for recipe in recipes])
     for recipe, receipt in zip(recipes, receipts, strict=True):
-        if not recipe.key:  # nor before its plan is made
+        if not recipe.key:  # the key is unknown until its plan is built
             continue
         name = lock_name(recipe.artifact)
         if receipt is not None and receipt.key == recipe.key:
-            # some recipes are only a key, whose ingredients the receipt has
+            # some recipes have only a key; the receipt has their ingredients
             entry = Locked.from_receipt(receipt)
         else:
             entry = Locked(key=recipe.key, content=lock.artifacts[name].content).made_of(recipe)
@@ -113,7 +115,7 @@ def _compared(spec: ArtifactSpec, store: ArtifactStore, lock: Lock, slots: Seque
 
 
 def _came_and_went(spec: ArtifactSpec, lock: Lock) -> str:
-    """The source files that were added since the lock, and those that are gone, if the artifact lists its files."""
+    """Return the source files that were added or removed since the lock, as text; empty if no files are listed."""
     locked_files = {file_of(file) for entry in lock.artifacts.values() for file in entry.files}
     if spec.listed is None or not locked_files:
         return ""
@@ -126,13 +128,13 @@ def _came_and_went(spec: ArtifactSpec, lock: Lock) -> str:
 def drift_of_contents(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock, partitions: Sequence[str] = ()
 ) -> Iterator[Drift]:
-    """Yield the artifacts that should be finished and are absent, or differ from the lock.
+    """Yield the artifacts that should be finished but are missing or differ from the lock.
 
     Args:
         specs: The specs to compare.
-        store: Where their artifacts are.
+        store: Where their artifacts are stored.
         lock: The lock of the same dataset.
-        partitions: Compare only these partitions of partitioned artifacts; empty: all that are planned.
+        partitions: Compare only these partitions of partitioned artifacts; empty for all planned partitions.
     """
     for spec in specs:
         if not spec.kept:
@@ -150,16 +152,16 @@ def drift_of_contents(
 
 
 class _Present:
-    """Tells which artifacts are present with the lock's content."""
+    """Artifacts of a store that have the lock's content."""
 
     def __init__(self, specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
         self._store, self._lock = store, lock
         self._planners = {partitions: spec for spec in specs for partitions in spec.plans}
-        # filled when a spec is first asked for: the artifacts made of it ask once for each of their slots
+        # computed once per spec, because downstream artifacts query it once per slot
         self._known: dict[ArtifactSpec, frozenset[str | None] | None] = {}
 
     def is_planned(self, spec: ArtifactSpec) -> bool:
-        """Whether the artifacts of a spec are known: what plans them is as in the lock."""
+        """Return whether the artifacts of a spec are known, because the planning artifact matches the lock."""
         if spec.partitions is not None and (planner := self._planner(spec.partitions)) is not None:
             return self._is_whole(planner)
         try:
@@ -169,7 +171,7 @@ class _Present:
         return True
 
     def has_inputs(self, spec: ArtifactSpec, slot: str | None) -> bool:
-        """Whether all inputs of a slot are present as in the lock."""
+        """Return whether all inputs of a slot are present and match the lock."""
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec):
                 continue
@@ -184,13 +186,13 @@ class _Present:
         return self._planners.get(partitions)
 
     def _is_whole(self, spec: ArtifactSpec) -> bool:
-        if not spec.kept:  # it has no files: it reports on its inputs
+        if not spec.kept:  # an artifact without files depends only on its inputs
             return self.has_inputs(spec, None)
         present_slots = self._present_slots(spec)
         return present_slots is not None and len(present_slots) == len(spec.slots(self._store))
 
     def _present_slots(self, spec: ArtifactSpec) -> frozenset[str | None] | None:
-        """The slots of a spec that are present as in the lock; None if they are not planned."""
+        """Return the slots of a spec that are present and match the lock; None if they are not planned."""
         if spec not in self._known:
             self._known[spec] = self._compare(spec) if self.is_planned(spec) else None
         return self._known[spec]
@@ -209,7 +211,7 @@ class _Present:
 
 
 def _receipts(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
-    """The receipts of the artifacts; a damaged one counts as absent, because its artifact is built again."""
+    """Return the receipts of the artifacts; a damaged one counts as absent, because its artifact will be rebuilt."""
     try:
         return store.receipts(artifacts)
     except IntegrityError:
@@ -224,13 +226,13 @@ def _receipt(store: ArtifactStore, artifact: Artifact) -> Receipt | None:
 
 
 def undeclared(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> Iterator[Drift]:
-    """Yield the artifacts in the lock that no spec makes, compared by name without the partition."""
+    """Yield the artifacts in the lock that no spec builds, compared by name without the partition."""
     makes = set()
     for spec in specs:
         if spec.kept:
             try:
                 makes.add(spec.name if spec.artifact is None else spec.located(store).name)
-            except DataprepError:  # its name depends on a plan that is not made yet
+            except DataprepError:  # its name depends on a plan that does not exist yet
                 return
     for name in lock.artifacts:
         if name.partition("/")[0] not in makes:
@@ -238,15 +240,15 @@ def undeclared(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
 
 
 def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str] = ()) -> Iterator[Drift]:
-    """Yield how a copy differs from the lock: damaged, different, missing and extra artifacts.
+    """Yield the differences between a copy and the lock: damaged, different, missing and extra artifacts.
 
-    An artifact is the one that its folder says, below the folder where most artifacts of the dataset are.
+    An artifact is identified by its folder, relative to the folder that contains most artifacts of the dataset.
 
     Args:
-        lock: What the copy should be.
-        verdicts: The verdicts on the copy, with folders that have no receipt; artifacts of other datasets are ignored
+        lock: The expected content of the copy.
+        verdicts: The verdicts on the copy, including folders without a receipt. Artifacts of other datasets are ignored
             unless they are in the dataset's folder.
-        select: Globs of the artifacts that the copy should have; empty: all.
+        select: Globs of the artifacts that the copy should have; empty for all.
     """
     entries: list[tuple[tuple[str, ...], str, Verified, Receipt]] = []
     strays: list[Verified] = []
@@ -257,7 +259,7 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
             yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
         else:
             strays.append(verdict)
-    # the place may be the dataset's own folder, or hold it at any depth with strays beside it
+    # the location may be the dataset's own folder, or contain it at any depth next to unrelated folders
     folder_counts = Counter(above for above, _, _, receipt in entries if receipt.dataset == lock.dataset)
     home = folder_counts.most_common(1)[0][0] if folder_counts else None
     own = {
@@ -277,11 +279,11 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
             yield Drift(name=name, reason="obsolete: no longer needed", is_obsolete=True)
         elif is_home:
             yield Drift(name=name, reason="extra: not in the lock" + _if_of_another(name, receipt, lock.dataset))
-    # `..`: the place itself lies within the dataset's folder
+    # `..`: the location is itself inside the dataset's folder
     below = home if home is not None and home[:1] != ("..",) else ()
     for verdict in strays:
         name = "/".join(verdict.folder[len(below) :])
-        # of a stray in the lock the report below is that it is missing
+        # a stray folder with a name from the lock is reported below as a missing artifact
         if home is not None and verdict.folder[: len(below)] == below and name and name not in lock.artifacts:
             yield Drift(name=name, reason="extra: files without a receipt, not in the lock")
     for name in selected(lock, select):
@@ -302,5 +304,5 @@ def _if_of_another(name: str, receipt: Receipt, dataset: str) -> str:
 
 
 def selected(lock: Lock, select: Sequence[str]) -> list[str]:
-    """The names of a lock's artifacts that match one of the globs; all if there are no globs."""
+    """Return the names of a lock's artifacts that match one of the globs; all names if there are no globs."""
     return [name for name in lock.artifacts if not select or any(fnmatchcase(name, glob) for glob in select)]

@@ -1,10 +1,11 @@
 """The lock of a dataset: the key and the content of every artifact, sorted by name, and the recipes behind the keys.
 
-A lock is made of receipts only, so it can be read from a folder or a bucket as well as from its file, and two locks can
-be compared without the data. It has no local path, host or time in it: the same dataset built on two machines has the
-same lock, byte for byte, if the same libraries built it. The source files of a sensitive dataset are named by digests.
+A lock is built only from receipts. So it can be read from a folder or a bucket as well as from its file, and two locks
+can be compared without the data. It contains no local path, host or time. The same dataset that was built on two
+machines with the same libraries has the same lock, byte for byte. A sensitive dataset's lock has digests instead of the
+names of source files.
 
-An artifact in a folder is the one that its folder says, so a second copy under another name is an artifact of its own.
+An artifact in a folder is identified by its folder, so a second copy under another name is a separate artifact.
 
 Entry points: `lock_dataset`, `lock_of_receipts`, `read_lock`, `lock_bytes`, `Lock.reason`.
 """
@@ -36,14 +37,14 @@ from dataprep_assets.stores.store import why_not_a_name
 LOCK = "dataset.lock"
 SCHEMA = 2
 _FILE_NAME = re.compile(r"[./]")
-"""Matches file names. A name with neither (`tokenizer`, `listing`) reveals nothing and stays readable."""
+"""Matches file names. Names without `.` and `/` (`tokenizer`, `listing`) reveal nothing and are not hidden."""
 _UNRELATED = ("dataprep-assets", "python")
-"""Versions in a receipt that do not affect bytes: within this project, only a step's version does."""
+"""Versions in a receipt that do not affect bytes: of this project, only the version of a step does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LockCounts:
-    """Rows of a source, the documents made from them, and their tokens."""
+    """Rows of a source, the documents built from them, and their tokens."""
 
     rows: int = 0
     documents: int = 0
@@ -55,7 +56,10 @@ class LockCounts:
         )
 
     def rounded(self) -> "LockCounts":
-        """A copy that tells no small count: 1 to 10 become 1, larger numbers keep their first digit (11 to 19: 11)."""
+        """Return a copy that reveals no small count.
+
+        1 to 10 become 1; larger numbers keep their first digit (11 to 19 become 11).
+        """
 
         def rounded(number: int) -> int:
             unit = 10 ** (len(str(number)) - 1)
@@ -66,7 +70,7 @@ class LockCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class LockedFile:
-    """One source file of a shard, or the rows of it that its name has: `file[first:stop]`."""
+    """One source file of a shard, or a range of its rows if the name is `file[first:stop]`."""
 
     sha256: str
     counts: LockCounts
@@ -74,14 +78,14 @@ class LockedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Locked(RecipeInputs):
-    """One artifact of a lock. Inputs of its own dataset are left out of its ingredients, because the lock has them.
+    """One artifact of a lock. Its ingredients omit inputs of its own dataset, because the lock contains these.
 
     Attributes:
-        key: Digest of its recipe; None if its bytes contain a place (`ArtifactSpec.names_places`): elsewhere they
-            differ, so only its ingredients are compared.
-        content: Digest of its files; None if `key` is.
+        key: Digest of its recipe; None if its bytes contain a location (`ArtifactSpec.names_places`). These bytes
+            differ between locations, so only the ingredients are compared.
+        content: Digest of its files; None if `key` is None.
         bytes: Size of its files.
-        libraries: Versions of the libraries that made it; reported if bytes differ, but not compared.
+        libraries: Versions of the libraries that built it; reported if bytes differ, but not compared.
         counts: The counts of its ledger; None without a ledger.
         files: Its source files by name, if its receipt counts them.
     """
@@ -95,7 +99,7 @@ class Locked(RecipeInputs):
 
     @classmethod
     def from_receipt(cls, receipt: Receipt) -> "Locked":
-        """The entry of a finished artifact."""
+        """Return the entry of a finished artifact."""
         ledger = receipt.ledger
         entry = cls(
             key=receipt.key,
@@ -104,7 +108,7 @@ class Locked(RecipeInputs):
             libraries={
                 name: version
                 for name, version in receipt.measured.get("versions", {}).items()
-                # a library that was not installed had no part in it
+                # a library that was not installed cannot have affected the bytes
                 if name not in _UNRELATED and version != "not installed"
             },
             counts=None
@@ -115,21 +119,22 @@ class Locked(RecipeInputs):
         return entry.made_of(RecipeInputs.of_receipt(receipt) or RecipeInputs())
 
     def made_of(self, ingredients: RecipeInputs) -> "Locked":
-        """A copy with other ingredients."""
-        # `dataset:artifact` is an input of another dataset
+        """Return a copy with different ingredients."""
+        # names of the form `dataset:artifact` are inputs of another dataset
         upstream = {name: content for name, content in ingredients.upstream.items() if ":" in name}
         return replace(self, **{**vars(ingredients.ingredients), "upstream": upstream})
 
     def at_any_place(self, places: Container[str]) -> "Locked":
-        """A copy without what depends on its location: key, content, size, and the sources whose names are in `places`.
+        """Return a copy without the parts that depend on its location.
 
-        The size depends on it because the files contain paths.
+        These are the key, the content, the size, and the sources whose names are in `places`. The size depends on the
+        location because the files contain paths.
         """
         sources = {name: digest for name, digest in self.sources.items() if name not in places}
         return replace(self, key=None, content=None, bytes=0, sources=sources)
 
     def hidden(self) -> "Locked":
-        """A copy with digests instead of the names of source files, and with rounded counts."""
+        """Return a copy with digests instead of the names of source files, and with rounded counts."""
         return replace(
             self,
             sources={hidden_name(name): digest for name, digest in self.sources.items()},
@@ -138,8 +143,8 @@ class Locked(RecipeInputs):
         )
 
     def difference(self, now: "Locked") -> str | None:
-        """How another entry differs from this one, in one sentence; None if it does not."""
-        if self.content is None or now.content is None:  # sources that are places were left out
+        """Return the difference of another entry from this one, in one sentence; None if there is none."""
+        if self.content is None or now.content is None:  # one entry lacks the sources that are locations
             shared = {name: digest for name, digest in now.sources.items() if name in self.sources}
             change = self.change(replace(now, sources=shared))
             return change.reason if change is not None else None
@@ -158,17 +163,17 @@ class Locked(RecipeInputs):
 
 
 def hidden_name(name: str) -> str:
-    """The digest that replaces the name of a source file in the lock of a sensitive dataset; other names are kept."""
+    """Return the digest that replaces a source file's name in a sensitive dataset's lock; other names are kept."""
     return f"#{hashlib.sha256(name.encode()).hexdigest()[:16]}" if _FILE_NAME.search(name) else name
 
 
 def file_of(name: str) -> str:
-    """The name of a source file without its rows."""
+    """Return the name of a source file without its range of rows."""
     return re.sub(r"\[\d+:(\d+|None)\]$", "", name)
 
 
 def _source_files(receipt: Receipt) -> Iterator[tuple[str, LockedFile]]:
-    """The source files of a shard. Some receipts list them in the fact `sources`, which may also be something else."""
+    """Yield the source files of a shard. Some receipts list them in the fact `sources`, which may be something else."""
     lines = receipt.sources or receipt.facts.get("sources", ())
     for line in lines:
         if not isinstance(line, Mapping) or not {"file", "sha256", "rows_in"} <= line.keys():
@@ -187,8 +192,8 @@ class Lock:
     Attributes:
         dataset: The dataset's name.
         artifacts: `name[/partition]` → artifact, sorted by name.
-        is_hidden: Whether source files are named by digests and counts are rounded, as of a sensitive dataset.
-        obsolete: Names of artifacts that are there and are no longer planned or declared. No file of a lock has any.
+        is_hidden: Whether source files are named by digests and counts are rounded, as for a sensitive dataset.
+        obsolete: Names of artifacts that exist but are no longer planned or declared. A lock's file never has any.
     """
 
     dataset: str
@@ -198,13 +203,13 @@ class Lock:
 
     @classmethod
     def of_receipts(cls, dataset: str, receipts: Mapping[str, Receipt]) -> "Lock":
-        """The lock of a dataset from the receipts of its artifacts, by `name[/partition]`."""
+        """Return the lock of a dataset from the receipts of its artifacts, by `name[/partition]`."""
         artifacts = {name: Locked.from_receipt(receipts[name]) for name in sorted(receipts)}
         return cls(dataset=dataset, artifacts=artifacts, obsolete=frozenset(_obsolete(receipts)))
 
     @property
     def privacy(self) -> Privacy:
-        """What leaves of what differs from it."""
+        """Privacy rules for differences from this lock."""
         return Privacy(closed=self.is_hidden, dataset=self.dataset)
 
     @property
@@ -213,32 +218,32 @@ class Lock:
         return sum(len(entry.files) for entry in self.artifacts.values())
 
     def hidden(self) -> "Lock":
-        """A copy with digests instead of the names of source files, and with rounded counts."""
+        """Return a copy with digests instead of the names of source files, and with rounded counts."""
         if self.is_hidden:
             return self
         return replace(self, is_hidden=True, artifacts={name: entry.hidden() for name, entry in self.artifacts.items()})
 
     def reason(self, name: str, now: Locked) -> str | None:
-        """How an artifact differs from the entry of this name, in one sentence; None if it does not."""
+        """Return the difference of an artifact from the entry with this name, in a sentence; None if there is none."""
         return self.artifacts[name].difference(now.hidden() if self.is_hidden else now)
 
 
 def name_of(artifact: str, partition: str | None) -> str:
-    """An artifact's name in its dataset's lock."""
+    """Return an artifact's name in its dataset's lock."""
     return f"{artifact}/{partition}" if partition else artifact
 
 
 def lock_name(artifact: Artifact) -> str:
-    """An artifact's name in its dataset's lock."""
+    """Return an artifact's name in its dataset's lock."""
     return name_of(artifact.name, artifact.partition)
 
 
 def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
-    """The lock of a finished dataset.
+    """Return the lock of a finished dataset.
 
     Args:
         specs: The specs of the dataset.
-        store: Where its artifacts are; they are verified as thoroughly as by `dataprep status`.
+        store: Where its artifacts are stored. They are verified as thoroughly as by `dataprep status`.
 
     Raises IntegrityError if an artifact is missing, damaged or out of date, or failed its own blocking check.
     Raises MissingArtifactError if an artifact is removed meanwhile.
@@ -257,7 +262,7 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
                     f"{artifact}: removed while the dataset was being locked. Build it, then lock the dataset"
                 )
             entry = Locked.from_receipt(receipt)
-            # before names are hidden: places are looked up by their names
+            # done before names are hidden, because locations are found by the names of sources
             entry = entry if spec.names_places is None else entry.at_any_place(spec.names_places)
             entries[lock_name(artifact)] = entry
     lock = Lock(dataset=declaration.dataset, artifacts={name: entries[name] for name in sorted(entries)})
@@ -265,15 +270,15 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
 
 
 def lock_of_receipts(receipts: Iterable[tuple[str, Receipt]], where: str, dataset: str | None = None) -> Lock:
-    """The lock of one dataset among receipts, declared or not.
+    """Return the lock of one dataset among receipts. The dataset need not be declared.
 
     Args:
-        receipts: All receipts at the place, with what their folders call them.
-        where: Name of the place for errors.
+        receipts: All receipts at the location, each with the name that its folder gives it.
+        where: Name of the location for errors.
         dataset: Name of the dataset; None if there is only one.
 
-    Raises MissingArtifactError if the dataset is not there, ConfigError if there are several and none is chosen, or if
-    an artifact is there twice.
+    Raises MissingArtifactError if the dataset is not found. Raises ConfigError if there are several datasets and none
+    is chosen, or if an artifact exists twice.
     """
     by_dataset: dict[str, dict[str, Receipt]] = {}
     for name, receipt in receipts:
@@ -296,15 +301,15 @@ def lock_of_receipts(receipts: Iterable[tuple[str, Receipt]], where: str, datase
     return Lock.of_receipts(dataset_name, by_dataset[dataset_name])
 
 
-# --- what a dataset plans no longer, by its receipts
+# --- obsolete artifacts, found from receipts
 
 
 def _obsolete(found: Mapping[str, Receipt]) -> set[str]:
-    """The artifacts among those of a dataset that no run would build; none of them is a copy under another name.
+    """Return the artifacts of a dataset that no run would build. Copies under another name are never among them.
 
-    Partitions are judged by their consumers: if a finished artifact is made of some partitions of a split, its others
-    are obsolete. A name is obsolete if the dataset's newer card does not have it. Of a blend its plan names
-    the run.
+    Partitions are judged by their consumers: if a finished artifact is built from some partitions of a split, the
+    other partitions are obsolete. A name is obsolete if the dataset's card is newer and does not list it. A blend's
+    runs are obsolete if its plan does not name them.
     """
     own = {
         name: own_receipt
@@ -315,7 +320,7 @@ def _obsolete(found: Mapping[str, Receipt]) -> set[str]:
     planned_names = frozenset(card.facts["planned"] if card is not None else ())
 
     def artifact_name(name: str) -> str:
-        """The artifact's name and split; months and tasks have no split, which the card tells."""
+        """Return the artifact's name and split. Months and tasks have no split; the card lists these without one."""
         kind, _, partition = name.partition("/")
         return kind if kind in planned_names else name_of(kind, split_of(partition))
 
@@ -329,11 +334,11 @@ def _obsolete(found: Mapping[str, Receipt]) -> set[str]:
     used: set[str] = set()
     for receipt in (receipt for name, receipt in own.items() if name not in obsolete):
         upstream = {n: c for n, c in receipt.recipe.get("upstream", {}).items() if ":" not in n and "/" in n}
-        # one that is out of date itself says nothing about the plan
+        # an artifact that is itself out of date is no evidence of the current plan
         if all(name in own and own[name].content == content for name, content in upstream.items()):
             used |= upstream.keys()
     splits = {artifact_name(name) for name in used}
-    # everything made of such a partition is obsolete too
+    # all artifacts of such a partition are obsolete as well
     partitions = {
         name.partition("/")[2] for name in own if "/" in name and artifact_name(name) in splits and name not in used
     }
@@ -341,7 +346,7 @@ def _obsolete(found: Mapping[str, Receipt]) -> set[str]:
 
 
 def _of_earlier_plans(own: Mapping[str, Receipt]) -> set[str]:
-    """The runs of a blend that its plan, which names its own, does not have."""
+    """Return the artifacts of runs that the blend's plan does not name."""
     planned_runs = {
         own_receipt.facts["run_hash"]
         for name, own_receipt in own.items()
@@ -355,9 +360,9 @@ def _of_earlier_plans(own: Mapping[str, Receipt]) -> set[str]:
 
 
 def lock_bytes(lock: Lock) -> bytes:
-    """The bytes of a lock's file; equal locks give equal bytes.
+    """Return the bytes of a lock's file; equal locks give equal bytes.
 
-    Settings and versions of libraries, which many artifacts share, are in it once.
+    Settings and library versions are stored once, because many artifacts share them.
     """
     shared: dict[str, Any] = {}
 
@@ -390,7 +395,7 @@ class _LockJson(TypedDict):
 
 
 def read_lock(path: Path) -> Lock:
-    """Read a lock; raises FormatError, with a message of one line, if the file is not a lock."""
+    """Read a lock; raise FormatError with a one-line message if the file is not a lock."""
     try:
         return parse_lock(path.read_bytes(), str(path))
     except OSError as error:
@@ -400,7 +405,7 @@ def read_lock(path: Path) -> Lock:
 def parse_lock(data: bytes, where: str) -> Lock:
     """Parse the bytes of a lock file.
 
-    Raises FormatError, naming `where`, if they are not a lock, or one of another schema version.
+    Raises FormatError with `where` if they are not a lock or have a different schema version.
     """
     try:
         schema = json_of(data)["dataprep_lock"]
@@ -431,7 +436,7 @@ def _with_file_sources(one: Locked) -> Locked:
 
 
 def _fault(error: Exception) -> str:
-    """What is wrong, in a line: of pydantic's error the place and the message of the first fault."""
+    """Return the error in one line; for pydantic, the location and message of the first error."""
     if isinstance(error, ValidationError):
         first_fault = error.errors()[0]
         return f"{'.'.join(map(str, first_fault['loc']))}: {first_fault['msg']}"
@@ -439,7 +444,10 @@ def _fault(error: Exception) -> str:
 
 
 def _name(value: str) -> str:
-    """A checked name of an artifact or a source file: both are printed, and looked up on disk."""
+    """Return the name of an artifact or a source file; raise ValueError if it is not a valid file name.
+
+    Names are printed and looked up on disk, and a lock's author may be malicious.
+    """
     if why := why_not_a_name(value):
         raise ValueError(f"{value!r} is not a valid file name: {why}")
     return value

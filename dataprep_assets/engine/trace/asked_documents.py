@@ -1,6 +1,7 @@
-"""What can be asked of a table of documents: what each rule drops, and the rows of which something is true.
+"""Queries of a document table: the documents that each rule drops, and the rows that match an expression.
 
-A wing implements `AskedDocuments` (`Dataset.documents`); `dataprep documents`, `run --dry-run`, `retract --where` ask.
+A layer implements `AskedDocuments` (`Dataset.documents`). `dataprep documents`, `run --dry-run` and `retract --where`
+use it.
 """
 
 from abc import ABC, abstractmethod
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleDrops:
-    """What a rule drops as it is declared now, what is retracted, or what went as a duplicate when last looked for.
+    """Documents that a rule drops as currently declared, retracted documents, or duplicates of the last search.
 
     Attributes:
         rule: Its name, `duplicate` or `retracted`.
-        drops: What it drops, as an expression.
-        documents: How many documents.
+        drops: The rule's expression.
+        documents: Number of dropped documents.
         bytes: Their bytes of text.
-        by_source: Source → how many of its documents, those with most first.
-        examples: Up to ten of them, `file:row`; none of a sensitive dataset.
+        by_source: Source → number of its dropped documents, in descending order.
+        examples: Up to ten of them, as `file:row`; empty for a sensitive dataset.
     """
 
     rule: str
@@ -39,9 +40,15 @@ class RuleDrops:
 
 @dataclass(frozen=True, kw_only=True)
 class Drops:
-    """What is dropped of the shards that are tagged: `documents` and `bytes` are of all of these shards.
+    """Documents that are dropped from the tagged shards.
 
-    `over_budget` has a sentence for each rule and source that drops more than the declared budget.
+    Attributes:
+        documents: Number of documents in these shards.
+        bytes: Bytes of text in these shards.
+        sources: Source → number of its documents.
+        rules: The documents that each rule drops.
+        untagged: Number of shards that are not tagged yet.
+        over_budget: A sentence for each rule and source that drops more than the declared budget.
     """
 
     documents: int
@@ -52,7 +59,7 @@ class Drops:
     over_budget: Sequence[str] = ()
 
     def lines(self, privacy: Privacy) -> Iterator[str]:
-        """A table of the rules, then what each drops of each source, with the counts that leave."""
+        """Yield a table of the rules, then each rule's drops by source, with counts that may be shown to others."""
         head = ("rule", "documents", "", "bytes", "", "drops")
         rows = [
             (
@@ -60,7 +67,7 @@ class Drops:
                 privacy.count(rule_drops.documents),
                 privacy.share(rule_drops.documents, self.documents),
                 *(
-                    # the bytes of few documents would tell how many they are
+                    # the bytes of a few documents would reveal their number
                     ("", "")
                     if privacy.hides(rule_drops.documents)
                     else (privacy.count(rule_drops.bytes), privacy.share(rule_drops.bytes, self.bytes))
@@ -90,7 +97,7 @@ class Drops:
             yield f"not counted until `dataprep run` tags them: {count_of(self.untagged, 'shard')}"
 
     def to_json(self, privacy: Privacy) -> dict[str, Any]:
-        """Plain builtins, with the counts that leave."""
+        """Return the drops as plain builtins, with counts that may be shown to others."""
         rules = []
         for rule in self.rules:
             counts = privacy.row({"documents": rule.documents, "bytes": rule.bytes})
@@ -111,11 +118,11 @@ def _format_counts(privacy: Privacy, counts: Mapping[str, int]) -> dict[str, int
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentRows:
-    """Some rows of a table of documents, in the order of the source; files are read while they are iterated.
+    """Some rows of a document table, in the order of the source. Files are read during iteration.
 
     Attributes:
-        columns: Their columns, in order; None for all that each table has.
-        read: Yields the rows with such columns, in pieces of a row group.
+        columns: Their columns, in order; None for all columns of each table.
+        read: Yields the rows with the given columns, in tables of at most one row group.
     """
 
     columns: Sequence[str] | None
@@ -131,30 +138,32 @@ class DocumentRows:
         return self.read(self.columns)
 
     def count(self) -> int:
-        """Return the number of rows; only the columns of the expression are read for it."""
+        """Return the number of rows. Only the columns of the expression are read."""
         return sum(table.num_rows for table in self.read(["row"]))
 
 
 class AskedDocuments(ABC):
-    """The table of documents of a dataset."""
+    """The document table of a dataset."""
 
     @property
     @abstractmethod
     def columns(self) -> Sequence[str]:
-        """Its columns, in their order."""
+        """Its columns, in order."""
 
     @abstractmethod
     def drops(self) -> Drops | None:
-        """What the rules, as they are declared now, drop of the shards that are tagged, and what goes as a duplicate;
-        None without rules and duplicates."""
+        """Return the documents that the current rules and duplicate detection drop from the tagged shards.
+
+        Returns None if the dataset has neither rules nor duplicate detection.
+        """
 
     def unprotected(self) -> Sequence[str]:
-        """A sentence for each benchmark of which some items are not looked for."""
+        """Return a sentence for each benchmark with items that decontamination does not search for."""
         return ()
 
     @abstractmethod
     def reasons(self) -> Mapping[str, int]:
-        """Why rows of the finished tables are not kept → how many, the most frequent first."""
+        """Return the reasons for dropped rows of the finished tables → number of rows, in descending order."""
 
     @abstractmethod
     def rows(

@@ -1,6 +1,6 @@
-"""Where a document's tokens are: its span in the token stream, and its places in the artifacts that hold it.
+"""Positions of a document's tokens: its span in the token stream, and its places in the artifacts that contain it.
 
-An artifact that holds documents says so in its spec (`ArtifactSpec.places`); `trace` asks them all.
+An artifact that contains documents declares this in its spec (`ArtifactSpec.places`); `trace` searches all of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,16 +12,16 @@ from dataprep_assets.integrity.receipt import Receipt
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentSpan:
-    """A document's position in the token stream of a split, and in the shard that holds it. All numbers count from 0.
+    """A document's position in the token stream of a split and in its shard. All numbers count from 0.
 
     Attributes:
         split: The split (in a blend, the dataset) of the stream.
         document: Its number in the split's stream.
         start: Its first token in the split's stream.
-        shard: The partition that holds it.
+        shard: The partition that contains it.
         shard_document: Its number in that shard.
         shard_start: Its first token in that shard.
-        tokens: How many tokens it has, BOS and separator included.
+        tokens: Number of its tokens, BOS and separator included.
     """
 
     split: str
@@ -40,15 +40,15 @@ class DocumentSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRange:
-    """Where tokens `[start, stop)` of a file hold a document, or a part of it.
+    """The tokens `[start, stop)` of a file, which contain a document or a part of it.
 
     Attributes:
         artifact: The artifact's name: `sample_corpus/megatron_bins`.
         file: The file in the artifact.
         start: First token of the part in the file.
         stop: The token after the last one.
-        itemsize: Bytes of a token if the file is a flat array of tokens, so that byte offsets follow; else None.
-        at: What a reader of the file calls the place: a sequence, the samples, a row.
+        itemsize: Bytes per token if the file is a flat array of tokens, to compute byte offsets; otherwise None.
+        at: The position in the file's own terms: a sequence, the samples, a row.
     """
 
     artifact: str
@@ -60,9 +60,9 @@ class TokenRange:
 
 
 Locate = Callable[[DocumentSpan], Iterable[TokenRange]]
-"""Finds the places of a document in one artifact; none if the artifact has no part of it."""
+"""Finds the places of a document in one artifact; empty if the artifact does not contain any part of it."""
 
 OpenPlaces = Callable[[ArtifactStore, Mapping[str, Receipt]], Locate]
-"""Opens an artifact for `Locate`, given the store and the receipts of the shards of token bins in which documents are
-numbered, by partition and in stream order. Raises MissingArtifactError if the artifact does not exist, IntegrityError
-when it was made of other shards."""
+"""Opens an artifact for `Locate`, given the store and the receipts of the token bins' shards, by partition and in
+stream order. Documents are numbered in these shards. Raises MissingArtifactError if the artifact does not exist,
+IntegrityError if it was built from different shards."""

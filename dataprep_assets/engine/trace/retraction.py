@@ -1,7 +1,7 @@
-"""The result of `dataprep retract` for any pipeline: which ids were found and where, and which were not.
+"""The result of `dataprep retract` for any pipeline: the ids that were found, their locations, and the ids not found.
 
-A wing implements `DatasetComponent.retract`: it reads the list of ids, adds to the dataset's retraction list, and
-returns a `Retracted`. For sensitive data nothing in it names a document or a patient.
+A layer implements `DatasetComponent.retract`. It reads the list of ids, adds to the dataset's retraction list, and
+returns a `Retracted`. For sensitive data, the result names no document and no patient.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 NOT_BUILT = "not built yet"
-"""Reason of a row that has no other reason and is in no finished partition."""
+"""Reason for a row that is in no finished partition and has no other reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """How much a partition holds of what is retracted: one count for each noun in `Retracted.counted`."""
+    """Amount of retracted content in a partition: one count for each noun in `Retracted.counted`."""
 
     partition: str
     counts: tuple[int, ...]
@@ -23,7 +23,7 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class NotFound:
-    """A line of the list of ids, numbered from 1, that matches nothing; its text is None for sensitive data."""
+    """A line of the list of ids, numbered from 1, that matches nothing. Its text is None for sensitive data."""
 
     line: int
     text: str | None = field(default=None, repr=False)
@@ -31,7 +31,7 @@ class NotFound:
 
 @dataclass(frozen=True, kw_only=True)
 class DuplicatesChange:
-    """What the next run makes of duplicates: how many documents come back, and how many go that did not before."""
+    """Effect on duplicates in the next run: numbers of documents that come `back` and that are newly dropped."""
 
     back: int
     gone: int
@@ -44,19 +44,19 @@ class Retracted:
     Attributes:
         list: The dataset's retraction list.
         given: Number of lines in the list of ids.
-        already: How many of them had been retracted before.
-        found: How many are new and were found, in finished partitions or elsewhere.
-        left_out: Why some of these are in no finished partition → how many.
+        already: Number of lines that had been retracted before.
+        found: Number of new lines that were found, in finished partitions or elsewhere.
+        left_out: Reason why found lines are in no finished partition → their number.
         added: Number of lines added to the retraction list.
         not_found: The lines that match nothing.
-        counted: Nouns of the counts in a partition, in the singular: `("document", "token")`.
-        held: The partitions that hold what was found.
+        counted: Singular nouns for the counts of a partition: `("document", "token")`.
+        held: The partitions that contain the found lines.
         artifact: The name of the artifact that has these partitions.
         partitions: The noun for one partition.
-        kept: Which of the lines that were not found are on the retraction list nevertheless.
-        files: SHA-256 of the source files of what was found: other datasets may be made of them too.
-        copies: The files in which a mirror of the source keeps a copy of these.
-        change: What this makes of duplicates; None if nothing was added, or it is known only after a run.
+        kept: Description of the lines that were not found but are added to the retraction list.
+        files: SHA-256 of the source files of the found lines, because other datasets may use the same files.
+        copies: The files in which a mirror of the source has a copy of these.
+        change: Effect on duplicates; None if nothing was added, or if it is known only after a run.
     """
 
     list: Path

@@ -1,9 +1,9 @@
-"""Traces a place in training data to its document and source row, and back to every place of that document.
+"""Traces a position in training data to its document and source row, and to every place of that document.
 
-`trace(tracer, token=123, split="train")` answers a `Question` with a `Trace` for each matching document: one for a
-token, several for a training sample, all documents with the same hash for an id. A wing provides the `Tracer`
-(`DatasetComponent.tracer`); artifacts say where documents are in them (`ArtifactSpec.places`). Everything is read from
-finished artifacts, by memory maps or byte ranges, so a question needs neither the source nor a run.
+`trace(tracer, token=123, split="train")` answers a `Question` with a `Trace` for each matching document: one document
+for a token, several for a training sample, all documents with the same hash for an id. A layer provides the `Tracer`
+(`DatasetComponent.tracer`), and artifacts provide the positions of their documents (`ArtifactSpec.places`). Everything
+is read from finished artifacts, by memory maps or byte ranges, so tracing needs neither the source nor a run.
 """
 
 from abc import ABC, abstractmethod
@@ -16,14 +16,14 @@ from dataprep_assets.engine.trace.place import TokenRange
 from dataprep_assets.errors import ConfigError, count_of
 
 _WHERE = frozenset({"split", "shard", "file", "sample"})
-"""Fields of a query that restrict it; each other field is a kind of query."""
+"""Fields of a query that restrict it; every other field is a kind of query."""
 _SHOWN = 400
 """Maximum length of a document's text in the output, in characters; JSON has the whole text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What to look for: exactly one way to ask, within a split, shard or file if that is given.
+    """A query: exactly one field that identifies documents, restricted to a split, shard or file if given.
 
     Attributes:
         split: The split (in a blend, the dataset) that numbers refer to.
@@ -31,7 +31,7 @@ class Question:
         token: Position in the stream, from 0.
         document: Number of a document in the stream, from 0.
         row: Row of the source file `file`, from 1; with `shard` instead, the number of a document in it, from 0.
-        file: A source file, as the manifest names it.
+        file: A source file, as named in the manifest.
         id: A document's id: the value of `document.id_field`.
         text: A document's whole text.
         megatron_index: Number of a sequence in the split's (or shard's) Megatron index, from 0.
@@ -40,7 +40,7 @@ class Question:
         sample: Number of a sample of the split in `view`, or in `npy_shard`, from 0.
         packed_row: Row of the packed file of `shard`, from 0, in a chat blend or a month of notes.
         tfrecord_row: For notes: record in the directory of `split`, from 0, in the order of its files, or with `shard`
-            in that one file. The same for TFRecord and ArrayRecord.
+            in that file only. The numbering is the same for TFRecord and ArrayRecord.
     """
 
     split: str | None = None
@@ -49,7 +49,7 @@ class Question:
     token: int | None = None
     document: int | None = None
     row: int | None = None
-    # Not in the `repr`, which tracebacks and logs show: an id or a text may be of a sensitive dataset.
+    # Excluded from the `repr`, which tracebacks and logs show, because an id or a text may be from a sensitive dataset.
     id: str | int | None = field(default=None, repr=False)
     text: str | None = field(default=None, repr=False)
     megatron_index: int | None = None
@@ -76,13 +76,13 @@ class Question:
 
     @property
     def way(self) -> str:
-        """The name of the field by which the question asks."""
+        """The name of the field that identifies the documents."""
         return next(f.name for f in fields(self) if f.name not in _WHERE and getattr(self, f.name) is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceBytes:
-    """The bytes `[start, stop)` of a row in its source file, without the line's end; or why there are none."""
+    """The bytes `[start, stop)` of a row in its source file, without the line end; or the reason for their absence."""
 
     start: int = 0
     stop: int = 0
@@ -92,7 +92,7 @@ class SourceBytes:
         return self.absent or f"bytes [{self.start}, {self.stop}) of the source file"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain builtins: `source_bytes`, with `no_source_bytes` where it is null."""
+        """Return plain builtins: `source_bytes`, and `no_source_bytes` if it is null."""
         if self.absent is not None:
             return {"source_bytes": None, "no_source_bytes": self.absent}
         return {"source_bytes": [self.start, self.stop]}
@@ -100,18 +100,18 @@ class SourceBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One document: where it came from, and every place that holds it.
+    """One document: its source, and every place that contains it.
 
     Attributes:
         dataset: The dataset.
         split: Its split (in a blend, its dataset).
         document: Its number in the split, from 0.
-        file: Its source file, as the manifest names it.
-        row: Its row there, from 1.
-        tokens: How many tokens it has.
-        places: Where these tokens are.
-        text: The decoded tokens; None for sensitive data, or if not asked for.
-        source_bytes: The bytes of the row in the source file; None if not asked for (`Tracer.source_bytes`).
+        file: Its source file, as named in the manifest.
+        row: Its row in this file, from 1.
+        tokens: Number of its tokens.
+        places: Where these tokens are stored.
+        text: The decoded tokens; None for sensitive data, or if not requested.
+        source_bytes: The bytes of the row in the source file; None if not requested (`Tracer.source_bytes`).
     """
 
     dataset: str
@@ -126,11 +126,11 @@ class Trace:
 
     @property
     def source(self) -> str:
-        """`file:row`, as `dataprep retract` takes it."""
+        """`file:row`, the form that `dataprep retract` accepts."""
         return f"{self.file}:{self.row}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain builtins."""
+        """Return the trace as plain builtins."""
         value = asdict(self) | {"source": self.source, "places": [_place_json(place) for place in self.places]}
         del value["source_bytes"]
         if self.source_bytes is not None:
@@ -138,7 +138,7 @@ class Trace:
         return value if self.text is not None else {k: v for k, v in value.items() if k != "text"}
 
     def lines(self) -> Iterator[str]:
-        """The trace as lines of text, the source first."""
+        """Yield the trace as lines of text, the source first."""
         yield self.source
         if self.source_bytes is not None:
             yield f"  {self.source_bytes}"
@@ -166,7 +166,7 @@ def _place_json(place: TokenRange) -> dict[str, Any]:
 def _number(value: int | list[int]) -> str:
     if isinstance(value, int):
         return str(value)
-    # no list from the first to the last is made: sample ids may be random 64-bit numbers
+    # compared pairwise instead of with a full range, because sample ids may be random 64-bit numbers
     if len(value) > 1 and all(after - before == 1 for before, after in pairwise(value)):
         return f"{value[0]} to {value[-1]}"
     return ", ".join(map(str, value[:4])) + (f" and {len(value) - 4} more" if len(value) > 4 else "")
@@ -175,32 +175,32 @@ def _number(value: int | list[int]) -> str:
 class Tracer(ABC):
     """Answers questions about one dataset. Opening it reads receipts; files are mapped when a question needs them.
 
-    `notes` says which artifacts hold documents but could not be opened, and why.
+    `notes` names the artifacts that contain documents but could not be opened, with the reasons.
     """
 
     notes: Sequence[str] = ()
 
     @abstractmethod
     def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
-        """The documents that match a question, in stream order, with their texts if `decode`.
+        """Return the documents that match a question, in stream order, with their texts if `decode`.
 
-        Raises NotFoundError if there is none, ConfigError for a question that this dataset cannot answer.
+        Raises NotFoundError if no document matches, ConfigError for a question that this dataset cannot answer.
         """
 
     def source_bytes(self, found: Trace) -> SourceBytes | None:
-        """The bytes of a trace's row in its source file; None if the pipeline cannot say.
+        """Return the bytes of a trace's row in its source file; None if the pipeline does not support this.
 
-        Separate from `find`, because it reads the source up to the row, which nothing else needs.
+        Separate from `find`, because only this method reads the source up to the row.
         """
         return None
 
 
 def trace(tracer: Tracer, *, decode: bool = True, **question: Any) -> list[Trace]:
-    """Every document that matches a question: `trace(tracer, token=123, split="train")`.
+    """Return every document that matches a question: `trace(tracer, token=123, split="train")`.
 
     Args:
         tracer: The tracer of the dataset.
-        decode: Whether to decode the documents' texts; those of sensitive data are never decoded.
+        decode: Whether to decode the documents' texts. Texts of sensitive data are never decoded.
         question: The fields of `Question`.
     """
     return tracer.find(Question(**question), decode=decode)
