@@ -1,7 +1,7 @@
-"""The YAML key `automation`: what a dataset does by itself. Each key that is present switches on what it names.
+"""The YAML key `automation`: automatic actions for a dataset. Each key that is present switches on its action.
 
-Nothing here imports Dagster: `orchestration.sensors.automation` turns it into sensors, schedules and checks, and
-validates cron expressions with Dagster's own parser.
+This module does not import Dagster. `orchestration.sensors.automation` turns the keys into sensors, schedules and
+checks, and validates cron expressions with Dagster's own parser.
 """
 
 import os
@@ -16,7 +16,7 @@ from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError
 
 SHORTEST_INTERVAL = 5
-"""Minimum seconds between two polls of a source, because Dagster's daemon evaluates sensors no more often."""
+"""Minimum seconds between two polls of a source, because Dagster's daemon does not evaluate sensors more often."""
 SHORTEST_WINDOW = 60
 """Shortest freshness window in seconds: Dagster's own lower limit."""
 
@@ -28,13 +28,13 @@ _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")
 
 
 def seconds_of(duration: str) -> int | None:
-    """Seconds of `10m`, `36h`, `2d`; None for anything else."""
+    """Return the seconds of a duration such as `10m`, `36h`, `2d`; None for anything else."""
     match = _DURATION.fullmatch(duration)
     return int(match[1]) * _SECONDS[match[2]] if match else None
 
 
 def _cron(text: str) -> str:
-    """Normalize white space.
+    """Return the text with normalized white space.
 
     Raises ValueError unless it looks like a cron expression: five fields, or a name such as @daily.
     """
@@ -49,7 +49,7 @@ class EnvironmentVariable(Declared):
     env: str = Field(pattern=_VARIABLE, description="Name of the environment variable that holds it.")
 
     def read(self, setting: str) -> str:
-        """Read the variable; raises ConfigError, naming the `setting` of the YAML, when it is not set."""
+        """Read the variable; raise ConfigError with the `setting` of the YAML if it is not set."""
         if value := os.environ.get(self.env):
             return value
         raise ConfigError(f"{setting}: the environment variable {self.env} is not set where the sensors are evaluated")
@@ -143,7 +143,7 @@ class Automation(Declared):
     def _timezone(cls, value: str) -> str:
         try:
             ZoneInfo(value)
-        # a name that leaves the database (`../x`) is a ValueError there, one of a folder in it (`Europe`) an OSError
+        # for a name that leaves the database (`../x`) ZoneInfo raises ValueError, for a folder in it (`Europe`) OSError
         except (ZoneInfoNotFoundError, ValueError, OSError):
             raise ValueError("unknown time zone. Use a name from the IANA list, such as UTC or Europe/Berlin") from None
         return value
@@ -161,17 +161,17 @@ class Automation(Declared):
 
     @property
     def interval(self) -> int | None:
-        """Seconds between two looks at the source; None if a cron expression, or nothing, is declared."""
+        """Seconds between two polls of the source; None if a cron expression or nothing is declared."""
         return None if self.on_new_files is None else seconds_of(self.on_new_files)
 
     @property
     def look_cron(self) -> str | None:
-        """The cron expression of the looks at the source; None if an interval, or nothing, is declared."""
+        """The cron expression for polling the source; None if an interval or nothing is declared."""
         return None if self.on_new_files is None or self.interval is not None else self.on_new_files
 
     @property
     def window(self) -> timedelta | None:
-        """How old the products may be; None if nothing is declared."""
+        """Maximum age of the products; None if nothing is declared."""
         return None if self.freshness is None else timedelta(seconds=seconds_of(self.freshness) or 0)
 
     @property

@@ -1,4 +1,4 @@
-"""The keys that declarations share: the dataset's name, owners and storage, how files are read, who does the work."""
+"""The keys that all declarations share: the dataset's name, owners and storage, options for reading files, workers."""
 
 import os
 import re
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from dataprep_assets.execution.pool import TaskEngine
     from dataprep_assets.sources.readers.input_format import ReadOptions
 
-# The keys that say of files how they are read, where files do not say it themselves.
+# Options for reading files whose format is not evident from the files themselves.
 #
 # They are the same wherever such files are declared: corpora, releases, the datasets of a blend, benchmarks.
 
 
 class ReadingDeclaration(Declared):
-    """How the documents of a text file, and the values of a table, are told apart."""
+    """Delimiters between the documents of a text file and between the values of a table."""
 
     text_separator: str | None = Field(
         None,
@@ -45,8 +45,8 @@ class ReadingDeclaration(Declared):
 
     @property
     def reading(self) -> "ReadOptions":
-        """What it says of files that do not say it themselves."""
-        # every command loads this module, and readers load their libraries
+        """The declared options, for files whose format is not evident."""
+        # imported here, because every command loads this module and the readers load their libraries
         from dataprep_assets.sources.readers.input_format import ReadOptions
 
         return ReadOptions(
@@ -55,7 +55,7 @@ class ReadingDeclaration(Declared):
 
 
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
-"""What Dagster accepts as an owner."""
+"""Matches owners that Dagster accepts."""
 
 _FORMER_CHECK_NAMES = {
     "eye_test": "looks_like_text",
@@ -68,7 +68,7 @@ _FORMER_CHECK_NAMES = {
 
 
 class Attribution(Declared):
-    """What a data card says of a source that only a person knows. None of it decides a byte of the data."""
+    """Attribution of a source for the data card, which only a person can provide. It does not affect any bytes."""
 
     license: str | None = Field(
         None, min_length=1, description="License of the source, for the data card: an SPDX expression, or text."
@@ -85,7 +85,7 @@ class Attribution(Declared):
 
 
 ATTRIBUTION = frozenset(Attribution.model_fields)
-"""The YAML keys of `Attribution`, which are left out of every artifact's key."""
+"""The YAML keys of `Attribution`, which are excluded from every artifact's key."""
 
 
 class Creator(Declared):
@@ -129,12 +129,12 @@ class ProvingDeclaration(Declared):
         return again_every
 
     def since(self, now: float) -> float:
-        """Verdicts from before this time, in seconds since 1970, no longer count."""
+        """Return the earliest time, in seconds since 1970, of verdicts that still count."""
         return 0.0 if self.again_every is None else now - (seconds_of(self.again_every) or 0)
 
 
 class DatasetDeclaration(Declared):
-    """The keys that the YAML of every component has."""
+    """The keys that the YAML of every component accepts."""
 
     dataset: str = Field(
         pattern=r"^[A-Za-z][A-Za-z0-9_]*$",
@@ -194,26 +194,26 @@ class DatasetDeclaration(Declared):
         return {_FORMER_CHECK_NAMES.get(name, name): why for name, why in accept.items()}
 
     def located(self, folder: Path) -> Self:
-        """A copy with relative paths resolved against `folder`."""
+        """Return a copy with relative paths resolved against `folder`."""
         if self.storage is None or "://" in self.storage:
             return self
         return self.model_copy(update={"storage": str(resolved(Path(self.storage), folder))})
 
     def store(self, storage: Storage) -> ArtifactStore:
-        """Where its artifacts are."""
+        """Return the store of its artifacts."""
         return storage.artifacts(self.storage, private=self.sensitive)
 
     def holding_retracted(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        """What nothing reads any more and holds, or may hold, something on the dataset's retraction list.
+        """Return unused artifacts that contain, or may contain, data on the dataset's retraction list.
 
         Args:
-            store: Where the artifacts are.
-            unplanned: The artifacts that are in no plan any more; not asked for if nothing is retracted.
+            store: Where the artifacts are stored.
+            unplanned: The artifacts that are in no plan any more. Not iterated if nothing is retracted.
         """
         return []
 
     def artifact(self, name: str, partition: str | None = None) -> Artifact:
-        """The name of one of this dataset's artifacts."""
+        """Return the identifier of one of this dataset's artifacts."""
         return Artifact(dataset=self.dataset, name=name, partition=partition)
 
 
@@ -223,17 +223,17 @@ def resolved(path: Path, folder: Path) -> Path:
     Raises ConfigError for a path that no file can have.
     """
     full_path = expanded(path)
-    # not `resolve`, which raises for a link that leads to itself
+    # not `Path.resolve`, which raises for a link that points to itself
     return full_path if full_path.is_absolute() else Path(os.path.realpath(folder / full_path))
 
 
-# Who makes a dataset whose heavy steps are tasks of an engine (`execution.pool`): worker processes or Ray.
+# Datasets whose heavy steps are tasks of an engine (`execution.pool`): worker processes or Ray.
 #
 # Entry point: `MadeByEngine`.
 
 
 class MadeByEngine(DatasetDeclaration):
-    """A dataset whose shards, or months, are made and proven by workers. None of this decides a byte of it."""
+    """A dataset whose shards or months are built and checked by workers. This setting does not affect its bytes."""
 
     run_on: Literal["processes", "ray"] | None = Field(
         None,
@@ -244,7 +244,7 @@ class MadeByEngine(DatasetDeclaration):
 
     @property
     def engine(self) -> "TaskEngine":
-        """Who makes it."""
+        """The engine that runs its tasks."""
         from dataprep_assets.execution.pool import TaskEngine
 
         return TaskEngine(self.run_on)

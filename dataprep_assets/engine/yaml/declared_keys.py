@@ -1,4 +1,4 @@
-"""The keys of a declaration's model: which stand where, and which one is meant by a key that does not exist there."""
+"""The keys of a declaration's model: their locations, and suggestions for unknown keys."""
 
 import difflib
 import types
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 from dataprep_assets.errors import ConfigError
 
-# shell completion finds names, and validates nothing
+# imported only for types, because shell completion only lists names and validates nothing
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
@@ -17,12 +17,12 @@ _CUTOFF, _SURE = 0.6, 0.85
 
 
 def nearest(name: str, known: Sequence[str], *, cutoff: float = _CUTOFF) -> str | None:
-    """The known name that a misspelt one most probably means; None if none is similar."""
+    """Return the known name that a misspelled name most probably means; None if no name is similar."""
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)
 
 
 def require_known(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
-    """Raise ConfigError for the first name that is not known; it has the nearest, and the known ones."""
+    """Raise ConfigError for the first unknown name. The message has the nearest name and all known names."""
     for name in names:
         if name not in known:
             near = nearest(name, known)
@@ -31,7 +31,10 @@ def require_known(kind: str, names: Iterable[str], known: Sequence[str]) -> None
 
 
 def near_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str | None:
-    """The key beside an unknown one that it most probably means; None if it is rather one of another block."""
+    """Return the key of the same block that an unknown key most probably means.
+
+    Returns None if there is none, or if a key of another block is more similar.
+    """
     near = nearest(str(keys[-1]), _known_beside(model, keys))
     elsewhere = nearest(str(keys[-1]), [path[-1] for path in _paths(model)])
     if near is not None and elsewhere is not None and _likeness(elsewhere, keys[-1]) > _likeness(near, keys[-1]):
@@ -40,21 +43,21 @@ def near_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str | None:
 
 
 def meant_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str:
-    """What to write instead of an unknown key, as the rest of a sentence."""
+    """Return a suggestion for an unknown key, as the second part of a sentence."""
     if (near := near_key(model, keys)) is not None:
         return f"did you mean `{near}`?"
     paths = list(dict.fromkeys(_paths(model)))
     alternatives = f"available: {', '.join(_known_beside(model, keys))}"
     for position, kind in enumerate(keys[:-1]):
-        # the path that pydantic reports names the kind of a block, which is no key
+        # the path that pydantic reports includes the kind of a block, which is not a key
         if (*keys[:position], *keys[position + 1 :]) in paths and tuple(keys[: position + 1]) not in paths:
             return f"not a key of `kind: {kind}`; {alternatives}"
     key_names = [path[-1] for path in paths]
-    # of what is merely alike nobody knows whether it is meant
+    # a key of another block is suggested only if it is equal or very similar
     elsewhere = str(keys[-1]) if keys[-1] in key_names else nearest(str(keys[-1]), key_names, cutoff=_SURE)
     if elsewhere is not None:
         dotted_paths = [".".join(path) for path in paths if path[-1] == elsewhere]
-        # the shortest first: the others are mostly the same block in other places
+        # the shortest paths first, because the others are mostly the same block nested elsewhere
         nearest_top = sorted(dotted_paths, key=lambda place: place.count("."))[:2]
         path_texts = [f"`{place}`" + ("" if "." in place else " at the top level") for place in nearest_top]
         where = " or ".join(path_texts)
@@ -68,7 +71,7 @@ def _known_beside(model: "type[BaseModel]", keys: Sequence[str | int]) -> list[s
 
 
 def _paths(model: "type[BaseModel]", above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The path of every key of a model, from the outermost; `NAME` is a name that the user gives."""
+    """Yield the path of every key of a model, outermost first; `NAME` stands for a name that the user chooses."""
     for name, info in model.model_fields.items():
         path = (*above, info.alias or name)
         yield path
@@ -78,7 +81,7 @@ def _paths(model: "type[BaseModel]", above: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def _is_mapping(annotation: Any) -> bool:
-    """Whether a type is a mapping, or a union with one."""
+    """Return whether a type is a mapping, or a union with one."""
     if get_origin(annotation) is dict:
         return True
     return get_origin(annotation) in (Union, types.UnionType, Annotated) and any(
@@ -91,7 +94,7 @@ def _likeness(name: str, other: str | int) -> float:
 
 
 def field_at(model: "type[BaseModel]", keys: Sequence[str | int]) -> "tuple[type[BaseModel], FieldInfo | None]":
-    """The innermost model on the path that pydantic reports, and its field that the last key names."""
+    """Return the innermost model on the path that pydantic reports, and the field of its last key."""
     owner: type[BaseModel] = model
     annotation: Any = model
     field: FieldInfo | None = None
@@ -111,7 +114,7 @@ def field_at(model: "type[BaseModel]", keys: Sequence[str | int]) -> "tuple[type
 
 
 def models_in(annotation: Any) -> "list[type[BaseModel]]":
-    """The models that a type may hold, through unions, lists and mappings."""
+    """Return the models that a type may contain, through unions, lists and mappings."""
     from pydantic import BaseModel
 
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -1,10 +1,10 @@
-"""Mistakes in a `defs.yaml`, one sentence each, and its templates: the line, the key, the value, what is allowed.
+"""Mistakes and templates in a `defs.yaml`. A mistake is one sentence with the line, the key, the value and the remedy.
 
-`read_documents` parses a file and refuses what YAML parsers accept or report badly (tabs, duplicate keys); `mistakes`
-turns each validation error of a component's model into one line.
+`read_documents` parses a file and refuses texts that YAML parsers accept or report badly (tabs, duplicate keys).
+`mistakes` turns each validation error of a component's model into one line.
 
-PyYAML parses a text step by step, and builds its tree by recursion in C, which has no bound of its own. A few lines can
-stand for billions of values, or end the process. So the steps are bounded before the tree is built.
+PyYAML parses a text in steps, and builds its tree by recursion in C, which is not bounded. A few lines can expand to
+billions of values, or crash the process. Therefore the steps are bounded before the tree is built.
 """
 
 import os
@@ -22,7 +22,7 @@ from dataprep_assets.engine.yaml.declared_keys import field_at, literals, meant_
 from dataprep_assets.engine.yaml.remark import mistakes_error
 from dataprep_assets.errors import ConfigError
 
-# shell completion reads names from the files, and validates nothing
+# imported only for types, because shell completion only reads names from the files and validates nothing
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
     from pydantic import BaseModel, ValidationError
@@ -40,9 +40,9 @@ MOST_OF_ALIASES = 100_000
 
 
 def trees(path: Path, text: str) -> list[yaml.Node]:
-    """The tree of each document of a file that is not empty.
+    """Return the tree of each non-empty document of a file.
 
-    Raises yaml.MarkedYAMLError for what is no YAML; ConfigError, naming the line, for what exceeds a bound.
+    Raises yaml.MarkedYAMLError if the text is not YAML; ConfigError with the line if it exceeds a bound.
     """
     _require_bounded(path, text)
     return [node for node in yaml.compose_all(text, Loader=_LOADER) if node is not None]
@@ -51,7 +51,7 @@ def trees(path: Path, text: str) -> list[yaml.Node]:
 def _require_bounded(path: Path, text: str) -> None:
     sizes: dict[str, int] = {}
     of_aliases = 0
-    open_: list[tuple[str | None, int]] = []  # of each open block or list, its anchor, and how many values it holds
+    open_: list[tuple[str | None, int]] = []  # anchor and number of values of each open block or list
     for event in yaml.parse(text, Loader=_LOADER):
         size = 1
         if isinstance(event, yaml.DocumentStartEvent):
@@ -112,11 +112,11 @@ class Document:
 
     Attributes:
         path: The file.
-        type: The component's name as it is written there.
+        type: The component's name, as written in the file.
         attributes: The parsed attributes.
-        node: The YAML tree of `attributes`, which knows the lines.
+        node: The YAML tree of `attributes`, which has the line numbers.
         line: The line where the document begins, from 1; 0 if it is not in a file.
-        keys: Its keys: `type`, `attributes`, and those that only Dagster reads.
+        keys: Its keys: `type`, `attributes`, and keys that only Dagster reads.
     """
 
     path: Path
@@ -127,7 +127,7 @@ class Document:
     keys: frozenset[str] = frozenset()
 
     def line_of(self, keys: Sequence[str | int]) -> int:
-        """The line of the deepest of these nested keys that is present."""
+        """Return the line of the deepest of these nested keys that is present."""
         node, line = self.node, self.line if self.node is None else self.node.start_mark.line + 1
         for key in keys:
             child = None
@@ -135,13 +135,13 @@ class Document:
                 child = next(((k, v) for k, v in node.value if k.value == str(key)), None)
             elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
                 child = (node.value[key], node.value[key])
-            if child is None:  # a tag of a union, which pydantic includes in the keys, or an absent key
+            if child is None:  # an absent key, or the tag of a union, which pydantic includes in the keys
                 continue
             line, node = child[0].start_mark.line + 1, child[1]
         return int(line)
 
     def scalar_at(self, keys: Sequence[str | int]) -> str | None:
-        """The text of the scalar at these nested keys as it is written; None if no scalar is there."""
+        """Return the scalar at these nested keys, as written in the file; None if there is no scalar."""
         node = self.node
         for key in keys:
             if isinstance(node, yaml.MappingNode):
@@ -152,10 +152,10 @@ class Document:
 
 
 def read_documents(path: Path) -> list[Document]:
-    """The documents of a `defs.yaml`.
+    """Return the documents of a `defs.yaml`.
 
-    Raises ConfigError, naming the line, for text that is not YAML or exceeds the bounds of the tree, for a duplicate
-    key, and for a document without a `type`.
+    Raises ConfigError with the line if the text is not YAML or exceeds the bounds of the tree, if a key is duplicated,
+    or if a document has no `type`.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -177,7 +177,7 @@ def read_documents(path: Path) -> list[Document]:
 
 
 def not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
-    """The line where text stops being YAML, and why, in words about what is written there."""
+    """Return the line where the text stops being valid YAML, and the reason in terms of the text on that line."""
     mark, context, problem = error.problem_mark or error.context_mark, error.context or "", error.problem or str(error)
     line = mark.line + 1 if mark is not None else 1
     start_line = error.context_mark.line + 1 if error.context_mark is not None else line
@@ -205,7 +205,7 @@ def not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
 
 
 def _unclosed(text: str, last: int) -> int | None:
-    """The first of the lines up to this one with a quote that is opened and not closed, from 1."""
+    """Return the first line, up to `last`, with an unclosed quote; lines count from 1."""
     for number, line in enumerate(text.splitlines()[:last], 1):
         for quote in "\"'":
             opens = re.search(rf"(?:^|[:\[{{,-])\s*{quote}", line)
@@ -215,10 +215,10 @@ def _unclosed(text: str, last: int) -> int | None:
 
 
 def of_json(path: Path, text: str, value: Any) -> Document:
-    """A JSON file that a declaration names, as a document whose `attributes` are its parsed `value`.
+    """Return a JSON file that a declaration names as a document whose `attributes` are its parsed `value`.
 
-    Nearly all JSON is YAML, which gives the lines; of the rest (a tab, an escaped slash), and of a text of more than a
-    MiB, whose tree may take a thousand times its length, the mistakes have none.
+    Nearly all JSON is YAML, whose parser provides the lines. Mistakes have no line in JSON that is not YAML (a tab, an
+    escaped slash), and in texts of more than 1 MiB, whose tree may take a thousand times their size.
     """
     node = None
     if len(text) <= _MOST_FOR_LINES:
@@ -246,12 +246,12 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
         for value in node.value:
             _refuse_malformed(path, value)
     elif node.tag.endswith(":int") and (":" in node.value or re.fullmatch(r"[-+]?0[0-7_]+", node.value)):
-        # YAML 1.1 has numbers of base 60 and 8, which nobody means
+        # YAML 1.1 reads such values as numbers of base 60 or 8, which is hardly ever intended
         number = _value(node)
         raise ConfigError(f"{path}:{line}: `{node.value}` means {number} in YAML. Write {number}, or put it in quotes")
     elif not node.tag.endswith(":str"):
         try:
-            # made only to see whether it can be: `2024-02-30` has the form of a date, and is none
+            # converted only to validate it: `2024-02-30` has the form of a date but is not one
             _value(node)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             what = f"`{node.value}` looks like a date or number, but is not a valid one"
@@ -259,7 +259,7 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
 
 
 def _refuse_key(path: Path, key: yaml.Node) -> None:
-    """Raise ConfigError for a key that is no text: `on`, `no` and `2020` are values of other types in YAML."""
+    """Raise ConfigError for a key that is not text: `on`, `no` and `2020` are values of other types in YAML."""
     begins = f"{path}:{key.start_mark.line + 1}"
     if not isinstance(key, yaml.ScalarNode):
         character = "{" if isinstance(key, yaml.MappingNode) else "["
@@ -271,7 +271,7 @@ def _refuse_key(path: Path, key: yaml.Node) -> None:
 
 
 def _near(name: str, keys: Iterable[str]) -> str:
-    """That there is another key which is nearly the missing one, in brackets."""
+    """Return a suggestion in brackets if another key resembles the missing one; otherwise an empty text."""
     near = nearest(name, [key for key in keys if key != name])
     return f" (found `{near}`; did you mean `{name}`?)" if near else ""
 
@@ -298,12 +298,12 @@ def _document(path: Path, node: yaml.Node) -> Document:
 
 
 def _value(node: yaml.Node) -> Any:
-    # a loader of no text: the tree is parsed already, only its values are made
+    # the loader needs no text, because the tree is already parsed and only its values are constructed
     return yaml.SafeLoader("").construct_document(node)
 
 
 def validated(model: type[M], document: Document) -> M:
-    """Validate the attributes of a document; raises ConfigError with a line for each mistake."""
+    """Validate the attributes of a document; raise ConfigError with a line for each mistake."""
     if document.attributes is None:
         near = _near("attributes", document.keys)
         raise ConfigError(
@@ -329,7 +329,7 @@ def validated(model: type[M], document: Document) -> M:
 
 
 def _truths_as_numbers(written: Any, value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
-    """The keys at which true or false is written, and which pydantic has taken for 1 or 0."""
+    """Yield the keys with the value true or false that pydantic has converted to 1 or 0."""
     if isinstance(written, bool):
         if isinstance(value, int | float) and not isinstance(value, bool):
             yield keys
@@ -345,11 +345,11 @@ def _truths_as_numbers(written: Any, value: Any, keys: tuple[str | int, ...]) ->
 
 
 def mistakes(error: "ValidationError", model: "type[BaseModel]", document: Document) -> list[str]:
-    """One sentence for each mistake: `file:line: key: what is wrong`, in the order of the file."""
+    """Return one sentence for each mistake, `file:line: key: what is wrong`, in the order of the file."""
     hides_all = bool(model.model_config.get("hide_input_in_errors", False))
     lines = []
     errors = error.errors(include_url=False)
-    # a misspelt key should not also be reported as missing
+    # a misspelled key should not also be reported as missing
     meant = {
         (d["loc"][:-1], near) for d in errors if d["type"] == "extra_forbidden" and (near := near_key(model, d["loc"]))
     }
@@ -364,32 +364,35 @@ def mistakes(error: "ValidationError", model: "type[BaseModel]", document: Docum
         line = document.line_of([*keys, *_named_first(details)])
         written_keys = map(str, _written_keys(keys, document.attributes, details["type"]))
         key_text = ".".join(key if key.isprintable() else repr(key) for key in written_keys)
-        # a secret may have been written in the wrong place
+        # a secret may be written in the wrong place, so any key on the path hides the value
         hidden = hides_all or not SECRETS.isdisjoint(keys)
         got = "" if hidden else _format_value(details["input"], document.scalar_at(details["loc"]))
         sentence = _unset(document, line, details) or _sentence(details, model, got)
         where = f"{document.path}:{line}" if line else str(document.path)
         lines.append((line, f"{where}: {f'{key_text}: ' if key_text else ''}{sentence}"))
-    # a mistake in one member of a union is reported for each of its members
+    # each member of a union reports the same mistake
     return list(dict.fromkeys(text for _, text in sorted(lines, key=lambda one: one[0])))
 
 
 def _is_other_form(details: "ErrorDetails", every: "Sequence[ErrorDetails]", attributes: Any) -> bool:
-    """Whether a block is refused by the short form of a union, and has a mistake inside of the long one, too."""
-    if not details["loc"]:  # the whole
+    """Return whether an error only rejects a block as the short form of a union.
+
+    In this case, the long form reports the actual mistake inside the block.
+    """
+    if not details["loc"]:  # an error of the whole document
         return False
     *before, member = details["loc"]
     value = attributes
     for key in before:
         _, value = _led_to(value, key)
-    if not isinstance(value, dict) or value is not details["input"]:  # its own value: `member` is a key, not a form
+    if not isinstance(value, dict) or value is not details["input"]:  # then `member` is a key and not a form
         return False
     inside = (other_details["loc"] for other_details in every if len(other_details["loc"]) > len(before) + 1)
     return any(list(loc[: len(before)]) == before and loc[len(before)] != member for loc in inside)
 
 
 def _unset(document: Document, line: int, details: "ErrorDetails") -> str | None:
-    """What is said of a key whose value is that of a variable of the environment which is not set."""
+    """Return the message for a key whose value is an unset environment variable; None if there is another reason."""
     if details["input"] is not None or not line or not document.path.is_file():
         return None
     lines = document.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1 : line]
@@ -398,13 +401,13 @@ def _unset(document: Document, line: int, details: "ErrorDetails") -> str | None
 
 
 def _named_first(details: "ErrorDetails") -> list[str]:
-    """The key that a block's own validator names first in its sentence (`template.header: …`): its line is meant."""
+    """Return the key that a block's own validator names first (`template.header: …`), to report its line."""
     match = re.match(r"Value error, `?([a-z_]+(?:\.[a-z_]+)*)", details["msg"])
     return match[1].split(".") if match else []
 
 
 def _written_keys(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[str | int]:
-    """The keys as written in the file, without the tags of unions."""
+    """Yield the keys as written in the file, without the tags of unions."""
     value = attributes
     for i, key in enumerate(keys):
         is_written, value = _led_to(value, key)
@@ -413,14 +416,17 @@ def _written_keys(keys: Sequence[str | int], attributes: Any, kind: str) -> Iter
 
 
 def _led_to(value: Any, key: str | int) -> tuple[bool, Any]:
-    """Whether a value has the key, and what that leads to; the value itself if it has not: a tag of a union."""
+    """Return whether a value has the key, and the value of the key.
+
+    If the key is missing, it is the tag of a union, and the value itself is returned.
+    """
     is_item = isinstance(value, list) and isinstance(key, int) and key < len(value)
     has = is_item or (isinstance(value, dict) and key in value)
     return has, value[key] if has else value
 
 
 def _format_value(value: Any, written: str | None) -> str:
-    """A wrong value for a message; numbers, dates, true and false as they are written in the file."""
+    """Format a wrong value for a message; numbers, dates, true and false appear as written in the file."""
     return f"{value!r:.80}" if isinstance(value, str | dict | list) or written is None else f"{written:.80}"
 
 
@@ -471,29 +477,29 @@ def _describe(field: "FieldInfo | None") -> str:
 
 # Templates in the values of a `defs.yaml`: `{{ env.X }}`, and the names that Dagster gives a component.
 #
-# Dagster's own resolution renders every text: it drops a final newline, and reads what comes out as a Python
-# literal, so that `"1.0"` becomes a number and `"\n"` nothing. Here a text without a template stays as the YAML has
-# it. The value of a template is text, or the object that its only expression names.
+# Dagster's own resolution renders every text. It drops a final newline and parses the output as a Python literal, so
+# `"1.0"` becomes a number and `"\n"` becomes empty. Here, a text without a template is unchanged. The value of
+# a template is text, or an object if the template is a single expression.
 #
 # Entry point: `rendered`.
 
 Keys = tuple[str | int, ...]
 _TEMPLATE = re.compile(r"""\{[{%][-+]?\s*[\w"'(\[]""")
-"""Matches the beginning of a template; `{{` without an expression is text."""
+"""Matches the beginning of a template. `{{` without an expression is plain text."""
 _RAW = re.compile(r"\{%-?\s*raw\b")
 
 
 def rendered(attributes: Any, scope: Mapping[str, Any], path: Path, own: Collection[Keys] = ()) -> Any:
-    """The values of a `defs.yaml` with their templates rendered.
+    """Return the values of a `defs.yaml` with their templates rendered.
 
     Args:
-        attributes: The values, as they are written.
+        attributes: The values, as written in the file.
         scope: The names that a template may use.
         path: The file, for the lines of mistakes.
-        own: Keys whose text is a template of another program, and stays as it is written.
+        own: Keys whose text is another program's template and is left unchanged.
 
-    Raises ConfigError, with line and key, for what is no template, for an unknown name, for a variable of the
-    environment that is not set inside of a text, and for an expression that raises.
+    Raises ConfigError with line and key for an invalid template, an unknown name, an unset environment variable inside
+    a text, and an expression that raises.
     """
     texts = _templates(attributes, own)
     if not texts:
@@ -503,7 +509,7 @@ def rendered(attributes: Any, scope: Mapping[str, Any], path: Path, own: Collect
     for keys, text in [] if wrong else texts:
         try:
             values[keys] = _template_value(text, scope)
-        except Exception as error:  # whatever a function of the project's own raises
+        except Exception as error:  # functions of the user's project may raise any error
             wrong.append((keys, f"`{text.strip()}` cannot be resolved: {error}"))
     if wrong:
         (document, *_) = read_documents(path)
@@ -513,22 +519,22 @@ def rendered(attributes: Any, scope: Mapping[str, Any], path: Path, own: Collect
 
 
 def has_templates(attributes: Any, own: Collection[Keys] = ()) -> bool:
-    """Whether `rendered` would render anything."""
+    """Return whether `rendered` would render any template."""
     return bool(_templates(attributes, own))
 
 
 def has_dates(value: Any) -> bool:
-    """Whether a value that YAML takes for a date or a time is in the values of a `defs.yaml`."""
+    """Return whether the values of a `defs.yaml` include one that YAML reads as a date or time."""
     return isinstance(value, date) or any(has_dates(item) for _, item in _items(value))
 
 
 def _templates(attributes: Any, own: Collection[Keys]) -> list[tuple[Keys, str]]:
-    # a text that was marked by hand, as was needed before `own`, is unmarked by rendering it
+    # rendering removes a manual `raw` mark, which was necessary before `own` existed
     return [(keys, text) for keys, text in _texts(attributes, ()) if keys not in own or _RAW.search(text)]
 
 
 def _texts(value: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
-    """The texts in a value which are templates, each with the keys that lead to it."""
+    """Yield the texts in a value that are templates, each with its path of keys."""
     for key, item in _items(value):
         yield from _texts(item, (*keys, key))
     if isinstance(value, str) and _TEMPLATE.search(value):
@@ -542,7 +548,7 @@ def _items(value: Any) -> Iterable[tuple[str | int, Any]]:
 
 
 def _replaced(value: Any, values: Mapping[Keys, Any], keys: Keys) -> Any:
-    """The value with the texts at these keys replaced."""
+    """Return the value with the texts at these keys replaced."""
     if isinstance(value, Mapping):
         return {key: _replaced(item, values, (*keys, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -551,7 +557,7 @@ def _replaced(value: Any, values: Mapping[Keys, Any], keys: Keys) -> Any:
 
 
 def _template_value(text: str, scope: Mapping[str, Any]) -> Any:
-    """What a template is rendered to: text, or what its expression names if there is nothing else in it."""
+    """Render a template to text, or to an object if the template is a single expression."""
     from jinja2 import nodes
 
     expressed: list[Any] = []
@@ -569,21 +575,21 @@ def _template_value(text: str, scope: Mapping[str, Any]) -> Any:
 
 
 def _jinja(text: str, finalize: Callable[[Any], Any] | None = None) -> "Environment":
-    # Dagster imports it anyway; `dataprep --help` does not need it
+    # imported here, because Dagster imports it anyway but `dataprep --help` does not need it
     from jinja2 import Environment, StrictUndefined
 
     return Environment(
         undefined=StrictUndefined,
         finalize=finalize,
         keep_trailing_newline=True,
-        # Jinja gives each line of a template the same end
+        # Jinja replaces all line ends of a template with one kind
         newline_sequence="\r\n" if "\r\n" in text else "\r" if "\r" in text else "\n",
-        autoescape=False,  # this is no HTML: a path may have a `&`
+        autoescape=False,  # the output is not HTML, and a path may contain `&`
     )
 
 
 def _mistakes(text: str, scope: Mapping[str, Any]) -> Iterator[str]:
-    """What can be told of a template before it is rendered."""
+    """Yield the mistakes of a template that can be found without rendering it."""
     from jinja2 import TemplateSyntaxError, meta
 
     jinja = _jinja(text)
@@ -602,7 +608,7 @@ def _mistakes(text: str, scope: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unset_in_text(tree: "nodes.Template") -> Sequence[str]:
-    """The variables of the environment that are not set, and are asked for in a way that makes them no value."""
+    """Return the unset environment variables whose use in a template does not yield a value."""
     from jinja2 import nodes
 
     def variable(node: nodes.Node, name: object) -> list[str]:
@@ -612,7 +618,7 @@ def _unset_in_text(tree: "nodes.Template") -> Sequence[str]:
 
     outputs = [node for output in tree.find_all(nodes.Output) for node in output.nodes]
     names = []
-    if len(outputs) > 1:  # else its value is none, which is the key's own matter
+    if len(outputs) > 1:  # a single expression renders to None, which the key's own validation reports
         names += [
             n
             for output_node in outputs

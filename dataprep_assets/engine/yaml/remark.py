@@ -1,4 +1,4 @@
-"""Remarks on a declaration that can be made before anything is built, if its tokenizer and source are at hand."""
+"""Remarks on a declaration that are available before a build, if its tokenizer and source are on this machine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +14,11 @@ class Remark:
     """One remark on a declaration.
 
     Attributes:
-        keys: Path of the YAML key that it is about: keys from the outermost, and indices in lists.
-        sentence: What is wrong, and what to do.
-        hint: Whether it may be intended: then a run goes on.
-        of_source: Whether it is about the source only: a first run does not go on, a later one may not need it.
+        keys: Path of the YAML key that the remark is about: keys from the outermost, and indices in lists.
+        sentence: The problem and the remedy.
+        hint: Whether the declaration may be intended. If so, a run continues.
+        of_source: Whether the remark is about the source only. It stops a first run, but not later ones, which may not
+            need the source.
     """
 
     keys: tuple[str | int, ...]
@@ -27,9 +28,9 @@ class Remark:
 
 
 def mistakes_error(mistakes: Sequence[str]) -> ConfigError:
-    """An error with the first mistakes in a declaration, one on each line, and how many more there are.
+    """Return an error with the first mistakes of a declaration, one per line, and the number of the remaining ones.
 
-    What is declared counts nobody, so all of it is shown.
+    All mistakes may be shown in full, because a declaration contains no counts of people.
     """
     hidden_count = len(mistakes) - MOST_SHOWN
     return ConfigError(
