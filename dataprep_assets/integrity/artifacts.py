@@ -1,10 +1,10 @@
-"""Artifacts, and the interface of their storage for builds, checks and assets; handles on finished ones.
+"""Artifacts, the interface of their storage for builds, checks and assets, and handles on finished artifacts.
 
-An `ArtifactStore` says what is finished (`receipt`, `current`), hands out files (`local`), and publishes what a build
-committed to its working directory (`publish`). `LocalArtifacts` keeps them in a folder, where the commit is the
-publication; `bucket.BucketArtifacts` keeps them in an object store and works in a cache folder.
+An `ArtifactStore` finds finished artifacts (`receipt`, `current`), provides their files (`local`), and publishes an
+artifact that a build committed to its working directory (`publish`). `LocalArtifacts` stores them in a folder, where
+the commit is the publication. `bucket.BucketArtifacts` stores them in an object store and builds in a cache folder.
 
-Stores are small values: they can be pickled into worker processes.
+Stores are small values that can be pickled for worker processes.
 """
 
 import hashlib
@@ -24,23 +24,23 @@ from dataprep_assets.integrity.commit import alone, left_over, remove_directory,
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, damage, read_receipt
 from dataprep_assets.stores.files import concatenate, version_of
 
-# nearly all commands load this module, and few of them open an array
+# imported only for types, because nearly all commands load this module but few of them open an array
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# Where an artifact lives: `<root>/<dataset>/<artifact>[/<partition>]`.
+# Location of an artifact: `<root>/<dataset>/<artifact>[/<partition>]`.
 #
-# An artifact, its asset in the graph and its module in `pipelines/` have the same name, so that each leads to the
-# others.
+# An artifact, its asset in the graph and its module in `pipelines/` have the same name, so that each can be found from
+# the others.
 
-# No dot in front: such names are areas of the project's own (`.staging`, `.aside-…`, `.fetched`), which listings skip.
+# Names may not begin with a dot: listings skip such names, which are internal (`.staging`, `.aside-…`, `.fetched`).
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """One artifact of one dataset; `partition` is None for an unpartitioned one."""
+    """One artifact of one dataset; `partition` is None for an unpartitioned artifact."""
 
     dataset: str
     name: str
@@ -52,26 +52,26 @@ class Artifact:
                 raise ConfigError(f"artifact name {part!r}: only letters, digits, '_', '-' and '.' are allowed")
 
     def directory(self, root: Path) -> Path:
-        """The artifact's directory below the storage root."""
+        """Return the artifact's directory below the storage root."""
         return _directory(root, self)
 
     def __str__(self) -> str:
         return "/".join(filter(None, (self.dataset, self.name, self.partition)))
 
 
-@lru_cache(maxsize=1 << 14)  # a run asks a dozen times for each of thousands of shards
+@lru_cache(maxsize=1 << 14)  # a run computes the path of each of thousands of shards a dozen times
 def _directory(root: Path, artifact: Artifact) -> Path:
     return root.joinpath(artifact.dataset, artifact.name, artifact.partition or "")
 
 
 _BLOCK = 8 << 20
 _FEW_BYTES = 16 << 20
-"""Read and digested in the time that a worker takes to begin a task."""
+"""Number of bytes that can be read and digested in the time that a worker takes to start a task."""
 
 
 @dataclass(frozen=True)
 class FileRef:
-    """A file of a committed artifact, as its receipt records it."""
+    """A file of a committed artifact, as recorded in its receipt."""
 
     artifact: Artifact
     record: FileRecord
@@ -79,14 +79,14 @@ class FileRef:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinedFile:
-    """A file that is the concatenation of others. `record` is that of the result."""
+    """A file that is the concatenation of `parts`. `record` describes the result."""
 
     record: FileRecord
     parts: tuple[FileRef, ...]
 
 
 class Ranges(Protocol):
-    """Ranged reads of a file that is elsewhere."""
+    """Ranged reads of a remote file."""
 
     @property
     def size(self) -> int:
@@ -94,16 +94,18 @@ class Ranges(Protocol):
         ...
 
     def read(self, start: int, stop: int) -> bytes:
-        """The bytes `[start, stop)`, which must lie inside the file."""
+        """Return the bytes `[start, stop)`, which must be inside the file."""
         ...
 
 
 @dataclass(frozen=True)
 class ArtifactStore(ABC):
-    """See the module. `root` is the folder in which builds work; in a local store it is also where artifacts are.
+    """Base class of artifact stores, see the module.
 
-    `to_rebuild` are artifacts that a run was told to build again whatever their keys, each with the version of its
-    receipt: once it is built again, it is an artifact like any other.
+    Attributes:
+        root: The folder in which builds work. In a local store, artifacts are also stored there.
+        to_rebuild: Artifacts that a run must rebuild whatever their keys, each with the version of its receipt. After
+            the rebuild, the version differs, and the artifact is handled normally.
     """
 
     root: Path
@@ -112,70 +114,70 @@ class ArtifactStore(ABC):
     """Whether the digests of files are known without reading them."""
 
     def directory(self, artifact: Artifact) -> Path:
-        """The artifact's directory below `root`, whether or not it is there."""
+        """Return the artifact's directory below `root`; it need not exist."""
         return artifact.directory(self.root)
 
     def home(self, artifact: Artifact) -> Path:
-        """The local directory beside which a build keeps files that are not artifacts; usually where it builds."""
+        """Return the local directory next to which a build stores other files; usually the build directory."""
         return self.directory(artifact)
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where all of its artifacts are, each dataset in a folder of its name: a path or a URL."""
+        """The path or URL with all of its artifacts, which has one folder per dataset."""
 
     @abstractmethod
     def location(self, artifact: Artifact) -> str:
-        """Return where the artifact can be found: a path or a URL."""
+        """Return the path or URL of the artifact."""
 
     @abstractmethod
     def receipt(self, artifact: Artifact) -> Receipt | None:
-        """The receipt of a finished artifact; None when it is not there. Raises IntegrityError when it is damaged."""
+        """Return the receipt of a finished artifact; None if it does not exist. Raises IntegrityError if damaged."""
 
     def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
-        """The receipts of many artifacts, in order."""
+        """Return the receipts of many artifacts, in order."""
         return [self.receipt(artifact) for artifact in artifacts]
 
     @abstractmethod
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
-        """For each of these artifacts a text that a replaced receipt would not have, without reading any receipt.
+        """Return, for each artifact, a text that changes if its receipt is replaced; None if it has no receipt.
 
-        They are partitions of one artifact. None: it has no receipt.
+        The artifacts must be partitions of one artifact. No receipt is read.
         """
 
     @abstractmethod
     def partitions(self, dataset: str, name: str) -> list[str]:
-        """The partitions that have files, planned or not, finished or not or only begun here, sorted by name."""
+        """Return the partitions that have files, sorted by name, including unplanned and unfinished ones."""
 
     @abstractmethod
     def names(self, dataset: str) -> list[str]:
-        """The names below the dataset's folder, sorted: of its artifacts, and of whatever else is there but links."""
+        """Return the sorted names in the dataset's folder: artifacts and other entries, without links."""
 
     @abstractmethod
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
-        """The defects of the artifact's files, one sentence each; empty if `receipt` describes them.
+        """Return the defects of the artifact's files, one sentence each; empty if they match `receipt`.
 
-        With `verification` "full" every byte counts, with "size" only the sizes.
+        `verification` "full" compares every byte, "size" only the sizes.
         """
 
     @abstractmethod
     def local(self, artifact: Artifact, names: Iterable[str] | None = None) -> Path:
-        """A local directory with these files of a finished artifact (by default all) and its receipt.
+        """Return a local directory with these files of a finished artifact (by default all) and its receipt.
 
-        Raises MissingArtifactError when the artifact is not finished.
+        Raises MissingArtifactError if the artifact is not finished.
         """
 
     @abstractmethod
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
-        """The file `name` of this receipt's content, on this machine; its copy stays as long as `holder` lives.
+        """Return a local path of the file `name` with this receipt's content; a copy is kept while `holder` lives.
 
-        Raises MissingArtifactError when the artifact was replaced and no copy is here, IntegrityError when the file
-        does not have the size that the receipt says.
+        Raises MissingArtifactError if the artifact was replaced and there is no local copy, IntegrityError if the
+        file's size differs from the receipt.
         """
 
     @abstractmethod
     def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> Ranges | None:
-        """Ranged reads of the file `name` of this receipt's content; None if it is on this machine."""
+        """Return ranged reads of the file `name` with this receipt's content; None if the file is local."""
 
     @abstractmethod
     def join(
@@ -187,34 +189,34 @@ class ArtifactStore(ABC):
         verify: bool = True,
         counted: Callable[[int], None] | None = None,
     ) -> JoinedFile:
-        """Make the file `name` of an artifact under construction out of `parts`, in order.
+        """Build the file `name` of an artifact under construction from `parts`, in order.
 
-        With `verify` every part is read and compared with its record (IntegrityError if it differs), and the digest of
-        the whole is computed in the same pass; without it, a single part is trusted. `staged` has the file afterwards
-        only if the store keeps artifacts locally. `counted` is called with the number of bytes read in that pass.
+        With `verify`, every part is read and compared with its record (IntegrityError if it differs), and the digest of
+        the result is computed in the same pass. Without it, a single part is trusted. Afterwards, `staged` has the file
+        only if the store is local. `counted` is called with the number of bytes read in that pass.
         """
 
     @abstractmethod
     def publish(self, artifact: Artifact, joined: Mapping[str, JoinedFile] | None = None) -> None:
         """Make an artifact that was committed to its directory visible to all readers, its receipt last.
 
-        `joined` are, by name, the files that `join` described and that the directory does not have.
+        `joined` has, by name, the files that `join` described and that are not in the directory.
         """
 
     @abstractmethod
     def remove(self, artifact: Artifact) -> bool:
-        """Remove an artifact, its receipt first; returns False if it is being built, and then does nothing.
+        """Remove an artifact, its receipt first. Returns False, and does nothing, if it is being built.
 
-        Can be killed at any moment: what is left does not count as finished, and the next call removes it. Raises
-        IntegrityError where other artifacts lie below this one.
+        Can be killed at any moment: the remaining files do not count as finished, and the next call removes them.
+        Raises IntegrityError if other artifacts are stored below this one.
         """
 
     def sweep(self, artifacts: Iterable[Artifact]) -> None:
-        """Remove what killed runs left beside finished artifacts; artifacts that are being built are left alone."""
+        """Remove the files of killed runs next to finished artifacts. Artifacts that are being built are skipped."""
         sweep(self.directory(artifact) for artifact in artifacts)
 
     def require(self, artifact: Artifact) -> Receipt:
-        """The artifact's receipt; raises MissingArtifactError when it is not there."""
+        """Return the artifact's receipt; raise MissingArtifactError if it does not exist."""
         receipt = self.receipt(artifact)
         if receipt is None:
             raise MissingArtifactError(
@@ -224,7 +226,7 @@ class ArtifactStore(ABC):
         return receipt
 
     def intact(self, artifact: Artifact, verification: Verification = "full") -> Receipt | None:
-        """The receipt of an intact artifact, whatever its key; None when it is missing or damaged."""
+        """Return the receipt of an intact artifact, whatever its key; None if it is missing or damaged."""
         try:
             receipt = self.receipt(artifact)
         except IntegrityError:
@@ -232,7 +234,7 @@ class ArtifactStore(ABC):
         return receipt if receipt is not None and not self.damage(artifact, receipt, verification) else None
 
     def current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
-        """The receipt of a finished artifact that has the wanted `key` and is intact; None when it must be (re)built.
+        """Return the receipt of a finished, intact artifact with this `key`; None if it must be (re)built.
 
         `verification` is as in `damage`.
         """
@@ -245,19 +247,18 @@ class ArtifactStore(ABC):
         return receipt
 
     def rebuilding(self, artifacts: Sequence[Artifact]) -> Self:
-        """The same store, in which these partitions of one artifact, as they are now, are not current."""
+        """Return this store with these partitions of one artifact, in their current version, marked for a rebuild."""
         return replace(self, to_rebuild=dict(zip(artifacts, self.receipt_versions(artifacts), strict=True)))
 
     def must_rebuild(self, artifact: Artifact) -> bool:
-        """Return whether the artifact has to be built again even if its key is the wanted one and its files are
-        intact."""
+        """Return whether the artifact is marked for a rebuild even if its key matches and its files are intact."""
         if artifact not in self.to_rebuild:
             return False
         (version,) = self.receipt_versions([artifact])
         return version == self.to_rebuild[artifact]
 
     def quickly_current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
-        """Like `current`, but None, too, if that reads many bytes or fails: then a worker is to say."""
+        """Like `current`, but also return None if the check fails or reads many bytes, which a worker should do."""
         try:
             receipt = self.receipt(artifact)
             if receipt is None or receipt.key != key:
@@ -272,7 +273,7 @@ class ArtifactStore(ABC):
 
 @dataclass(frozen=True)
 class LocalArtifacts(ArtifactStore):
-    """Artifacts in a folder of this machine (or one that it mounts)."""
+    """Artifacts in a local or mounted folder."""
 
     root: Path = field()
 
@@ -292,7 +293,7 @@ class LocalArtifacts(ArtifactStore):
 
     def partitions(self, dataset: str, name: str) -> list[str]:
         folder = self.root / dataset / name
-        # no dot in front: staging, and directories that were set aside
+        # names with a leading dot are staging or directories that were set aside
         return sorted({path.name for path in folder.glob("[!.]*") if path.is_dir()} | left_over(folder))
 
     def names(self, dataset: str) -> list[str]:
@@ -318,7 +319,7 @@ class LocalArtifacts(ArtifactStore):
 
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
         size = receipt.file(name).bytes
-        path = self.directory(artifact) / name  # the receipt is known: it need not be read and parsed again
+        path = self.directory(artifact) / name  # the receipt is given, so it is not read and parsed again
         try:
             status = path.stat()
         except OSError:
@@ -331,7 +332,7 @@ class LocalArtifacts(ArtifactStore):
         return path
 
     def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> None:
-        """None: the file is on this machine."""
+        """Return None, because the file is local."""
 
     def join(
         self,
@@ -345,7 +346,7 @@ class LocalArtifacts(ArtifactStore):
         target = staged / name
         target.parent.mkdir(parents=True, exist_ok=True)
         concatenate([self.directory(p.artifact) / p.record.path for p in parts], target)
-        # of the result, not of the parts: so what the kernel copied is compared, too
+        # the result is digested instead of the parts, which also verifies the kernel's copy
         if verify or len(parts) != 1:
             digest = digest_of_parts(_blocks(target), parts, str(target), counted)
         else:
@@ -354,11 +355,11 @@ class LocalArtifacts(ArtifactStore):
         return JoinedFile(record=FileRecord(path=name, bytes=size, sha256=digest), parts=tuple(parts))
 
     def publish(self, artifact: Artifact, joined: Mapping[str, JoinedFile] | None = None) -> None:
-        """Nothing to do: the commit by rename was the publication."""
+        """Do nothing, because the commit by rename was the publication."""
 
 
 class StoredSubject(Protocol):
-    """The subject of a piece of work, which knows where its artifact is."""
+    """A subject of work that knows its artifact and its store."""
 
     @property
     def artifact(self) -> Artifact: ...
@@ -370,7 +371,7 @@ S = TypeVar("S", bound=StoredSubject)
 
 
 def absent(subjects: Sequence[S]) -> list[S]:
-    """The subjects, partitions of one artifact, that have no receipt."""
+    """Return the subjects that have no receipt. All must be partitions of one artifact."""
     if not subjects:
         return []
     versions = subjects[0].store.receipt_versions([subject.artifact for subject in subjects])
@@ -378,9 +379,9 @@ def absent(subjects: Sequence[S]) -> list[S]:
 
 
 def of_artifact(receipt: Receipt, artifact: Artifact, location: str) -> Receipt:
-    """The receipt found at an artifact's place; raises IntegrityError when it is that of another artifact or partition.
+    """Return the receipt; raise IntegrityError if it belongs to an artifact or partition other than `artifact`.
 
-    The dataset's name is not compared: a renamed dataset keeps the artifacts made under its old name.
+    The dataset's name is not compared: a renamed dataset keeps the artifacts that were built under its old name.
     """
     if (receipt.artifact, receipt.partition) == (artifact.name, artifact.partition):
         return receipt
@@ -389,21 +390,21 @@ def of_artifact(receipt: Receipt, artifact: Artifact, location: str) -> Receipt:
 
 
 def holds_others(location: str) -> IntegrityError:
-    """The error for an artifact that cannot be removed because others are below it."""
+    """Return the error for an artifact that cannot be removed because other artifacts are below it."""
     return IntegrityError(f"{location}: contains other artifacts. Remove these one by one")
 
 
 def digest_of_parts(
     blocks: Iterable[bytes], parts: Sequence[FileRef], where: str, counted: Callable[[int], None] | None = None
 ) -> str:
-    """SHA-256 (hex) of `blocks`, which must be these parts in order; each part's own digest is compared on the way.
+    """Return the SHA-256 (hex) of `blocks`, which must be these parts in order; compare the digest of each part.
 
-    `where` names the bytes in messages; `counted` is called with the number of bytes read since the last call.
+    `where` names the bytes in messages. `counted` is called with the number of bytes read since the last call.
 
-    Raises IntegrityError naming the part whose bytes differ, or when there are more or fewer bytes than the parts say.
+    Raises IntegrityError with the part whose bytes differ, or if the number of bytes differs from the parts' total.
     """
     total_digest, source = hashlib.sha256(), iter(blocks)
-    # blocks and parts do not end together: the rest of a block is cut without a copy
+    # blocks and parts have different boundaries, so the rest of a block is sliced without a copy
     buffer = memoryview(b"")
     for part in parts:
         digest, remaining = hashlib.sha256(), part.record.bytes
@@ -435,16 +436,16 @@ def _blocks(path: Path) -> Iterator[bytes]:
             yield data
 
 
-# A handle on a finished artifact, through which downstream code uses it in place: an IO manager passes it to an
-# asset.
+# Handles on finished artifacts. Downstream code uses an artifact in place through a handle, which an IO manager passes
+# to an asset.
 #
-# Nothing is read before it is needed. Files in a folder are used where they are; files in a bucket by ranges, or
-# through a verified local copy. A handle stands for one content: a later replacement of the artifact is never mixed
-# in.
+# Nothing is read before it is needed. Files in a folder are used in place. Files in a bucket are read by ranges, or
+# through a verified local copy. A handle refers to one content and never mixes it with a later replacement of the
+# artifact.
 #
-#     handle.receipt                        what it is, from what, with which digests
+#     handle.receipt                        the receipt, with inputs and digests
 #     handle.files                          names, sizes, digests
-#     handle.path("train.bin")              a file on this machine (fetched and verified if need be)
+#     handle.path("train.bin")              a local file (downloaded and verified if necessary)
 #     handle.open("train.bin")              a seekable binary file; ranges of the object in a bucket
 #     handle.read("train.bin", 0, 1024)     one range
 #     handle.tokens("train.bin")[a:b]       token ids as a NumPy array; each slice reads its own range
@@ -453,14 +454,14 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 _DTYPES = ("uint16", "uint32")
 _NPY = b"\x93NUMPY"
-"""How a `.npy` file begins that is not the flat one of OLMo."""
-# Bytes that a small read of a file in a bucket asks for: what is read after it needs no request of its own.
+"""Prefix of a real `.npy` file. OLMo's files with this suffix are flat and have no header."""
+# Bytes that a small read of a file in a bucket requests, so that the reads after it need no request of their own.
 _BUFFER = 1 << 20
 
 
 @dataclass(frozen=True)
 class ArtifactHandle:
-    """See above. Can be pickled into other processes. While it lives, the copies that it fetched stay."""
+    """A handle on a finished artifact. It can be pickled. While it lives, the copies that it downloaded are kept."""
 
     store: ArtifactStore
     artifact: Artifact
@@ -468,7 +469,7 @@ class ArtifactHandle:
 
     @classmethod
     def of(cls, store: ArtifactStore, artifact: Artifact) -> "ArtifactHandle":
-        """The handle of a finished artifact; raises MissingArtifactError when it is not there."""
+        """Return the handle of a finished artifact; raise MissingArtifactError if it does not exist."""
         return cls(store, artifact, store.require(artifact))
 
     def __repr__(self) -> str:
@@ -476,7 +477,7 @@ class ArtifactHandle:
 
     @property
     def location(self) -> str:
-        """Where the artifact is: a path or a URL."""
+        """The path or URL of the artifact."""
         return self.store.location(self.artifact)
 
     @property
@@ -485,22 +486,22 @@ class ArtifactHandle:
         return self.receipt.files
 
     def path(self, name: str) -> Path:
-        """The path of the file on this machine.
+        """Return a local path of the file.
 
-        Raises ConfigError when it does not fit into the cache's budget, MissingArtifactError when the artifact was
-        replaced and no copy is here.
+        Raises ConfigError if the file does not fit into the cache's budget, MissingArtifactError if the artifact was
+        replaced and there is no local copy.
         """
         return self.store.fetch(self.artifact, self.receipt, name, self)
 
     def open(self, name: str) -> BinaryIO:
-        """A seekable binary file, buffered. In a bucket only the ranges that are read are fetched."""
+        """Open a buffered, seekable binary file. In a bucket, only the ranges that are read are downloaded."""
         remote = self._remote(name)
         if remote is None:
             return self.path(name).open("rb")
         return io.BufferedReader(_RemoteFile(remote), _BUFFER)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
-        """The bytes `[start, stop)` of the file `name`, by default to its end; raises IntegrityError outside of it."""
+        """Return the bytes `[start, stop)` of a file, by default to its end; raise IntegrityError if out of range."""
         record = self.receipt.file(name)
         stop = record.bytes if stop is None else stop
         if not 0 <= start <= stop <= record.bytes:
@@ -515,9 +516,9 @@ class ArtifactHandle:
             return file.read(stop - start)
 
     def tokens(self, name: str) -> "npt.NDArray[Any] | RemoteTokens":
-        """The token ids of a flat file, 1-D, of the dtype in the receipt: a memory map, or ranges of the bucket.
+        """Return the token ids of a flat file: 1-D, with the receipt's dtype, as a memory map or ranges of the bucket.
 
-        Raises ConfigError if the receipt names no token dtype, or the file begins with NumPy's header.
+        Raises ConfigError if the receipt has no token dtype, or if the file begins with NumPy's header.
         """
         dtype = self.receipt.facts.get("dtype")
         if dtype not in _DTYPES:
@@ -527,9 +528,9 @@ class ArtifactHandle:
         return self.numbers(name, dtype)
 
     def numbers(self, name: str, dtype: str) -> "npt.NDArray[Any] | RemoteTokens":
-        """The little-endian numbers of a headerless file, 1-D, of a NumPy dtype: a memory map, or ranges of the bucket.
+        """Return the little-endian numbers of a headerless file: 1-D, as a memory map or ranges of the bucket.
 
-        Raises ConfigError when the file is not a whole number of them.
+        Raises ConfigError if the file's size is not a multiple of the size of `dtype`, a NumPy dtype.
         """
         import numpy as np
 
@@ -547,7 +548,7 @@ class ArtifactHandle:
         return np.memmap(path, dtype=element, mode="r") if record.bytes else np.empty(0, element)
 
     def _remote(self, name: str) -> Ranges | None:
-        """Ranged reads of the file; None if it is on this machine, at `path`."""
+        """Return ranged reads of the file; None if the file is local (`path`)."""
         return self.store.ranges(self.artifact, self.receipt, name)
 
 
@@ -602,7 +603,7 @@ class RemoteTokens:
                 import numpy as np
 
                 return np.empty(0, self.dtype)
-            # one request for all between the lowest and the highest; what a step leaves out is fetched as well
+            # one request covers the range from the lowest to the highest position, including skipped ids
             low, high = min(positions[0], positions[-1]), max(positions[0], positions[-1])
             ids = self._range(low, high + 1)
             return ids[:: positions.step] if positions.step > 0 else ids[::-1][:: -positions.step]
@@ -621,5 +622,5 @@ class RemoteTokens:
         import numpy as np
 
         size = self.dtype.itemsize
-        # a copy: NumPy lets nobody write to an array over bytes
+        # copied, because NumPy arrays over bytes are read-only
         return np.frombuffer(self._ranges.read(start * size, stop * size), self.dtype).copy()

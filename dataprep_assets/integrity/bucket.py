@@ -1,11 +1,11 @@
-"""Artifacts in an object store, worked on in a folder of this machine.
+"""Artifacts in an object store, built in a local folder.
 
-A build works in `<root>/<artifact>/` and publishes from there (:mod:`dataprep_assets.integrity.publication` says how,
-and why two runs never mix their bytes). Afterwards these files, and those that a later step fetches, are copies
-(`integrity/verified_copies.py`) that may be deleted at any time.
+A build works in `<root>/<artifact>/` and publishes from there. :mod:`dataprep_assets.integrity.publication` describes
+the protocol, and why two runs never mix their bytes. Afterwards, these files and the files that later steps download
+are copies (`integrity/verified_copies.py`), which may be deleted at any time.
 
 Without reading an object, a store knows its size and, if this project wrote it, its SHA-256. Other objects (written by
-other tools, or in a `LocalStore`) are read once in each version, and their digests are kept below `<root>/.digests/`.
+other tools, or in a `LocalStore`) are read once per version, and their digests are stored below `<root>/.digests/`.
 
 Entry point: :class:`BucketArtifacts`.
 """
@@ -48,7 +48,7 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
 
 class _Published(Protocol):
-    """Artifacts in a bucket, as far as they are read here; picklable."""
+    """The part of a bucket's artifact store that ranged reads need; picklable."""
 
     @property
     def store(self) -> Store: ...
@@ -57,11 +57,11 @@ class _Published(Protocol):
 
 
 class ObjectRanges:
-    """Ranged reads of the file `name` of one content in a bucket; picklable into other processes."""
+    """Ranged reads of the file `name` of one content in a bucket. Can be pickled for other processes."""
 
     def __init__(self, store: _Published, artifact: Artifact, receipt: Receipt, name: str) -> None:
         self._store, self._artifact, self._receipt, self._name = store, artifact, receipt, name
-        # The object with the content, once it was looked up.
+        # The object with the content, after its first lookup.
         self._info: ObjectInfo | None = None
 
     @property
@@ -70,11 +70,11 @@ class ObjectRanges:
         return self._receipt.file(self._name).bytes
 
     def read(self, start: int, stop: int) -> bytes:
-        """The bytes `[start, stop)`.
+        """Return the bytes `[start, stop)`.
 
-        Raises MissingArtifactError when the artifact was replaced since its receipt was read.
+        Raises MissingArtifactError if the artifact was replaced since its receipt was read.
         """
-        # a reader asks at the end of a file, too (`_RemoteFile`), and HTTP has no empty range
+        # readers also request data at the end of a file (`_RemoteFile`), but HTTP has no empty range
         if start >= stop:
             return b""
         for is_last_try in (False, True):
@@ -83,7 +83,7 @@ class ObjectRanges:
             try:
                 return b"".join(self._store.store.read(self._info.key, start, stop, version=self._info.version))
             except (ConflictError, MissingArtifactError):
-                # The object of this content may have moved to another key, or may have been rewritten.
+                # The object with this content may have moved to another key, or may have been rewritten.
                 self._info = None
                 if is_last_try:
                     raise
@@ -92,12 +92,12 @@ class ObjectRanges:
 
 @dataclass(frozen=True)
 class ObjectDigests:
-    """See the module. `root` is the folder of this machine that also holds the copies of the bucket."""
+    """Digests of objects, stored in the local folder `root`, which also contains the bucket's copies."""
 
     root: Path
 
     def with_digest(self, store: Store, info: ObjectInfo) -> ObjectInfo:
-        """The object with its SHA-256: the store's, the remembered one, or that of the bytes of this version."""
+        """Return the object with its SHA-256: from the store, from the local folder, or from reading this version."""
         if info.sha256 is not None:
             return info
         path = self._path(info)
@@ -106,7 +106,7 @@ class ObjectDigests:
             if value["key"] == info.key and value["version"] == info.version and isinstance(value["sha256"], str):
                 return replace(info, sha256=value["sha256"])
         except (OSError, ValueError, KeyError, TypeError):
-            # not there yet, or damaged: the object is read, and what is written then replaces the file
+            # the file is missing or damaged, so the object is read and the file is replaced
             pass
         digest = hashlib.sha256()
         for block in store.read(info.key, version=info.version):
@@ -115,15 +115,15 @@ class ObjectDigests:
         return replace(info, sha256=digest.hexdigest())
 
     def remember(self, info: ObjectInfo, sha256: str) -> None:
-        """Keep the digest (hex) of this version of an object, if the store does not know it."""
+        """Store the SHA-256 (hex) of this version of an object, if the store does not know it."""
         if info.sha256 is None:
             path = self._path(info)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, canonical_json({"key": info.key, "version": info.version, "sha256": sha256}))
 
     def _path(self, info: ObjectInfo) -> Path:
-        # A hash, because a key has slashes and may be longer than a file's name. The version is not part of it: the
-        # digest of a newer one takes the place of the old one, so the folder does not grow with each replacement.
+        # A hash, because a key contains slashes and may be longer than a file name. The version is not hashed, so that
+        # a newer version's digest replaces the older one and the folder does not grow.
         return self.root / ".digests" / f"{hashlib.sha256(info.key.encode()).hexdigest()[:32]}.json"
 
 
@@ -134,10 +134,14 @@ _ABANDONED_SECONDS = 86_400.0
 
 @dataclass(frozen=True)
 class BucketArtifacts(ArtifactStore):
-    """See the module. `root` is the folder of this machine; `open_store` opens the bucket once in each process.
+    """Artifacts in a bucket, see the module.
 
-    `url` is shown in messages. `budget_bytes` limits the copies below `root`, not what is being built there. `private`:
-    only the owner can read the copies.
+    Attributes:
+        root: The local folder.
+        open_store: Opens the bucket; called once per process.
+        url: URL of the bucket for messages.
+        budget_bytes: Limit for the copies below `root`, excluding running builds.
+        private: Whether only the owner can read the copies.
     """
 
     root: Path
@@ -154,7 +158,7 @@ class BucketArtifacts(ArtifactStore):
 
     @property
     def copies(self) -> Copies:
-        """The copies of its files on this machine."""
+        """The local copies of its files."""
         return Copies(self.root, self.budget_bytes, self.private)
 
     @property
@@ -165,7 +169,7 @@ class BucketArtifacts(ArtifactStore):
         return Publication(store=self.store, artifact=artifact, location=self.location(artifact))
 
     def sweep(self, artifacts: Iterable[Artifact]) -> None:
-        """As for a folder; in the bucket, uploads idle for a day are aborted."""
+        """Sweep the local folder, and abort uploads in the bucket that have been idle for a day."""
         all_artifacts = list(artifacts)
         super().sweep(all_artifacts)
         for dataset in sorted({artifact.dataset for artifact in all_artifacts}):
@@ -182,7 +186,7 @@ class BucketArtifacts(ArtifactStore):
         return {part[0] for part in parts if len(part) > 1 and not part[0].startswith(".")}
 
     def remove(self, artifact: Artifact) -> bool:
-        """As for a folder. Builds on other machines are not known here: their publication will notice the removal."""
+        """Remove an artifact. Builds on other machines are not detected, but notice the removal when they publish."""
         with alone(self.directory(artifact)) as mine:
             if not mine:
                 return False
@@ -190,7 +194,7 @@ class BucketArtifacts(ArtifactStore):
             keys = [info.key for info in self.store.list(f"{artifact}/")]
             if any(key.endswith(f"/{NAME}") and key != receipt for key in keys):
                 raise holds_others(self.location(artifact))
-            # first: without it a kill leaves nothing that looks finished
+            # deleted first, so that a killed removal leaves nothing that looks finished
             self.store.delete(receipt)
             map_all(self.store.delete, [key for key in keys if key != receipt], AT_ONCE)
             self.store.sweep(f"{artifact}/")
@@ -219,21 +223,21 @@ class BucketArtifacts(ArtifactStore):
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
         if not artifacts:
             return []
-        # one listing, where asking for each partition would be a request each
+        # one listing replaces one request per partition
         below = f"{artifacts[0].dataset}/{artifacts[0].name}/"
         version_by_key = {info.key: info.version for info in self.store.list(below)}
         return [version_by_key.get(f"{artifact}/{NAME}") for artifact in artifacts]
 
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
-        """Missing objects, wrong sizes and wrong digests; with `full`, every digest is known and compared.
+        """Return missing objects, wrong sizes and wrong digests; `full` compares every digest.
 
-        An object is read only if the store does not know its digest, and once for each of its versions.
+        An object is read only if the store does not know its digest, and only once per version.
         """
         publication = self._publication(artifact)
 
         def defect(record: FileRecord) -> str:
             info = publication.located(receipt, record)
-            # an object of another size is wrong already, and need not be read
+            # an object with a different size is already a defect, so it is not read
             if info is not None and verification == "full" and info.bytes == record.bytes:
                 info = self._digests.with_digest(self.store, info)
             return differs(record, info)
@@ -241,10 +245,10 @@ class BucketArtifacts(ArtifactStore):
         return [sentence for sentence in map_all(defect, receipt.files, AT_ONCE) if sentence]
 
     def current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
-        """As for a folder, after completing what a kill interrupted.
+        """Return the current receipt as for a folder, after completing interrupted publications.
 
-        An artifact that was built here is published, and a publication that was already decided is completed, on
-        whichever machine it began.
+        An artifact that was built here is published. A publication that was already decided is completed, whichever
+        machine started it.
         """
         if self.must_rebuild(artifact):
             return None
@@ -252,7 +256,7 @@ class BucketArtifacts(ArtifactStore):
         if receipt is not None:
             return receipt
         with alone(self.directory(artifact)) as mine:
-            if not mine:  # another process builds it; or this one does, further up the stack
+            if not mine:  # another process builds it, or this process does further up the stack
                 return None
             try:
                 built_receipt = read_receipt(self.directory(artifact))
@@ -285,27 +289,27 @@ class BucketArtifacts(ArtifactStore):
         return receipt
 
     def local(self, artifact: Artifact, names: Iterable[str] | None = None) -> Path:
-        """A directory with copies of these files, verified when they were fetched.
+        """Return a directory with copies of these files, which were verified when they were downloaded.
 
-        They stay until this process needs more than the budget allows; the least recently used go first.
+        They are kept until this process exceeds the budget. The least recently used copies are removed first.
         """
         for _ in range(_TRIES):
             receipt = self.require(artifact)
             try:
                 return self._copy(artifact, receipt, names)
             except (ConflictError, IntegrityError):
-                # of another content now: it was replaced while it was read, and is read again
+                # the artifact was replaced while it was read, so its new content is read
                 if self.require(artifact).content == receipt.content:
                     raise
         raise self._replaced(artifact)
 
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
-        """As for a folder; the copy is not evicted while `holder` lives.
+        """Return a local copy of a file, which is not evicted while `holder` lives.
 
-        Raises ConfigError when it does not fit into the budget.
+        Raises ConfigError if it does not fit into the budget.
         """
         directory = self.copies.directory(artifact, receipt.content)
-        # held before it is fetched: no eviction can come in between
+        # held before the download starts, so that it cannot be evicted in between
         weakref.finalize(holder, self.copies.hold(directory))
         return self._copy(artifact, receipt, [name]) / name
 
@@ -314,9 +318,9 @@ class BucketArtifacts(ArtifactStore):
         return ObjectRanges(self, artifact, receipt, name) if copy is None else None
 
     def _copy(self, artifact: Artifact, receipt: Receipt, names: Iterable[str] | None = None) -> Path:
-        """Like `local`, of exactly this receipt's content.
+        """Return a directory like `local`, but with exactly this receipt's content.
 
-        Raises MissingArtifactError if the artifact was replaced and there is no copy here.
+        Raises MissingArtifactError if the artifact was replaced and there is no local copy.
         """
         records = [receipt.file(name) for name in names] if names is not None else list(receipt.files)
         publication = self._publication(artifact)
@@ -337,9 +341,9 @@ class BucketArtifacts(ArtifactStore):
         return self.copies.ensure(artifact, receipt, records, fetch)
 
     def pinned(self, artifact: Artifact, receipt: Receipt, name: str) -> ObjectInfo:
-        """The object that holds the file `name` of this receipt's content: read it at its `version`.
+        """Return the object with the file `name` of this receipt's content, to be read at its `version`.
 
-        Raises MissingArtifactError when the artifact was replaced or is damaged.
+        Raises MissingArtifactError if the artifact was replaced or is damaged.
         """
         record, publication = receipt.file(name), self._publication(artifact)
         for _ in range(_TRIES):
@@ -347,7 +351,7 @@ class BucketArtifacts(ArtifactStore):
             now = self.receipt(artifact)
             if now is None or now.content != receipt.content:
                 raise self._replaced(artifact)
-            # The receipt changes before any object under a final key, so the objects found belong to it.
+            # The receipt changes before any object under a final key, so this object belongs to the receipt.
             if info is not None and not differs(record, info):
                 return info
         raise MissingArtifactError(
@@ -371,11 +375,10 @@ class BucketArtifacts(ArtifactStore):
         return JoinedFile(record=FileRecord(path=name, bytes=size, sha256=digest), parts=tuple(parts))
 
     def publish(self, artifact: Artifact, joined: Mapping[str, JoinedFile] | None = None) -> None:
-        """Publish the artifact in its directory; files that were not made here are joined on the server.
+        """Publish the artifact in its directory; files that were not built here are joined on the server.
 
-        Raises MissingArtifactError without a committed artifact, IntegrityError if another run published something else
-        meanwhile, or if the bucket's bytes are not those
-        that were sent.
+        Raises MissingArtifactError if there is no committed artifact. Raises IntegrityError if another run published
+        different data meanwhile, or if the bucket's bytes differ from the uploaded bytes.
         """
         directory, publication = self.directory(artifact), self._publication(artifact)
         receipt = read_receipt(directory)
@@ -397,7 +400,7 @@ class BucketArtifacts(ArtifactStore):
             receipt.content,
         ):
             publication.replace(receipt, data, present_receipt)
-        # also where nothing had to be written: another machine, or a killed run of this one, had published the same
+        # needed even if nothing was written, because the same content may come from an unfinished publication
         publication.settle(receipt)
         for record in receipt.files:
             if record.path in sent_objects:
@@ -405,7 +408,7 @@ class BucketArtifacts(ArtifactStore):
         self.copies.adopt(artifact, directory, receipt)
 
     def _blocks(self, parts: Sequence[FileRef]) -> Iterator[bytes]:
-        """The bytes of published files, from local copies if there are any, else from the bucket."""
+        """Yield the bytes of published files, from local copies if they exist, otherwise from the bucket."""
         for part in parts:
             receipt = self.require(part.artifact)
             copy = self.copies.find(part.artifact, receipt.content, part.record)
@@ -420,7 +423,7 @@ class BucketArtifacts(ArtifactStore):
     def _send(self, directory: Path, record: FileRecord, joined: JoinedFile | None, key: str) -> ObjectInfo:
         present_info = self.store.head(key)
         if present_info is not None and not differs(record, present_info, certain=True):
-            return present_info  # an interrupted publication has sent it
+            return present_info  # uploaded by an interrupted publication
         path = directory / record.path
         if path.is_file():
             info = self.store.upload(path, key, sha256=record.sha256)
@@ -448,7 +451,7 @@ class BucketArtifacts(ArtifactStore):
             if len(keys) == 1
             else self.store.compose(keys, key, sha256=joined.record.sha256)
         )
-        # The digest recorded with the file is that of these versions.
+        # The digest recorded with the file is valid only for these versions of its parts.
         for before, after in zip(sources, map_all(self.store.head, keys, AT_ONCE), strict=True):
             if after is None or after.version != before.version:
                 self.store.delete(key)
@@ -459,7 +462,7 @@ class BucketArtifacts(ArtifactStore):
         return joined_info
 
     def _check_sent(self, publication: Publication, record: FileRecord, sent: ObjectInfo) -> None:
-        """Check the sent object: a concurrent run that published first may have overwritten it."""
+        """Check the uploaded object, because a concurrent run that published first may have overwritten it."""
         final = publication.final(record)
         if defect := differs(record, final):
             raise IntegrityError(
@@ -486,7 +489,7 @@ _OPENING = threading.Lock()
 
 
 def _open_once(open_store: Callable[[], Store]) -> Store:
-    """One client per process: clients have connection pools, and must not be used across a fork."""
+    """Return the process's client. It is opened once, because connection pools must not be used across a fork."""
     key = (os.getpid(), open_store)
     with _OPENING:
         if key not in _STORES:
