@@ -1,12 +1,12 @@
 """Atomic commit of an artifact directory on a local file system.
 
-An artifact is built in a staging directory on the same file system and appears under its name by one rename,
-with its receipt inside. An older artifact is exchanged in the same system call, so that a reader sees the old artifact
-or the new one, never a mixture and never nothing; a run that fails before the rename changes nothing.
+An artifact is built in a staging directory on the same file system and appears under its name by one rename, with its
+receipt inside. An older artifact is exchanged in the same system call. So a reader sees either the old or the new
+artifact, never a mixture and never a gap. A run that fails before the rename changes nothing.
 
-Staging is named after what it builds (`.staging/<name>-<key>`), so that a rerun after a kill finds the parts that
-were finished. A lock file beside it, held with `flock`, is released by the kernel when its process dies: there is no
-stale lock to clean. It holds the name of the staging that was begun last, so that a build finds what is left of another
+Staging is named after the artifact that it builds (`.staging/<name>-<key>`), so that a rerun after a kill finds the
+finished parts. The lock file next to it is held with `flock`, which the kernel releases when the process dies, so stale
+locks do not exist. The lock file contains the name of the latest staging directory. So a build finds staging of another
 key without listing the area, which has the locks of thousands of shards.
 """
 
@@ -30,7 +30,7 @@ from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-# Errors for a disk that is full or cannot be written.
+# Errors for a disk that is full or not writable.
 #
 # Entry points: `writing`, `refusal_error`.
 
@@ -54,17 +54,17 @@ def writing(folder: Path, needed: int | None = None) -> Iterator[None]:
 
 
 def refusal_error(error: OSError, folder: Path, needed: int | None = None) -> DataprepError:
-    """The project's error for a refusal of the operating system, with one sentence that says what to do.
+    """Return the project's error for an error of the operating system, with a remedy.
 
     Args:
         error: The error of the operating system.
-        folder: Where it happened, unless the error itself names a file.
+        folder: Folder to report, unless the error itself names a file.
         needed: Bytes that were to be written there, if known.
     """
     path = Path(str(error.filename)) if error.filename else folder
     if error.errno not in _FULL:
         return DataprepError(f"{path}: {error.strerror or error}. Correct the path or its permissions, then run again")
-    # free space can only be asked of a folder that exists, and this one may not have been made yet
+    # free space is measured in an existing folder, and this one may not exist yet
     ancestor = folder.absolute()
     while not ancestor.exists():
         ancestor = ancestor.parent
@@ -78,15 +78,15 @@ def refusal_error(error: OSError, folder: Path, needed: int | None = None) -> Da
 
 STAGING = ".staging"
 SPOOLS = f"{STAGING}/spools"
-"""Folder in a dataset's: the parts `shard.number` of shards that are being made, each an artifact, on this machine."""
+"""Folder, in a dataset's folder, of the local parts `shard.number` of unfinished shards. Each part is an artifact."""
 _ASIDE = ".aside-"
 _STAGED = re.compile(r"(.+)-[0-9a-f]{16}")
 _NEW = b"\n"
 """The content of a lock file before anything was staged."""
-# Linux's own numbers: what C knows as macros, ctypes cannot ask for.
+# Values of Linux's C macros, which ctypes cannot look up.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-# Seconds. Writing a small file takes milliseconds; a draft of this age no longer has a writer.
+# Seconds. Writing a small file takes milliseconds, so the writer of a draft of this age has died.
 _DRAFT_SECONDS = 600.0
 _DRAFT = re.compile(r"\..+\.\d+\.tmp")
 _discarded: dict[Path, float] = {}
@@ -97,10 +97,10 @@ _SYNCED_AT_ONCE = 8
 def fsync_tree(path: Path) -> None:
     """Make every regular file and directory below `path` durable.
 
-    They are asked for at once: a journal commits together what waits for it together, one after another each waits
-    for a commit of its own.
+    All are synchronized concurrently, because a journal commits all waiting requests together. One after another, each
+    request would wait for its own commit.
     """
-    # each folder, too (the empty name): a file whose entry is lost in a crash is lost itself
+    # folders are included (the empty name), because a file without a durable directory entry is lost in a crash
     paths = [Path(folder, name) for folder, _, names in os.walk(path) for name in ("", *names)]
     for _ in _threads(os.getpid()).map(partial(fsync_path, flags=os.O_NOFOLLOW), paths):
         pass
@@ -108,20 +108,21 @@ def fsync_tree(path: Path) -> None:
 
 @lru_cache(maxsize=1)
 def _threads(process: int) -> "ThreadPoolExecutor":
-    """Those of this process, which wait for the disk: a fork has none of its parent's."""
+    """Return the process's threads that wait for the disk. A fork needs new ones, because it inherits no threads."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(_SYNCED_AT_ONCE)
 
 
 def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
-    """Replace a small file by one rename; its old content stays until the new one is durable.
+    """Replace a small file by one rename; its old content stays until the new content is durable.
 
-    Unless `durably`, a crash of the machine may leave the new file empty or cut short; nothing then waits for the disk.
-    That is for files which their readers check and can do without. A killed process harms the file in neither case.
+    Without `durably`, nothing waits for the disk, and a crash of the machine may leave the new file empty or truncated.
+    Use this for files that readers validate and can do without. In both cases, a killed process does not damage the
+    file.
 
-    Drafts that killed writers left in the folder are removed by age: a process number says nothing about a writer on
-    another machine.
+    Drafts that killed writers left in the folder are removed by age, because a process number does not identify a
+    writer on another machine.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -134,17 +135,17 @@ def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
         _discard_old_drafts(path.parent, write_time)
         os.replace(temporary, path)
     finally:
-        # there after an error alone: the rename takes it along
+        # exists only after an error, because the rename moves it
         temporary.unlink(missing_ok=True)
     if durably:
         fsync_directory(path.parent)
 
 
 def _discard_old_drafts(folder: Path, now: float) -> None:
-    """Remove the old drafts of a folder, at most once a process in the time after which a draft is old.
+    """Remove old drafts from a folder, at most once per process in `_DRAFT_SECONDS`.
 
-    Not with every write: a folder of verdicts has a file for each of thousands of shards. `now` is the time of the file
-    system's clock, which may not be this machine's.
+    Checking at every write would be slow, because a folder of verdicts has a file for each of thousands of shards.
+    `now` is the time of the file system's clock, which may differ from this machine's clock.
     """
     if now < _discarded.get(folder, -math.inf) + _DRAFT_SECONDS:
         return
@@ -156,36 +157,36 @@ def _discard_old_drafts(folder: Path, now: float) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swap two directory entries in one system call; returns False if the kernel or file system cannot."""
+    """Swap two directory entries in one system call; return False if the kernel or file system does not support it."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
-        # a C library without this function, such as glibc before 2.28
+        # the C library lacks this function, such as glibc before 2.28
         return False
     result = renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
     if result == 0:
         return True
     code = ctypes.get_errno()
-    # the kernel does not know the call, or the file system does not know the flag: then there is another way
+    # the kernel does not support the call, or the file system the flag; the caller then uses two renames
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
     raise OSError(code, os.strerror(code), str(second))
 
 
 def publish_directory(staged: Path, final: Path) -> None:
-    """Make `staged` appear as `final`, replacing what was there; durable on return.
+    """Make `staged` appear as `final`, replacing an existing directory; durable on return.
 
-    If the file system cannot exchange, the old directory is set aside first and put back by
-    `recover_aside` if the process dies between the two renames.
+    If the file system does not support an exchange, the old directory is first set aside. If the process dies between
+    the two renames, `recover_aside` restores it.
     """
-    # Before the rename: a name that survives a crash must not lead to files that did not.
+    # Before the rename, so that a name that survives a crash never refers to lost files.
     fsync_tree(staged)
     final.parent.mkdir(parents=True, exist_ok=True)
-    # `lexists`, because a link to a disk that is not mounted is in the way as well
+    # `lexists`, because a link to an unmounted disk must be replaced as well
     if not os.path.lexists(final):
         os.rename(staged, final)
     elif _exchange(staged, final):
-        # before the old files go: a crash may undo an exchange that is not durable, and then they are the artifact
+        # before the old files are removed, because a crash may undo an exchange that is not durable
         fsync_directory(final.parent)
         _discard(staged)
     else:
@@ -198,7 +199,7 @@ def publish_directory(staged: Path, final: Path) -> None:
 
 
 def _discard(directory: Path) -> None:
-    """Remove what stood where an artifact is; of a link that somebody made there the link alone."""
+    """Remove the entry at an artifact's path. If it is a user's link, only the link is removed."""
     if directory.is_symlink():
         directory.unlink()
     else:
@@ -218,26 +219,26 @@ def recover_aside(final: Path) -> None:
 
 @contextmanager
 def staging(final: Path, key: str) -> Iterator[Path]:
-    """A locked staging directory for the artifact `final` with the wanted `key`.
+    """Yield a locked staging directory for the artifact `final` with this `key`.
 
-    Yields the directory, holding whatever an earlier run with the same key left in it. Waits while another
-    process builds the same artifact. Staging of the same artifact under other keys is swept: it can never be used.
-    The directory is kept on failure (that is what makes a rerun cheap) and is gone after `publish_directory`.
+    The directory contains the files that an earlier run with the same key left in it. Waits while another process
+    builds the same artifact. Staging of the same artifact under other keys is removed, because it can never be used.
+    After a failure, the directory is kept, so that a rerun is cheap. `publish_directory` moves it.
     """
     area = final.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
     refuse_link(area)
     with writing(final), _lock_file(final) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # under the lock: whoever holds it may be between the two renames of a replacement
+        # done under the lock, because its holder may be between the two renames of a replacement
         recover_aside(final)
         directory = area / f"{final.name}-{key[:16]}"
         lock_text = lock.read()
         for old_directory in _find_staging(final, lock_text):
             if old_directory != directory:
                 shutil.rmtree(old_directory)
-        # Named before it is made: a kill in between leaves a name without a directory, which costs nothing. The other
-        # way round it would leave a directory of which the next build does not know.
+        # The name is written before the directory is created. A kill in between leaves a name without a directory,
+        # which is harmless. In the reverse order, it would leave a directory that the next build does not find.
         if lock_text != (name := directory.name.encode() + _NEW):
             lock.seek(0)
             lock.truncate()
@@ -250,16 +251,17 @@ def staging(final: Path, key: str) -> Iterator[Path]:
 
 @contextmanager
 def alone(final: Path) -> Iterator[bool]:
-    """Yields whether no build of this directory is under way on this machine; none can begin inside the block."""
+    """Yield whether no build of this directory is running on this machine; none can start inside the block."""
     (final.parent / STAGING).mkdir(parents=True, exist_ok=True)
     with _lock_file(final) as lock:
         yield try_lock(lock)
 
 
 def remove_directory(final: Path, first: str) -> None:
-    """Remove a directory for which `alone` is held, and what killed builds left beside it.
+    """Remove a directory for which `alone` is held, and the files that killed builds left next to it.
 
-    The file `first` is removed before all others, durably: what a kill leaves cannot be taken for a complete artifact.
+    The file `first` is removed before all others, durably, so that the files left by a kill never look like a complete
+    artifact.
     """
     recover_aside(final)
     if final.is_symlink():
@@ -275,10 +277,11 @@ def remove_directory(final: Path, first: str) -> None:
 
 
 def sweep(finals: Iterable[Path]) -> None:
-    """Remove what a killed run left beside finished artifacts: staging under any key, a directory set aside.
+    """Remove the files of killed runs next to finished artifacts: staging under any key, and directories set aside.
 
-    For artifacts just found current, whose staging will not be opened again: a kill can come between the rename that
-    publishes and the removal of the staging directory. Directories that another process is building are left alone.
+    For artifacts that were just found current, whose staging will not be opened again. A process may be killed between
+    the rename that publishes and the removal of the staging directory. Directories that another process is building are
+    skipped.
     """
     by_parent: dict[Path, dict[str, Path]] = {}
     for final in finals:
@@ -298,14 +301,14 @@ def sweep(finals: Iterable[Path]) -> None:
 
 
 def _something_left(final: Path) -> bool:
-    """Return whether a killed run left something beside a directory, without listing what is beside all others."""
+    """Return whether a killed run left files next to a directory, without listing the whole area."""
     if final.with_name(f"{_ASIDE}{final.name}").exists():
         return True
     try:
         with open(_lock_path(final), "rb", opener=own_file) as lock:
             return bool(_find_staging(final, lock.read()))
     except FileNotFoundError:
-        # without a lock file nothing says what was begun
+        # without a lock file, the staging is found only by listing
         return bool(_list_staged(final.parent / STAGING, {final.name}))
 
 
@@ -320,13 +323,13 @@ def _sweep_one(final: Path) -> None:
 
 @contextmanager
 def _lock_file(final: Path) -> Iterator[BinaryIO]:
-    """The lock file of a directory, open; it is made if there is none."""
+    """Open the lock file of a directory, creating it if it does not exist."""
     path = _lock_path(final)
     with (
         suppress(FileExistsError),
         open(path, "xb", opener=lambda name, flags: own_file(name, flags | os.O_APPEND)) as new,
     ):
-        new.write(_NEW)  # after whatever another process, which may hold the lock already, has written
+        new.write(_NEW)  # appended, because another process may already hold the lock and have written to the file
     with open(path, "r+b", opener=own_file) as lock:
         yield lock
 
@@ -336,22 +339,22 @@ def _lock_path(final: Path) -> Path:
 
 
 def _find_staging(final: Path, said: bytes) -> list[Path]:
-    """The staging directories that are left of this one's builds, as its lock file says."""
+    """Return the staging directories left by builds of this artifact, according to its lock file."""
     area = final.parent / STAGING
-    if not said:  # of a version that wrote nothing into it, or cut short
+    if not said:  # truncated, or written by a version that left the file empty
         return _list_staged(area, {final.name})
-    # what is named is removed: a damaged file, or one that somebody else wrote, must not lead elsewhere
+    # the named directories are removed, so a damaged or forged file must not point elsewhere
     of_this = re.compile(re.escape(final.name) + "-[^/]{16}")
     candidates = [area / name for name in said.decode(errors="replace").split() if of_this.fullmatch(name)]
     return [path for path in candidates if path.is_dir() and not path.is_symlink()]
 
 
 def _final_name(staged: Path) -> str:
-    return staged.name[:-17]  # without `-` and the 16 digits of the key
+    return staged.name[:-17]  # without the `-` and the 16 digits of the key
 
 
 def left_over(parent: Path) -> set[str]:
-    """Names in this folder of which a killed build left something: staging under any key, a directory set aside."""
+    """Return names in this folder for which a killed build left staging under any key or a directory set aside."""
     with suppress(FileNotFoundError), os.scandir(parent / STAGING) as entries:
         staged = (_STAGED.fullmatch(e.name) for e in entries if e.is_dir(follow_symlinks=False))
         staged_names = {match[1] for match in staged if match}
@@ -360,7 +363,7 @@ def left_over(parent: Path) -> set[str]:
 
 
 def _list_staged(area: Path, names: Container[str]) -> list[Path]:
-    """Staging directories of the artifacts with these names, under any key, in one listing: there may be thousands."""
+    """Return staging directories of these artifacts under any key, from one listing, because there may be thousands."""
     try:
         with os.scandir(area) as entries:
             return [Path(e.path) for e in entries if e.name[:-17] in names and e.is_dir(follow_symlinks=False)]

@@ -1,28 +1,31 @@
-"""How one artifact of a bucket is published and replaced, by any number of machines at once.
+"""Publication and replacement of one artifact in a bucket, safe for any number of machines at once.
 
-In the bucket an artifact is a prefix with the same files as in a folder, and `receipt.json`; without a receipt the
-artifact does not exist. Objects cannot be renamed, so all data are first written to a staging area,
-`<artifact>/.staging/<content>-<base>/` (`base` is a digest of the version of the receipt that is to be replaced), and
-one conditional write decides:
+In the bucket, an artifact is a prefix with the same files as in a folder, and `receipt.json`; without a receipt, the
+artifact does not exist. Objects cannot be renamed. So all data are first written to a staging area,
+`<artifact>/.staging/<content>-<base>/` (`base` is a digest of the version of the receipt to be replaced). Then one
+conditional write decides:
 
-- a **first publication** writes its receipt as a claim, `.staging/publishing.json`, unless there is a claim already.
-  Then the server copies the data to their final keys, and the receipt goes last. Whoever finds a claim and no receipt
-  completes that publication before anything else, so a killed run blocks no other.
-- a **replacement** writes the receipt, if the present one is still the one that it replaces. That is the switch: before
-  it the old artifact is intact, after it the new one is, because a reader takes a file from the staging area as long as
-  it is there. Then the server copies the data to their final keys; a kill in between leaves the rest to the next run.
+- A **first publication** writes its receipt as a claim, `.staging/publishing.json`, unless a claim already exists.
+  Then the server copies the data to their final keys, and the receipt is written last. A process that finds a claim
+  but no receipt completes that publication before anything else, so a killed run never blocks another one.
+- A **replacement** writes the receipt if the present receipt is still the one to be replaced. This is the switch: the
+  old artifact is intact before it, and the new artifact after it, because readers use files in the staging area as long
+  as they exist. Then the server copies the data to their final keys. After a kill, the next run copies the rest.
 
-Why two runs never mix their bytes: final keys get data only from the staging area of the content that won, so a loser
-never touches them. For each base one content wins, so once its receipt exists, no run will use the other areas of that
-base or of older ones, and these are removed before the first copy: a process that was paused while it copied for an
-older receipt finds its source gone, and its unfinished requests are aborted. Areas that may belong to the next
-replacement have the base of the present receipt, and are left alone. A file that is already under its final key counts
-only if the present receipt lists the same bytes: a leftover may be about to be removed. One case remains: a process
-that pauses between reading the receipt and removing a file that no receipt listed, while others replace the artifact by
-one that has a file of that name, removes that file. That is found as damage, and the artifact is built again.
+Two runs never mix their bytes, for these reasons. Final keys receive data only from the staging area of the content
+that won, so a losing run never touches them. For each base, one content wins. Once its receipt exists, no run will use
+the other areas of that base or of older bases, and these areas are removed before the first copy. A process that was
+paused while copying for an older receipt then finds its source missing, and its unfinished requests are aborted. Areas
+that may belong to the next replacement have the base of the present receipt, and are kept. A file that is already under
+its final key is reused only if the present receipt lists the same bytes, because an unlisted file may be about to be
+removed.
 
-Two runs that make the same artifact write the same bytes under the same keys. If two make different ones, the
-conditional write of the second fails with an error.
+One case remains. A process pauses between reading the receipt and removing a file that no receipt listed. Meanwhile,
+other processes replace the artifact with one that has a file of that name. The paused process then removes that file.
+This is detected as damage, and the artifact is rebuilt.
+
+Two runs that build the same artifact write the same bytes under the same keys. If they build different ones, the
+conditional write of the second run fails with an error.
 
 Entry points: :class:`Publication` and :func:`differs`.
 """
@@ -42,15 +45,15 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 AT_ONCE = 8
 """Requests of one publication that run at the same time."""
 
-# A try is lost only if another machine changes the object between two requests of this one.
+# A try fails only if another machine changes the object between two requests of this machine.
 _TRIES = 3
 _CLAIM = "publishing.json"
 
 
 def differs(record: FileRecord, info: ObjectInfo | None, *, certain: bool = False) -> str:
-    """Return what is wrong with the object `info` of a file, or "".
+    """Return the defect of the object `info` of a file, or "".
 
-    With `certain` an object whose digest the store does not know is not accepted.
+    With `certain`, an object whose digest is unknown to the store counts as a defect.
     """
     if info is None:
         return f"{record.path}: missing"
@@ -63,13 +66,13 @@ def differs(record: FileRecord, info: ObjectInfo | None, *, certain: bool = Fals
 
 @dataclass(frozen=True)
 class PresentReceipt:
-    """The object of the receipt in the bucket, in this version; `receipt` is None if its bytes are not a receipt."""
+    """One version of the receipt's object in the bucket; `receipt` is None if its bytes are not a receipt."""
 
     version: str
     receipt: Receipt | None
 
     def has(self, other: Receipt) -> bool:
-        """Return whether it has the same content."""
+        """Return whether the two receipts have the same content."""
         return self.receipt is not None and self.receipt.content == other.content
 
     def is_base_of(self, key: str) -> bool:
@@ -79,7 +82,7 @@ class PresentReceipt:
 
 
 def _base(present: PresentReceipt | None) -> str:
-    """The part of a staging area's name that stands for the receipt to be replaced."""
+    """Return the part of a staging area's name that identifies the receipt to be replaced."""
     return "new" if present is None else hashlib.sha256(present.version.encode()).hexdigest()[:16]
 
 
@@ -96,7 +99,7 @@ class Publication:
         return f"{self.artifact}/{STAGING}/{_CLAIM}"
 
     def _areas(self, receipt: Receipt) -> str:
-        """The prefix of all staged keys of a content. Every intact object there belongs to this content."""
+        """Return the prefix of all staged keys of a content. All intact objects below it belong to this content."""
         return f"{self.artifact}/{STAGING}/{receipt.content[:32]}-"
 
     def area(self, receipt: Receipt, present: PresentReceipt | None) -> str:
@@ -104,33 +107,34 @@ class Publication:
         return f"{self._areas(receipt)}{_base(present)}"
 
     def settle(self, receipt: Receipt) -> None:
-        """Copy the staged objects of this receipt's content to their final keys, and remove unreferenced ones.
+        """Copy the staged objects of this receipt's content to their final keys, and remove unreferenced objects.
 
         Does nothing if the receipt was replaced.
         """
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
-        # Checked only now: objects listed while this receipt was there cannot belong to a later one.
+        # Checked after the listing, so that objects listed under this receipt cannot belong to a later one.
         present_receipt = self.read_present()
         if present_receipt is None or not present_receipt.has(receipt):
             return
         mine = self._areas(receipt)
-        # Before the first copy: a machine that was paused while it copied for an older receipt finds its source gone.
+        # Before the first copy, so that a process that paused while copying for an older receipt finds no source.
         map_all(
             self.store.delete,
             [key for key in staged if not key.startswith(mine) and not present_receipt.is_base_of(key)],
             AT_ONCE,
         )
         moved = self._move(receipt, [key for key in staged if key.startswith(mine)])
-        # Listed before the receipt is looked at once more: so nothing of a later publication can be among them.
+        # Listed before the receipt is checked again, so that the list has no objects of a later publication.
         strays = self._strays(receipt)
         present_receipt = self.read_present()
         if present_receipt is not None and present_receipt.has(receipt):
             map_all(self.store.delete, [*strays, *moved], AT_ONCE)
 
     def complete_publications(self) -> tuple[PresentReceipt | None, ObjectInfo | None]:
-        """The present receipt, after completing publications that other runs left unfinished.
+        """Return the present receipt, after completing publications that other runs left unfinished.
 
-        Without a receipt, also the claim of a publication that cannot be completed because its data are gone.
+        If there is no receipt, also return the claim of a publication that cannot be completed because its data are
+        missing.
         """
         key = self._claim_key
         for _ in range(_TRIES):
@@ -140,7 +144,7 @@ class Publication:
                     data = b"".join(self.store.read(key, version=info.version))
                 except (ConflictError, MissingArtifactError):
                     continue
-                if self.read_present() is not None:  # the claim may be void, made after the receipt
+                if self.read_present() is not None:  # the claim may be void, if it was written after the receipt
                     continue
                 broken = None if self._complete_claimed(data) else info
                 present_receipt = self.read_present()
@@ -155,7 +159,7 @@ class Publication:
         raise self.lost_race_error()
 
     def _complete_claimed(self, data: bytes) -> bool:
-        """Complete the publication of another run; returns False if that cannot be done."""
+        """Complete the publication of another run; return False if this is impossible."""
         try:
             self.complete(parse_receipt(data, f"{self.location}/{STAGING}/{_CLAIM}"), data)
         except IntegrityError:
@@ -165,7 +169,7 @@ class Publication:
     def claim(self, receipt: Receipt, data: bytes, broken: ObjectInfo | None) -> None:
         """Claim the first publication of this artifact for `receipt`, whose bytes are `data`.
 
-        `broken` is the claim of a publication that cannot be completed: it is replaced. Raises IntegrityError when
+        `broken` is the claim of a publication that cannot be completed, which is replaced. Raises IntegrityError if
         another content was claimed or published.
         """
         key = self._claim_key
@@ -178,35 +182,35 @@ class Publication:
             except MissingArtifactError:  # published meanwhile
                 claimed = None
             present_receipt = self.read_present()
-            # A rival of the same content is none: both write the same bytes under the same keys.
+            # A run with the same content is not a rival, because both write the same bytes under the same keys.
             if claimed != receipt.content if present_receipt is None else not present_receipt.has(receipt):
                 raise self.lost_race_error() from error
         else:
-            # Claims are removed after the receipt was written: one made since then is void.
+            # Claims are removed after the receipt is written, so a claim that was written later is void.
             present_receipt = self.read_present()
             if present_receipt is not None and not present_receipt.has(receipt):
                 self.store.delete(key)
                 raise self.lost_race_error()
 
     def complete(self, receipt: Receipt, data: bytes) -> None:
-        """Copy the claimed data to their final keys and write the receipt `data`; many processes may do so at once.
+        """Copy the claimed data to their final keys and write the receipt `data`. Safe for concurrent processes.
 
-        Raises IntegrityError if the published files are not those of the receipt.
+        Raises IntegrityError if the published files do not match the receipt.
         """
         self._move(receipt, [info.key for info in self.store.list(self._areas(receipt))])
         defects = map_all(lambda record: differs(record, self.final(record)), receipt.files, AT_ONCE)
         wrong = next(filter(None, defects), "")
-        # If there is a receipt, another process has done it, and the artifact may already be the next one.
+        # If a receipt exists, another process has completed the claim, and the artifact may already be a later one.
         if wrong and self.store.head(f"{self.artifact}/{NAME}") is None:
             raise IntegrityError(f"{self.location}: {wrong}, immediately after it was written. Run again")
-        # another process has completed the same claim first
+        # raised if another process has completed the same claim first
         with suppress(ConflictError):
             self.store.put(f"{self.artifact}/{NAME}", data, if_absent=True)
 
     def replace(self, receipt: Receipt, data: bytes, present: PresentReceipt) -> None:
         """Write the receipt `data` over the `present` one.
 
-        Raises IntegrityError when another run replaced that already.
+        Raises IntegrityError if another run has already replaced that receipt.
         """
         try:
             self.store.put(f"{self.artifact}/{NAME}", data, if_version=present.version)
@@ -216,17 +220,18 @@ class Publication:
                 raise self.lost_race_error() from error
 
     def _move(self, receipt: Receipt, staged: Sequence[str]) -> list[str]:
-        """Copy staged objects to their final keys; returns those that can be removed now."""
+        """Copy staged objects to their final keys; return the keys that can now be removed."""
         areas, records = self._areas(receipt), {record.path: record for record in receipt.files}
 
         def move(key: str) -> str:
             base, _, name = key.removeprefix(areas).partition("/")
             final = f"{self.artifact}/{name}"
             if base != _base(None):  # a first publication has no predecessor that could still be copying
+                # aborts an older replacement's unfinished multipart copy, which would overwrite this one
                 # a copy in parts that an older replacement has under way would land on top of this one
                 self.store.sweep(final)
             if name not in records or not differs(records[name], self.final(records[name]), certain=True):
-                return key  # copied before
+                return key  # already copied
             for _ in range(_TRIES):
                 try:
                     self.store.copy(key, final)
@@ -240,18 +245,18 @@ class Publication:
         return [key for key in map_all(move, staged, AT_ONCE) if key]
 
     def _strays(self, receipt: Receipt) -> list[str]:
-        """Keys below the artifact that are neither its files nor staged."""
+        """Return keys below the artifact that are neither staged nor its files."""
         listed_keys = {f"{self.artifact}/{record.path}" for record in receipt.files} | {f"{self.artifact}/{NAME}"}
         staging = f"{self.artifact}/{STAGING}/"
         keys = [info.key for info in self.store.list(f"{self.artifact}/")]
         strays = [key for key in keys if key not in listed_keys and not key.startswith(staging)]
-        # Another artifact below this one must not be removed.
+        # Nothing is removed if another artifact is stored below this one.
         return [] if any(key.endswith(f"/{NAME}") for key in strays) else strays
 
     def is_settled(self, receipt: Receipt) -> bool:
-        """Return whether nothing is left to copy or to remove for this receipt."""
+        """Return whether this receipt's data are completely copied and no objects remain to be removed."""
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
-        # mostly nothing is staged, and then the receipt need not be read
+        # the receipt is read only if objects are staged, which is rare
         present_receipt = self.read_present() if staged else None
         mine = self._areas(receipt)
         remaining_keys = [
@@ -262,7 +267,7 @@ class Publication:
         return not remaining_keys and not self._strays(receipt)
 
     def read_present(self) -> PresentReceipt | None:
-        """The receipt with its version; None when the artifact does not exist."""
+        """Return the receipt with its version; None if the artifact does not exist."""
         key = f"{self.artifact}/{NAME}"
         for _ in range(_TRIES):
             info = self.store.head(key)
@@ -273,36 +278,36 @@ class Publication:
             except (ConflictError, MissingArtifactError):
                 continue
             try:
-                # in this version, so that a conditional write replaces exactly what was read
+                # with its version, so that a conditional write replaces exactly the receipt that was read
                 return PresentReceipt(info.version, parse_receipt(data, f"{self.location}/{NAME}"))
             except IntegrityError:
                 return PresentReceipt(info.version, None)
         raise self.lost_race_error()
 
     def final(self, record: FileRecord) -> ObjectInfo | None:
-        """The object under a file's final key, whatever its bytes."""
+        """Return the object under a file's final key, whatever its bytes."""
         return self.store.head(f"{self.artifact}/{record.path}")
 
     def is_kept(self, record: FileRecord, present: PresentReceipt | None) -> bool:
-        """Return whether a file is already under its final key, and no run is about to change that."""
+        """Return whether a file is already under its final key and no run is about to remove it."""
         if present is not None and (present.receipt is None or record not in present.receipt.files):
             return False
         return not differs(record, self.final(record), certain=True)
 
     def located(self, receipt: Receipt, record: FileRecord) -> ObjectInfo | None:
-        """The object of a file: staged by a replacement that is not settled yet, or under its final key."""
+        """Return a file's object, staged by a replacement that is not settled yet, or under its final key."""
         final = self.final(record)
         if not differs(record, final, certain=True):
             return final
         areas = self._areas(receipt)
         for info in self.store.list(areas):
             if info.key.removeprefix(areas).partition("/")[2] == record.path:
-                # asked for by itself, because a listing need not have digests (S3's has none)
+                # requested individually, because listings may lack digests (S3's do)
                 return self.store.head(info.key) or final
         return final
 
     def lost_race_error(self) -> IntegrityError:
-        """The error of a run that was not the first to publish."""
+        """Return the error of a run that was not the first to publish."""
         return IntegrityError(
             f"{self.location}: another run published different data at the same time. Wait until one of them has "
             "finished, then materialize this artifact again"

@@ -1,11 +1,11 @@
-"""The receipt of an artifact: its inputs, its ledger of rows, its files, and how to verify it.
+"""The receipt of an artifact: its inputs, its ledger of rows and its files, and how to verify it.
 
-A receipt is written last into the artifact's directory as `receipt.json`; without it the artifact does not exist.
-It has no host, absolute path or number of workers, so the same work gives the same receipt anywhere,
-except for the `measured` block (times, versions).
+A receipt is written last into the artifact's directory as `receipt.json`; without it, the artifact does not exist. It
+contains no host, absolute path or number of workers. So the same work gives the same receipt anywhere, except for the
+`measured` block (times, versions).
 
-Entry points: `Receipt`, `read_receipt`, `damage` (what is wrong with an artifact). Whether one can be
-reused is `ArtifactStore.current`.
+Entry points: `Receipt`, `read_receipt`, `damage` (the defects of an artifact). `ArtifactStore.current` decides whether
+an artifact can be reused.
 """
 
 import errno
@@ -28,33 +28,33 @@ from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_o
 from dataprep_assets.stores.files import digest_value, regular, sha256_file, while_unchanged
 from dataprep_assets.stores.store import why_not_a_name
 
-# The ledger: every row read became a document, or was dropped for a reason.
+# The ledger: every row that was read became a document, or was dropped for a reason.
 #
-# `rows_in = documents + Σ dropped[reason]` must hold for each source file, each shard and each dataset. Ledgers add
-# up, so that a shard's ledger is the sum of its files' and a dataset's the sum of its shards'.
+# `rows_in = documents + Σ dropped[reason]` must be true for each source file, each shard and each dataset. Ledgers are
+# additive: a shard's ledger is the sum of its files' ledgers, and a dataset's ledger is the sum of its shards'.
 
 LOSSES = ("unknown_tokens", "dropped_characters", "changed_characters")
-"""The counts of what a tokenizer does not keep, which the line of a source file has where they are not 0."""
+"""The counts of a tokenizer's losses. A source file's line has them if they are not 0."""
 RETRACTED = "retracted"
-"""The reason, in a ledger, for dropping documents on the dataset's retraction list."""
+"""The reason in a ledger for dropping documents on the dataset's retraction list."""
 SELECTED = "selection"
-"""The reason, in the ledger of a stream, for dropping rows that the dataset's selection drops.
+"""The reason in a stream's ledger for dropping rows that the dataset's selection drops.
 
-The selection knows each row's own reason (a rule, `duplicate`, `retracted`): so a stream depends only on which rows are
-dropped. `named_drops` puts the two together.
+The selection records the specific reason of each row (a rule, `duplicate`, `retracted`). So a stream depends only on
+the set of dropped rows. `named_drops` combines the two.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Counts of one unit of work. Units: rows, documents and tokens are counts; bytes are bytes.
+    """Counts for one unit of work.
 
-    - `rows_in`: records found in the source; blank lines are not records and are counted beside them.
+    - `rows_in`: records found in the source; blank lines are not records and are counted separately.
     - `tokens`: ids written, separators and BOS included; `separators`: document-end ids appended.
-    - `literal_separators`: ids equal to the separator that came out of text (0 with the default policy).
-    - `special_literals`: documents that hold a literal special token of the tokenizer.
-    - `unknown_tokens`: ids that stand for what the tokenizer does not know; `dropped_characters`: characters other than
-      white space that it leaves out; `changed_characters`: those that its normalizer makes others of.
+    - `literal_separators`: ids equal to the separator that were encoded from text (0 with the default policy).
+    - `special_literals`: documents whose text contains a special token of the tokenizer.
+    - `unknown_tokens`: ids of the unknown token; `dropped_characters`: characters other than white space that the
+      tokenizer drops; `changed_characters`: characters that its normalizer replaces by others.
     - `min_id`, `max_id`: range of the ids written; None for an empty stream.
     """
 
@@ -79,10 +79,10 @@ class Ledger:
 
     @property
     def of_documents(self) -> "Ledger":
-        """The same without what says how the documents were read and encoded, not which they are.
+        """This ledger without the counts that describe only how the documents were read and encoded.
 
-        Artifacts that are made of other artifacts have this one, because a source file that is compressed again, or
-        another sample to compare the engines on, changes nothing of them: they are not rebuilt.
+        Derived artifacts record this ledger. A source file that is compressed again, or a different sample for
+        comparing the engines, does not affect them, so they are not rebuilt.
         """
         return replace(self, reference_documents=0, sampled_documents=0, source_bytes=0)
 
@@ -101,8 +101,8 @@ class Ledger:
 
     @classmethod
     def total(cls, ledgers: Iterable["Ledger"]) -> "Ledger":
-        """The sum of many ledgers; the empty ledger for none."""
-        # each field goes through all of them, and the caller may give a generator
+        """Return the sum of many ledgers; the empty ledger for none."""
+        # converted to a list, because each field iterates over all ledgers and the caller may pass a generator
         all_ledgers = list(ledgers)
         drops: Counter[str] = Counter()
         for ledger in all_ledgers:
@@ -115,19 +115,19 @@ class Ledger:
         )
 
     def named_drops(self, reasons: Mapping[str, int]) -> Self:
-        """The ledger with these counts by reason of the selection, instead of the number of the rows it drops."""
+        """Return the ledger with the number of rows that the selection drops replaced by its counts per reason."""
         if not self.dropped.get(SELECTED):
             return self
         other_drops = {reason: count for reason, count in self.dropped.items() if reason != SELECTED}
         return replace(self, dropped=dict(sorted((Counter(other_drops) + Counter(reasons)).items())))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain builtins, for a receipt."""
+        """Return the ledger as plain builtins, for a receipt."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; unknown keys raise IntegrityError (a newer or damaged receipt)."""
+        """Return the ledger of a JSON value; raise IntegrityError for unknown keys (a newer or damaged receipt)."""
         try:
             return cls(**value)
         except TypeError as error:
@@ -141,17 +141,17 @@ _COUNTS = tuple(each.name for each in fields(Ledger) if each.name not in ("dropp
 NAME = "receipt.json"
 SCHEMA_VERSION = 1
 _LARGEST = 64 << 20
-"""Most bytes of a receipt: one of a shard with 100,000 source files has half of that."""
+"""Maximum size of a receipt in bytes. A receipt for a shard with 100,000 source files has half of that."""
 Content = NewType("Content", str)
-"""The digest of an artifact's files, as its receipt has it. A type of its own, because a recipe's input artifacts are
-looked for by it: the digest of a part of an artifact, or of a file, is none."""
+"""The digest of an artifact's files, as in its receipt. It is a separate type, because a recipe's input artifacts are
+looked up by it. The digest of a file, or of a part of an artifact, must not be used for that."""
 Verification = Literal["full", "size"]
-"""How an artifact is verified: `full` reads every byte, `size` compares only the sizes."""
+"""Verification of an artifact: `full` reads every byte, `size` compares only the sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """One data file of an artifact: path relative to its directory, size in bytes, SHA-256 hex."""
+    """One data file of an artifact: path relative to its directory, size in bytes, SHA-256 (hex)."""
 
     path: str
     bytes: int
@@ -160,9 +160,11 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """See the module. `key` identifies inputs + config + tokenizer + step version; `content` the data files.
+    """The receipt of an artifact, see the module.
 
-    `recipe` names what the key is a digest of (`artifact.recipe`): version, settings, sources, upstream artifacts.
+    Attributes:
+        key: Digest of inputs, configuration, tokenizer and step version.
+        recipe: Named ingredients of the key (`artifact.recipe`): version, settings, sources, upstream artifacts.
     """
 
     dataset: str
@@ -180,7 +182,7 @@ class Receipt:
 
     @property
     def content(self) -> Content:
-        """Digest of the data files' names and digests: equal content, equal value."""
+        """Digest of the data files' names and digests. It identifies the content."""
         return Content(digest_value([[f.path, f.bytes, f.sha256] for f in self.files]))
 
     @property
@@ -189,7 +191,7 @@ class Receipt:
         return sum(f.bytes for f in self.files)
 
     def file(self, path: str) -> FileRecord:
-        """The record of one data file; raises MissingArtifactError when the artifact has none of that name."""
+        """Return the record of one data file; raise MissingArtifactError if the artifact has no file of that name."""
         for record in self.files:
             if record.path == path:
                 return record
@@ -208,14 +210,14 @@ class Receipt:
 
 
 def _own_digest(value: Mapping[str, Any]) -> str:
-    """Digest of a receipt's JSON without the digest itself, so that a flipped bit in a ledger is found as damage."""
-    # Through JSON and back, as a reader will have it: keys that are numbers become texts there, and sort otherwise.
+    """Return the digest of a receipt's JSON without its `digest`, so that a flipped bit in a ledger is detected."""
+    # Converted to JSON and back, as readers parse it: JSON turns numeric keys into texts, which sort differently.
     plain = json.loads(json.dumps({k: v for k, v in value.items() if k != "digest"}, allow_nan=False))
     return digest_value(plain)
 
 
 def record_files(directory: Path, digests: Mapping[str, str] | None = None) -> tuple[FileRecord, ...]:
-    """Records of every file in a staged directory, in name order; `digests` spares a second read of known ones."""
+    """Return records of every file in a staged directory, in name order. Files with known `digests` are not read."""
     known_digests = digests or {}
     return tuple(
         FileRecord(path=name, bytes=path.stat().st_size, sha256=known_digests.get(name) or sha256_file(path))
@@ -225,24 +227,24 @@ def record_files(directory: Path, digests: Mapping[str, str] | None = None) -> t
 
 
 def read_receipt(directory: Path) -> Receipt | None:
-    """The artifact's receipt; None when the artifact is not there.
+    """Return the artifact's receipt; None if the artifact does not exist.
 
-    Raises IntegrityError for a receipt that cannot be read as one: it is damage, not absence.
+    Raises IntegrityError for an unreadable receipt, because that is damage and not absence.
     """
     path = f"{directory}/{NAME}"
     try:
         return _read_receipt(path)
     except FileNotFoundError:
-        # `while_unchanged` follows a link when it asks for the file's status, so one that leads nowhere is not found
+        # `while_unchanged` follows a link to get the file's status, so a broken link also raises FileNotFoundError
         if not os.path.islink(path):
             return None
         raise IntegrityError(f"{path}: a broken link. Rebuild the artifact") from None
     except OSError as error:
-        # a bad sector is damage of this artifact, which is rebuilt, and no failure of the run
+        # a bad sector damages only this artifact, which is rebuilt, so the run must not fail
         if error.errno == errno.EIO:
             raise IntegrityError(f"{path}: cannot be read ({error.strerror}). Rebuild the artifact") from None
-        # how `regular` refuses a link and what is no file, and the kernel a socket; any other error is not about the
-        # receipt
+        # `regular` refuses links and other special files with these errors, and the kernel refuses sockets; any other
+        # error does not concern the receipt
         if error.errno not in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
             raise
         what = "a link, a folder, a FIFO or a socket"
@@ -252,12 +254,12 @@ def read_receipt(directory: Path) -> Receipt | None:
 @while_unchanged
 def _read_receipt(path: str) -> Receipt:
     with open(path, "rb", opener=regular) as file:
-        # one byte more than a receipt may have: enough to refuse it, however large the file is
+        # one byte more than the maximum is enough to refuse an oversized file
         return parse_receipt(file.read(_LARGEST + 1), path)
 
 
 def parse_receipt(data: bytes, where: str) -> Receipt:
-    """A receipt from the bytes of its file; raises IntegrityError, naming `where`, when they are not one."""
+    """Return the receipt in the bytes of a file; raise IntegrityError with `where` if they are not a receipt."""
     try:
         value = parsed(data, _LARGEST)
         # the receipt's digest covers all other fields, including `content`
@@ -275,7 +277,7 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
             f"{where}: receipt schema {receipt.schema_version} is not supported (only {SCHEMA_VERSION}). Use the "
             "version of dataprep-assets that wrote it, or rebuild the artifact"
         )
-    # before the digest, which a changed list of files breaks as well: this says more
+    # checked before the digest, which a changed file list also breaks, because this message is more specific
     if receipt.content != content:
         raise IntegrityError(
             f"{where}: the receipt's file list was changed (content {receipt.content} != {content}). Rebuild the "
@@ -289,9 +291,9 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
 
 
 def _require_types(receipt: Receipt) -> None:
-    """Raise TypeError unless the fields have their types: readers take them from here unseen.
+    """Raise TypeError unless the fields have their types, because readers use them without further checks.
 
-    By hand, because receipts are also read beside a trainer, where pydantic may not be installed.
+    The checks are manual, because receipts are also read in trainers' environments, where pydantic may be missing.
     """
     partition, ledger = receipt.partition, receipt.ledger
     texts = {
@@ -309,7 +311,7 @@ def _require_types(receipt: Receipt) -> None:
     if ledger is not None:
         values = {field.name: getattr(ledger, field.name) for field in fields(ledger)}
         objects["ledger.dropped"] = drops = values.pop("dropped")
-        # the range of ids of an empty stream
+        # an empty stream has no range of ids
         values = {
             name: value for name, value in values.items() if value is not None or name not in ("min_id", "max_id")
         }
@@ -327,20 +329,20 @@ def _require_types(receipt: Receipt) -> None:
 
 def _file_record(value: Mapping[str, Any]) -> FileRecord:
     record = FileRecord(**value)
-    # Every reader joins this path to the artifact's directory, and trusts what it finds there.
+    # Every reader joins this path to the artifact's directory and trusts the file at the result.
     if why := why_not_a_name(record.path):
         raise ValueError(f"{record.path!r} cannot be a file of an artifact: {why}")
     return record
 
 
 def damage(directory: Path, receipt: Receipt, verification: Verification = "full") -> list[str]:
-    """The defects of an artifact's files, one sentence each; empty if they are intact.
+    """Return the defects of an artifact's files, one sentence each; empty if they are intact.
 
-    `verification` "full" reads every byte, "size" only the sizes. What the receipt does not list is a defect too: a
-    reader would take it for part of the artifact. So is what is no regular file, or belongs to somebody else.
+    `verification` "full" reads every byte, "size" only the sizes. A file that the receipt does not list is also
+    a defect, because readers would take it for part of the artifact. So are special files and files of other owners.
     """
     defects, statuses = [], _contents(directory)
-    # the artifact's own owner, this user and root: anybody else could change a file after it was verified
+    # the artifact's owner, this user and root; another owner could change a file after it was verified
     owners = {statuses.pop("").st_uid, os.geteuid(), 0}
     folders = {str(parent) for record in receipt.files for parent in PurePosixPath(record.path).parents}
     for record in receipt.files:
@@ -355,7 +357,7 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
             )
         elif verification == "full" and (actual := _sha256(directory / record.path)) != f"sha256 {record.sha256}":
             defects.append(f"{record.path}: {actual}, but the receipt lists {record.sha256}")
-    # What is left is in no list. Only the receipt itself may be, and folders above listed files.
+    # The remaining entries are unlisted. Only the receipt itself and folders above listed files are allowed.
     for name, status in sorted(statuses.items()):
         is_folder = stat.S_ISDIR(status.st_mode)
         why = _strange(status, owners, is_folder=is_folder and name != NAME)
@@ -365,7 +367,7 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
 
 
 def _sha256(path: Path) -> str:
-    """The digest of a file, `sha256` before it; of one on a bad part of the disk, that it cannot be read."""
+    """Return "sha256 " and the digest of a file; for a file on a bad part of the disk, that it cannot be read."""
     try:
         return f"sha256 {sha256_file(path, opener=regular)}"
     except OSError as error:
@@ -378,7 +380,7 @@ _KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a sock
 
 
 def _strange(status: os.stat_result, owners: Set[int], *, is_folder: bool = False) -> str:
-    """Return what makes an entry of a directory no file (or folder) of an artifact's own; empty if nothing does."""
+    """Return the reason why an entry is not a file (or folder) of the artifact's own; empty if it is."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != (stat.S_IFDIR if is_folder else stat.S_IFREG):
         return f"is {_KINDS.get(kind, 'a device')}, not a regular file, and was not read. Rebuild the artifact"
@@ -390,7 +392,7 @@ def _strange(status: os.stat_result, owners: Set[int], *, is_folder: bool = Fals
 
 
 def _contents(directory: Path) -> dict[str, os.stat_result]:
-    """The status of everything below a directory, and of itself as the empty path; no link is followed."""
+    """Return the status of everything below a directory, and of itself as the empty path. Links are not followed."""
     statuses, remaining = {"": os.stat(directory)}, [""]
     while remaining:
         below = remaining.pop()
@@ -407,7 +409,7 @@ def _contents(directory: Path) -> dict[str, os.stat_result]:
 def versions(
     packages: Iterable[str] = ("fastokens", "tokenizers", "numpy", "orjson", "pyarrow", "zstandard"),
 ) -> dict[str, str]:
-    """Versions of the libraries that can affect the bytes; recorded, but not part of any key."""
+    """Return versions of the libraries that can affect the bytes. They are recorded, but not part of any key."""
     version_by_name = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
     for name in (*packages, "dataprep-assets"):
         try:
@@ -418,5 +420,5 @@ def versions(
 
 
 def current_time() -> str:
-    """The current time as ISO 8601 in UTC, to the second."""
+    """Return the current time as ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

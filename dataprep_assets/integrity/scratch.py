@@ -1,8 +1,8 @@
-"""Scratch folders of a dataset, and a store over another one: what is written for a while, and nobody else reads.
+"""Scratch folders of a dataset for temporary files of one process, and a store that overlays another one.
 
-They lie beside the dataset's staging, not in the machine's temporary folder. They may hold texts, so they are private
-(0700) and do not outlive their process for long: the kernel releases the lock of a killed one, and the next scratch
-folder of the dataset, or the end of its next run, removes what has no lock.
+Scratch folders are next to the dataset's staging, not in the machine's temporary folder. They may contain texts, so
+they are private (0700) and are removed soon after their process ends. The kernel releases the lock of a killed process,
+and unlocked folders are removed by the dataset's next scratch folder or at the end of its next run.
 
 Entry points: `scratch`, `sweep_scratch`.
 """
@@ -22,17 +22,17 @@ from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Receipt, Verification
 from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
 
-# A store over another one: builds go to a scratch folder, everything else is read from the store below.
+# An overlay store: builds write to a scratch folder, everything else is read from the store below.
 #
-# So an artifact can be made as it would be made now, and others compared with it, while nothing is written to the
-# store below: no artifact, no lock, no publication. (A bucket's files are read through its cache, as always.)
+# So an artifact can be rebuilt and compared with others without writing to the store below: no artifact, no lock, no
+# publication. (Files of a bucket are read through its cache, as usual.)
 
 
 @dataclass(frozen=True)
 class OverlayArtifacts(ArtifactStore):
-    """See above. `root` is the scratch folder, `below` the store that stays as it is.
+    """A store that overlays another one: `root` is the scratch folder, `below` the unchanged store.
 
-    `damaged` are artifacts in the store below whose receipts may be read, but not their files.
+    `damaged` has artifacts of the store below whose receipts may be read, but whose files may not.
     """
 
     root: Path
@@ -44,7 +44,7 @@ class OverlayArtifacts(ArtifactStore):
         return LocalArtifacts(self.root)
 
     def _holder(self, artifact: Artifact) -> ArtifactStore:
-        # asked each time: what is built in the scratch folder meanwhile hides what is below
+        # checked at each call, because an artifact built in the scratch folder hides the one below
         return self._scratch if os.path.exists(f"{self.directory(artifact)}/{NAME}") else self.below
 
     def _open_holder(self, artifact: Artifact) -> ArtifactStore:
@@ -108,7 +108,7 @@ class OverlayArtifacts(ArtifactStore):
         return self.below.join(staged, name, parts, verify=verify, counted=counted)
 
     def publish(self, artifact: Artifact, joined: Mapping[str, JoinedFile] | None = None) -> None:
-        """Nothing to do: nobody else uses the scratch folder."""
+        """Do nothing, because only this process uses the scratch folder."""
 
     def remove(self, artifact: Artifact) -> bool:
         """Remove the artifact from the scratch folder only."""
@@ -121,7 +121,7 @@ _LOCK = ".lock"
 
 @contextmanager
 def scratch(dataset: Path) -> Iterator[Path]:
-    """Yield an empty, private folder of a dataset, which is gone after the block.
+    """Yield an empty, private folder of a dataset, which is removed after the block.
 
     Args:
         dataset: The folder of the dataset's artifacts.
@@ -140,7 +140,7 @@ def scratch(dataset: Path) -> Iterator[Path]:
 
 
 def sweep_scratch(dataset: Path) -> None:
-    """Remove the scratch folders of a dataset that killed processes left."""
+    """Remove a dataset's scratch folders of killed processes."""
     if (dataset / _AREA).is_dir():
         with _area(dataset) as area:
             _sweep(area)
@@ -148,13 +148,13 @@ def sweep_scratch(dataset: Path) -> None:
 
 @contextmanager
 def _area(dataset: Path) -> Iterator[Path]:
-    """The folder of a dataset's scratch folders, locked: none is made or removed meanwhile by another process."""
+    """Yield the folder of a dataset's scratch folders, locked, so that no other process adds or removes one."""
     area = dataset / _AREA
     refuse_link(area.parent)
     area.parent.mkdir(parents=True, exist_ok=True)
     refuse_link(area)
     area.mkdir(mode=0o700, exist_ok=True)
-    # private, whatever the umask: the whole of a sensitive dataset is, and this may be the run of another one
+    # private whatever the umask, because it may belong to a sensitive dataset while another dataset's run opens it
     with open(area / _LOCK, "ab", opener=lambda path, flags: own_file(path, flags, 0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield area
@@ -166,7 +166,7 @@ def _sweep(area: Path) -> None:
     for path in paths:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:  # its process is at its end
+        except FileNotFoundError:  # its process has just removed it
             continue
         try:
             if try_lock(descriptor):

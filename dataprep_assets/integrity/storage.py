@@ -1,6 +1,6 @@
-"""Where the artifacts of a project's datasets are: in a folder, or in a bucket, or where a dataset itself declares.
+"""Storage of the artifacts of a project's datasets: a folder, a bucket, or a location that a dataset declares.
 
-The Dagster resources (`resources/`) configure a storage; a command whose artifacts are in a folder does without them.
+The Dagster resources (`resources/`) configure a storage. Commands whose artifacts are in a folder do not need them.
 
 Entry points: `Storage`, `local_storage`.
 """
@@ -23,22 +23,27 @@ DEFAULT_CACHE = Path(".dataprep/cache")
 
 
 class Storage(Protocol):
-    """What finds the store of a dataset."""
+    """A factory for the stores of datasets."""
 
     def place(self) -> StoreAddress:
-        """The address of the store for datasets that declare none of their own."""
+        """Return the address of the store for datasets that declare none of their own."""
 
     def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
-        """The store of a dataset's artifacts: at the URL or folder that it declares, else at `place()`.
+        """Return the store of a dataset's artifacts: at its declared URL or folder, otherwise at `place()`.
 
-        `private`: only their owner can read local copies of a bucket's files.
+        With `private`, only their owner can read local copies of a bucket's files.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalStorage:
-    """A storage in the folder `root`. `cache` is the folder of copies and builds of buckets that datasets declare,
-    `cache_bytes` its limit."""
+    """A storage in the folder `root`.
+
+    Attributes:
+        root: The folder of artifacts.
+        cache: The folder of copies and builds for buckets that datasets declare.
+        cache_bytes: Maximum size of a bucket's copies; None for no limit.
+    """
 
     root: Path
     cache: Path
@@ -53,12 +58,12 @@ class LocalStorage:
 
 
 def artifacts_at(place: StoreAddress, cache: Path, cache_bytes: int | None, *, private: bool) -> ArtifactStore:
-    """The artifacts at a place.
+    """Return the store of the artifacts at a location.
 
     Args:
         place: The folder, or the prefix of a bucket.
-        cache: The folder in which copies and builds of buckets are.
-        cache_bytes: How much the copies of one bucket may take; None: no limit.
+        cache: The folder for copies and builds of buckets.
+        cache_bytes: Maximum size of one bucket's copies; None for no limit.
         private: Whether only their owner can read the copies.
     """
     if isinstance(place, LocalPlace):
@@ -67,17 +72,17 @@ def artifacts_at(place: StoreAddress, cache: Path, cache_bytes: int | None, *, p
 
 
 def _folder_name(place: StoreAddress) -> str:
-    """A folder name that is unique to the place: buckets of the same name behind two endpoints are two places."""
+    """Return a folder name that is unique to the location. The same bucket name at two endpoints is two locations."""
     identity = f"{place.url} {getattr(place, 'endpoint_url', None) or ''}"
-    # for people: the digest alone tells places apart, so this may be cut and have characters replaced
+    # only for readability, so it may be shortened and have characters replaced; the digest makes the name unique
     readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in place.url.partition("://")[2])[:60]
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
 
 def local_storage(project_root: Path, environment: Mapping[str, str] = os.environ) -> LocalStorage | None:
-    """The folder that the environment names (variables: `resources/environment.py`); None if it names a bucket.
+    """Return the storage folder set by the environment (`resources/environment.py`); None if it sets a bucket.
 
-    Relative folders are below `project_root`. Raises ConfigError, naming the variable, for a value that is not allowed.
+    Relative folders are below `project_root`. Raises ConfigError with the variable if its value is not allowed.
     """
     kind = environment.get("DATAPREP_STORAGE") or "local"
     if kind not in KINDS:
@@ -97,7 +102,7 @@ def local_storage(project_root: Path, environment: Mapping[str, str] = os.enviro
 
 
 def cache_of(project_root: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, int | None]:
-    """The folder of copies and builds of buckets, and how many bytes the copies of one may take (None: no limit)."""
+    """Return the folder for copies and builds of buckets, and the maximum size of one bucket's copies (or None)."""
     cache = _in_project(project_root, environment.get("DATAPREP_CACHE") or DEFAULT_CACHE, "DATAPREP_CACHE")
     return cache, _bytes(environment, "DATAPREP_CACHE_BYTES")
 

@@ -1,18 +1,18 @@
-"""Copies all objects from any store to any other, and compares digests.
+"""Copies all objects from any store to any other store, and compares digests.
 
-A sync can be killed at any moment and run again: an object that the destination has with the right digest is skipped,
-and so is a piece of a big one. Receipts are copied last, artifact by artifact, so nothing at the destination counts as
-an artifact before it is complete. Objects that only the destination has are left alone.
+A sync can be killed at any moment and run again. Objects with the right digest at the destination are skipped, and so
+are finished pieces of a big object. Receipts are copied last, artifact by artifact, so nothing at the destination
+counts as an artifact before it is complete. Objects that exist only at the destination are kept.
 
-**Digests.** The digest of an artifact's file is in its receipt; that of another object in its metadata, in the manifest
-of an earlier sync of the same version, or in the journal of this one; else it is computed while the object is copied.
-If no digest is known of two objects of the same size, both are read.
+**Digests.** The digest of an artifact's file is in its receipt. For another object, it is taken from the metadata, from
+the manifest of an earlier sync of the same version, or from the journal of this sync. Otherwise, it is computed while
+the object is copied. If two objects of the same size have no known digest, both are read.
 
-**Copies.** Within one bucket and one set of credentials the server copies. Otherwise an object passes through a file in
-the work folder, and one larger than `piece_bytes` through several, which the destination then composes: the disk holds
-at most one piece.
+**Copies.** Within one bucket and one set of credentials, the server copies. Otherwise, an object passes through a file
+in the work folder. An object larger than `piece_bytes` passes through several files, which the destination composes, so
+the disk needs space for only one piece.
 
-At the end the destination has `sync_manifest.json`: every object with size and SHA-256.
+At the end, the destination has `sync_manifest.json` with the size and SHA-256 of every object.
 """
 
 import fnmatch
@@ -35,7 +35,7 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, St
 MANIFEST = "sync_manifest.json"
 PIECES = ".sync/"
 PIECE_BYTES = 4 << 30
-# Bytes of a request, for the estimate of a plan alone.
+# Bytes per request, used only for the estimate of a plan.
 _PART_BYTES = 16 << 20
 _SHARD = re.compile(r"(?P<folder>(?:.*/)?)(?P<split>[A-Za-z]+)_(?P<index>\d{6})\.npy")
 _IDS = re.compile(r"(?P<folder>(?:.*/)?)sample_ids_(?P<index>\d{6})\.bin")
@@ -46,7 +46,7 @@ Action = Literal["copy", "replace", "skip"]
 
 @dataclass(frozen=True, kw_only=True)
 class SyncItem:
-    """One object of the source, and what to do with it. `sha256` is None until it is known."""
+    """One object of the source, and the action for it. `sha256` is None until it is known."""
 
     key: str
     bytes: int
@@ -58,7 +58,7 @@ class SyncItem:
 
 @dataclass(frozen=True, kw_only=True)
 class SyncPlan:
-    """What a sync would do. `findings` are irregularities of the source: gaps, odd sizes, missing ids."""
+    """The planned actions of a sync. `findings` are irregularities of the source: gaps, odd sizes, missing ids."""
 
     items: tuple[SyncItem, ...]
     findings: tuple[str, ...]
@@ -84,7 +84,7 @@ class SyncPlan:
 class Sync:
     """A sync from `source` to `destination`. `work` is a local folder for files in transit and the journal.
 
-    `server` is a store that contains both places, if its server can copy between them, with their two prefixes.
+    `server` is a store that contains both locations, with their two prefixes, if its server can copy between them.
     """
 
     source: Store
@@ -98,7 +98,7 @@ class Sync:
     _known: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
     def plan(self) -> SyncPlan:
-        """Compare the two places; nothing is written."""
+        """Compare the source and the destination without writing anything."""
         self._known.update(self._recall())
         source_objects = [info for info in self.source.list(self.prefix) if self._is_wanted(info.key)]
         digests = self._read_recorded(source_objects)
@@ -117,12 +117,12 @@ class Sync:
     def run(
         self, plan: SyncPlan, progress: Callable[[SyncItem], None] | None = None, moved: Progress | None = None
     ) -> int:
-        """Carry out a plan and write the manifest; returns how many objects were copied.
+        """Execute a plan and write the manifest; return the number of copied objects.
 
-        `progress` gets each object once it is copied, `moved` the bytes that pass through this machine.
+        `progress` is called with each object after it is copied, `moved` with the bytes that pass through this machine.
 
-        Raises IntegrityError or CorruptSourceError for an object whose bytes are not those of its receipt,
-        TransferError, and ConflictError if the source changed (plan again).
+        Raises IntegrityError or CorruptSourceError if an object's bytes differ from its receipt, TransferError, and
+        ConflictError if the source changed (plan again).
         """
         synced_objects: dict[str, dict[str, Any]] = {}
         outdated = {item.key for item in plan.todo if item.action == "replace" and _is_receipt(item.key)}
@@ -131,14 +131,14 @@ class Sync:
             digest = item.sha256
             if item.action != "skip":
                 for receipt in outdated & _receipts_above(item.key):
-                    # The artifact is about to change: without its receipt it does not exist meanwhile.
+                    # The artifact is about to change, so its receipt is deleted to make it invisible meanwhile.
                     self.destination.delete(receipt)
                     outdated.remove(receipt)
                 digest = self._copy(item, moved)
                 self._journal(item, digest)
                 if progress is not None:
                     progress(item)
-            # of what was skipped, too: the manifest names the version that is there now
+            # skipped objects are also looked up, because the manifest records each object's current version
             info = self.destination.head(item.key)
             if info is None or info.bytes != item.bytes or (digest and info.sha256 not in (None, digest)):
                 raise IntegrityError(
@@ -152,7 +152,7 @@ class Sync:
                 "version": info.version,
             }
         self._write_manifest(plan, synced_objects)
-        # after the manifest: until it is written, the journal alone has the digests
+        # removed after the manifest, because until then only the journal has the digests
         shutil.rmtree(self.work, ignore_errors=True)
         return len(plan.todo)
 
@@ -162,7 +162,7 @@ class Sync:
         return not self.select or any(fnmatch.fnmatchcase(key, pattern) for pattern in self.select)
 
     def _read_recorded(self, found: Sequence[ObjectInfo]) -> dict[str, str]:
-        """Key → SHA-256, from the receipts of the source."""
+        """Return key → SHA-256, from the receipts of the source."""
         digests: dict[str, str] = {}
         for info in found:
             folder = info.key.rpartition("/")[0]
@@ -184,7 +184,7 @@ class Sync:
         elif there.bytes != info.bytes:
             action, why = "replace", f"{count_of(there.bytes, 'byte')} there"
         else:
-            # asked for by itself, because a listing need not have digests (S3's has none)
+            # requested individually, because listings may lack digests (S3's do)
             source = info if sha256 else self.source.head(info.key) or info
             sha256 = sha256 or source.sha256
             target_info = self.destination.head(info.key) or there
@@ -194,13 +194,13 @@ class Sync:
     def _compare(
         self, source: ObjectInfo, there: ObjectInfo, sha256: str | None, kept: Mapping[str, Any]
     ) -> tuple[Action, str | None, str]:
-        """Return what to do with two objects of the same size."""
-        # what an earlier sync noted holds for the versions of which it was noted alone
+        """Return the action for two objects of the same size, with the digest and the reason."""
+        # an earlier sync's manifest is valid only for the versions that it recorded
         if sha256 is None and kept.get("source_version") == source.version:
             sha256 = kept.get("sha256")
         target_sha256 = there.sha256 or (kept.get("sha256") if kept.get("version") == there.version else None)
         if sha256 is None or target_sha256 is None:
-            # a digest that both servers have spares reading both objects
+            # if both servers have a digest of the same kind, neither object needs to be read
             for name in ("md5", "crc32c"):
                 mine, theirs = getattr(source, name), getattr(there, name)
                 if None not in (mine, theirs):
@@ -219,7 +219,7 @@ class Sync:
         )
 
     def _copy(self, item: SyncItem, moved: Progress | None) -> str | None:
-        """Copy one object; returns its SHA-256 if it passed through this machine."""
+        """Copy one object; return its SHA-256 if it passed through this machine."""
         if self.server is not None:
             return self._copy_on_server(item)
         if item.bytes > self.piece_bytes:
@@ -228,7 +228,7 @@ class Sync:
         try:
             info = self.source.download(item.key, path, sha256=item.sha256, progress=moved)
         except CorruptSourceError:
-            # wrong bytes are no damage if another version was planned
+            # different bytes are not damage if the object has a version other than the planned one
             self._require_planned(item, self.source.head(item.key))
             raise
         self._require_planned(item, info)
@@ -240,7 +240,7 @@ class Sync:
     def _copy_on_server(self, item: SyncItem) -> str | None:
         assert self.server is not None
         store, source_prefix, destination_prefix = self.server
-        # the server copies what is there now, whatever was planned
+        # checked first, because the server copies the current version, whatever was planned
         before = self._require_planned(item, self.source.head(item.key))
         info = store.copy(f"{source_prefix}{item.key}", f"{destination_prefix}{item.key}")
         for name in ("sha256", "md5", "crc32c"):
@@ -250,21 +250,21 @@ class Sync:
                     f"{self.destination.url}/{item.key}: the server's copy has a different {name}. Run again"
                 )
         if item.sha256 is not None and info.sha256 is None and before.sha256 is None:
-            # Only reading can show that the bytes are those of the receipt.
+            # Without digests from the server, only reading can show that the bytes match the receipt.
             digest = _digest(self.destination, replace(info, key=item.key))
             if digest != item.sha256:
                 raise self._not_its_receipt(item)
         return item.sha256 or before.sha256
 
     def _require_planned(self, item: SyncItem, found: ObjectInfo | None) -> ObjectInfo:
-        """Return what was found at the source; raises ConflictError if it is not the version that was planned."""
+        """Return the object found at the source; raise ConflictError unless it has the planned version."""
         if found is None or found.version != item.version:
             raise ConflictError(f"{self.source.url}/{item.key}: replaced while it was being copied. Run again")
         return found
 
     def _copy_in_pieces(self, item: SyncItem, moved: Progress | None) -> str:
-        """Copy a big object, one piece at a time; those that a killed sync had sent are read again, but not sent."""
-        # named by the version, too: pieces of another one are never composed with these
+        """Copy a big object in pieces. Pieces that a killed sync had uploaded are read again, but not uploaded."""
+        # the name includes the version, so that pieces of different versions are never composed
         area = f"{PIECES}{hashlib.sha256(f'{item.key} {item.version}'.encode()).hexdigest()[:32]}/"
         total_digest, pieces, path = hashlib.sha256(), [], self.work / "piece"
         for number, start in enumerate(range(0, item.bytes, self.piece_bytes)):
@@ -297,7 +297,7 @@ class Sync:
         return IntegrityError(f"{self.source.url}/{item.key}: does not match its receipt. Rebuild the artifact")
 
     def _kept_manifest(self) -> dict[str, dict[str, Any]]:
-        """Return what an earlier sync noted of each object; of what is damaged nothing is known."""
+        """Return the entries of an earlier sync's manifest. Damaged entries are omitted."""
         try:
             if self.destination.head(MANIFEST) is None:
                 return {}
@@ -311,7 +311,7 @@ class Sync:
         }
 
     def _write_manifest(self, plan: SyncPlan, done: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write the manifest of everything that was ever synced and is still there, so that syncs of parts add up."""
+        """Write a manifest of all objects that this and earlier syncs copied, so that syncs of parts add up."""
         old_entries = {key: value for key, value in self._kept_manifest().items() if key not in done}
         value = {
             "schema_version": 1,
@@ -346,7 +346,7 @@ class Sync:
 
 
 def inventory(found: Sequence[ObjectInfo]) -> Iterator[str]:
-    """Irregularities among `train_000000.npy` and `sample_ids_000000.bin`, one sentence each.
+    """Yield irregularities among `train_000000.npy` and `sample_ids_000000.bin`, one sentence each.
 
     See docs/formats/npy-shards.md#layout.
     """
@@ -398,14 +398,14 @@ def _is_receipt(key: str) -> bool:
 
 
 def _receipts_above(key: str) -> set[str]:
-    """Keys of the receipts that could list this object."""
+    """Return the keys of the receipts that could list this object."""
     return {str(folder / NAME) for folder in PurePosixPath(key).parents}
 
 
 def _receipts_last(key: str) -> tuple[str, str]:
-    """Sort key: folder by folder, with the objects below an artifact before its receipt."""
+    """Return a sort key: folder by folder, with the objects below an artifact before its receipt."""
     folder, slash, name = key.rpartition("/")
-    # no name of a file sorts behind the last code point
+    # U+10FFFF is the last code point, so all file names sort before it
     return (f"{folder}{slash}\U0010ffff" if name == NAME else f"{folder}{slash}", name)
 
 

@@ -1,16 +1,16 @@
-"""Verified copies of a bucket's files in a folder of this machine, under a size budget.
+"""Verified copies of a bucket's files in a local folder, with a size budget.
 
-Each content of an artifact has a directory of its own, `<root>/.fetched/<artifact>/<content>/`, so a replaced artifact
-never changes under a reader. A file appears in it by the rename that ends a verified download, read-only. The
-modification time of the receipt says when a copy was last handed out.
+Each content of an artifact has its own directory, `<root>/.fetched/<artifact>/<content>/`, so a replaced artifact never
+changes under a reader. A file appears in it, read-only, by the rename that ends a verified download. The modification
+time of the receipt is the time of a copy's last use.
 
-A copy that was handed out is leased: an open lock, shared by its readers, which the kernel releases when a process
-ends. No process evicts what another one leases. This process's own copies are evicted last, the least recently used
-first, unless they are held (`hold`; an `ArtifactHandle` does that as long as it lives). Open or mapped files stay
-readable in any case. If nothing more can be evicted and the files still do not fit, the fetch fails with a message that
-says what to change; nothing waits forever.
+A copy in use is leased by an open lock, which its readers share and the kernel releases when a process ends. A process
+never evicts copies that other processes lease. Its own copies are evicted last, least recently used first, unless they
+are held (`hold`; an `ArtifactHandle` holds its copies while it lives). Open or mapped files stay readable in any case.
+If nothing more can be evicted and the files still do not fit, the download fails with a message that describes the
+remedy. Nothing waits forever.
 
-A copy is never the only one: artifacts that are not published yet are elsewhere, where nothing is evicted.
+A copy is never the only one, because unpublished artifacts are stored elsewhere, where nothing is evicted.
 """
 
 import fcntl
@@ -34,17 +34,20 @@ from dataprep_assets.stores.locks import own_file, try_lock
 FETCHED = ".fetched"
 _LOCKS = ".locks"
 _LEASES_KEPT = 128
-"""Most copies that a process leases, the last ones handed out: each takes a file descriptor."""
+"""Maximum number of copies that a process leases; each lease takes a file descriptor. The latest are kept."""
 
 Fetch = Callable[[FileRecord, Path], None]
-"""Fetches one file to a path, verified, with a final rename."""
+"""Downloads one file to a path, verifies it, and renames it to its final name."""
 
 
 @dataclass(frozen=True)
 class Copies:
-    """See the module. `budget_bytes` limits the size of all copies below `root` together; None: nothing is evicted.
+    """The copies below a folder, see the module.
 
-    Only their owner can read `private` copies.
+    Attributes:
+        root: The folder.
+        budget_bytes: Maximum total size of all copies; None for no limit.
+        private: Whether only their owner can read the copies.
     """
 
     root: Path
@@ -52,26 +55,26 @@ class Copies:
     private: bool = False
 
     def directory(self, artifact: Artifact, content: str) -> Path:
-        """Return where the copy of this content of an artifact is, or would be."""
+        """Return the directory for the copy of this content of an artifact; it need not exist."""
         return self.root / FETCHED / str(artifact) / content[:32]
 
     def find(self, artifact: Artifact, content: str, record: FileRecord) -> Path | None:
-        """The local copy of one file (`record`) of this content of an artifact, or None."""
+        """Return the local copy of one file (`record`) of this content of an artifact, or None."""
         path = self.directory(artifact, content) / record.path
         return path if _is_intact(path, record) else None
 
     def ensure(self, artifact: Artifact, receipt: Receipt, records: Iterable[FileRecord], fetch: Fetch) -> Path:
-        """The directory with the files `records` of an artifact and its receipt; missing files are fetched.
+        """Return the directory with the files `records` of an artifact and its receipt; download missing files.
 
-        Raises ConfigError when they cannot fit into the budget.
+        Raises ConfigError if they cannot fit into the budget.
         """
         directory, required_records = self.directory(artifact, receipt.content), list(records)
         with private_files(self.private), self._lock(directory, "filling"):
-            # first: a folder without a receipt is no copy that counts, and could not be evicted (`_copies_below`)
+            # written first, because a folder without a receipt does not count as a copy and could not be evicted
             _write_receipt(directory, receipt)
             missing = [record for record in required_records if not _is_intact(directory / record.path, record)]
             if missing:
-                # All that is wanted, with what is here already: that cannot be evicted to make room for the rest.
+                # Checked for all required files, because the present ones cannot be evicted to make room for the rest.
                 self._require_possible(artifact, required_records)
                 with self.room(sum(record.bytes for record in missing), filling=directory):
                     for record in missing:
@@ -79,43 +82,43 @@ class Copies:
                         target.parent.mkdir(parents=True, exist_ok=True)
                         fetch(record, target)
                         _make_read_only(target)
-            # before the lock is released: no eviction can come in between
+            # leased before the lock is released, so that it cannot be evicted in between
             self._lease(directory)
             os.utime(directory / NAME)
         return directory
 
     def adopt(self, artifact: Artifact, built: Path, receipt: Receipt) -> None:
-        """Turn the directory `built`, just published, into the copy of this receipt's content; remove older copies."""
+        """Turn the just published directory `built` into the copy of this receipt's content; remove older copies."""
         directory = self.directory(artifact, receipt.content)
         with private_files(self.private), self._lock(directory, "filling"):
             directory.mkdir(parents=True, exist_ok=True)
             for record in receipt.files:
                 source, target = built / record.path, directory / record.path
-                # a file that the server joined was never here
+                # files that the server joined do not exist locally
                 if source.is_file() and not _is_intact(target, record):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     _make_read_only(source)
                     os.replace(source, target)
             _write_receipt(directory, receipt)
             shutil.rmtree(built)
-        # Copies of older contents. What this process itself has handed out stays: somebody may read it.
+        # Copies of older contents are removed, except copies that this process has handed out and may still read.
         for sibling in directory.parent.iterdir():
             if sibling != directory and (sibling / NAME).is_file():
                 self._evict(sibling, own=False)
-        # what was built here did not ask for room when it was written
+        # a build writes its files without reserving room, so the budget is enforced now
         with self.room(0):
             pass
 
     def forget(self, artifact: Artifact) -> None:
-        """Remove the copies of every content of an artifact; those that other processes read stay."""
+        """Remove the copies of every content of an artifact, except copies that other processes read."""
         for directory in self.directory(artifact, "").glob("[!.]*"):
             self._evict(directory, own=True)
 
     @contextmanager
     def room(self, needed: int, filling: Path | None = None) -> Iterator[None]:
-        """Evict until `needed` bytes fit, and keep other processes from taking them inside the block.
+        """Evict copies until `needed` bytes fit, and prevent other processes from using this space inside the block.
 
-        Raises ConfigError if the budget is too small for `needed` bytes beside the copies in use.
+        Raises ConfigError if the budget is too small for `needed` bytes next to the copies in use.
         """
         if self.budget_bytes is None:
             yield
@@ -123,15 +126,15 @@ class Copies:
         with self._lock(self.root, "room"):
             copies = sorted(_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
             total = sum(copy.bytes for copy in copies)
-            # what this process has handed out goes last
+            # copies that this process has handed out are evicted last
             for own in (False, True):
                 for copy in copies:
                     if total + needed <= self.budget_bytes:
                         break
-                    # not what is being filled, nor what has gone in the first round
+                    # skips the copy that is being filled, and copies that were evicted in the first round
                     if copy.directory != filling and copy.directory.exists() and self._evict(copy.directory, own=own):
                         total -= copy.bytes
-            # with nothing to be fetched it is no error that copies in use exceed the budget
+            # if nothing is to be downloaded, copies in use may exceed the budget without an error
             if needed and total + needed > self.budget_bytes:
                 raise ConfigError(
                     f"{self.root}: the cache limit is {count_of(self.budget_bytes, 'byte')}: {total:,} are in use by "
@@ -141,7 +144,7 @@ class Copies:
             yield
 
     def hold(self, directory: Path) -> Callable[[], None]:
-        """Keep a copy, present or about to be fetched, from being evicted until the returned function is called."""
+        """Protect a present or future copy from eviction until the returned function is called."""
         with _REGISTRY:
             _HELD[directory] += 1
         with private_files(self.private):
@@ -167,10 +170,10 @@ class Copies:
             mine = directory in _LEASES
             if _HELD[directory] > 0 or (mine and not own):
                 return False
-            # `flock` tells open files apart, not processes: this process's own lease would be in the way below.
+            # `flock` distinguishes open files, not processes, so this process's own lease would block the lock below.
             if mine:
                 os.close(_LEASES.pop(directory))
-        # Both locks are held until it is gone: whoever wants this copy waits in `ensure`, and fetches it again.
+        # Both locks are held until the copy is removed. Processes that need it wait in `ensure` and download it.
         with self._try_lock(directory, "filling") as filling:
             if not filling:
                 return False
@@ -187,14 +190,14 @@ class Copies:
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
                 _LEASES[directory] = descriptor
             _LEASES.move_to_end(directory)
-            # beyond the limit the oldest go, but never one that a handle holds
+            # beyond the limit, the oldest leases are released, except those that a handle holds
             for old in [leased_directory for leased_directory in _LEASES if _HELD[leased_directory] <= 0][
                 : max(0, len(_LEASES) - _LEASES_KEPT)
             ]:
                 os.close(_LEASES.pop(old))
 
     def _lock_path(self, directory: Path, what: str) -> Path:
-        # Not inside of the copy: with a folder that is evicted its lock would go, under whoever waits for it.
+        # Stored outside of the copy, because evicting the folder would also remove a lock that others wait for.
         locks = self.root / FETCHED / _LOCKS
         locks.mkdir(parents=True, exist_ok=True)
         return locks / f"{hashlib.sha256(str(directory).encode()).hexdigest()[:24]}.{what}.lock"
@@ -212,7 +215,7 @@ class Copies:
 
 
 _REGISTRY = threading.RLock()
-# Leases of this process (directory → descriptor of the shared lock), the latest one last; and what it holds.
+# Leases of this process (directory → descriptor of the shared lock), latest last, and counts of its holds.
 _LEASES: OrderedDict[Path, int] = OrderedDict()
 _HELD: Counter[Path] = Counter()
 
@@ -232,16 +235,16 @@ def _copies_below(area: Path) -> Iterator[_Copy]:
             try:
                 used = os.stat(os.path.join(folder, NAME)).st_mtime
             except FileNotFoundError:
-                continue  # another process forgets it meanwhile, for which it takes no lock of all copies
+                continue  # another process removes it meanwhile, which needs no lock of all copies
             yield _Copy(directory=Path(folder), bytes=_bytes_of(folder), used=used)
 
 
 def _bytes_of(copy: str) -> int:
-    """Bytes of the files in the folder of a copy, but for its receipt."""
+    """Return the bytes of the files in a copy's folder, except its receipt."""
     size = 0
     for folder, _, names in os.walk(copy):
         for name in names:
-            # A partial download is part of what its fetch needs, not of the space in use.
+            # A partial download counts as space that its download needs, not as space in use.
             if name != NAME and not name.endswith(".part"):
                 with suppress(FileNotFoundError):
                     size += os.stat(os.path.join(folder, name)).st_size
@@ -249,24 +252,24 @@ def _bytes_of(copy: str) -> int:
 
 
 def _make_read_only(path: Path) -> None:
-    """Make a file read-only without giving anybody new access: a file made under a strict umask stays private."""
+    """Make a file read-only without giving new access, so that a file created under a strict umask stays private."""
     path.chmod(path.stat().st_mode & 0o444)
 
 
 def _is_intact(path: Path, record: FileRecord) -> bool:
-    # the size is enough, because a file gets its name only after its digest was compared (`Fetch`)
+    # comparing the size is enough, because a file gets its name only after its digest was compared (`Fetch`)
     return path.is_file() and path.stat().st_size == record.bytes
 
 
 def _write_receipt(directory: Path, receipt: Receipt) -> None:
-    """Keep exactly this receipt in the directory: artifacts with the same content can differ in key and facts."""
+    """Store exactly this receipt in the directory: artifacts with the same content can differ in key and facts."""
     try:
         if read_receipt(directory) == receipt:
             return
     except IntegrityError:
         pass
     directory.mkdir(parents=True, exist_ok=True)
-    # in a folder of its own, because a receipt always writes itself under its final name
+    # written into a temporary folder, because a receipt always uses its final name
     with tempfile.TemporaryDirectory(dir=directory) as draft:
         receipt.write(Path(draft))
         os.replace(Path(draft, NAME), directory / NAME)

@@ -1,7 +1,7 @@
 """Offline verification of any artifact, dataset or storage root, in a folder or a bucket, using only receipts.
 
-Needs neither Dagster nor its database nor the sources: a receipt lists the files of an artifact, with sizes and
-digests, and its ledger must balance. In a bucket one listing shows what is there, and `full` reads every byte.
+It needs neither Dagster nor its database nor the sources. A receipt lists the files of an artifact with sizes and
+digests, and its ledger must balance. In a bucket, one listing shows the objects, and `full` reads every byte.
 """
 
 import hashlib
@@ -32,12 +32,17 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """One artifact's verdict: where it is (path or URL), what it holds, and its defects, one sentence each.
+    """One artifact's verdict.
 
-    `folder` has the names of the folders from the place down to it. `receipt` is None if it is invalid or its ledger
-    does not balance; then `name` is that of the folder. A folder of files without a receipt has no defects either.
-    `changed_inputs` are those of its inputs that have other content than when it was built: it is as it was built, and
-    out of date or obsolete, which only the plan of its dataset decides (`dataprep status`).
+    Attributes:
+        location: Path or URL.
+        name: The artifact's name. If `receipt` is None, the folder's name.
+        folder: Names of the folders from the verified location down to the artifact.
+        bytes: Size of its files.
+        defects: One sentence each. A folder of files without a receipt has none.
+        changed_inputs: Inputs whose content has changed since the build. The artifact itself is intact, but out of date
+            or obsolete, which only the plan of its dataset decides (`dataprep status`).
+        receipt: The receipt; None if it is missing or invalid, or if its ledger does not balance.
     """
 
     location: str
@@ -50,7 +55,7 @@ class Verified:
 
 
 def verify(path: Path, verification: Verification = "full", *, strays: bool = False) -> Iterator[Verified]:
-    """Check every artifact below a path against its receipt, and against those of its inputs that are there.
+    """Yield the verdict on every artifact below a path, compared with its receipt and the receipts of its inputs.
 
     With `strays`, folders with files that belong to no artifact follow.
     """
@@ -65,9 +70,9 @@ def verify_store(store: Store, verification: Verification = "full", *, strays: b
 def verify_place(
     place: StoreAddress, verification: Verification = "full", *, dataset: str | None = None, strays: bool = False
 ) -> Iterator[Verified]:
-    """Like `verify`, for a folder or a bucket; of a `dataset` that has a folder there, in that alone.
+    """Like `verify`, for a folder or a bucket. If `dataset` has a folder there, only that folder is verified.
 
-    Raises ConfigError if nothing is there.
+    Raises ConfigError if the folder does not exist.
     """
     address = place if dataset is None else place_of_dataset(place, dataset)
     if not isinstance(address, LocalPlace):
@@ -78,7 +83,7 @@ def verify_place(
 
 
 def place_of_dataset(place: StoreAddress, dataset: str) -> StoreAddress:
-    """The folder of a dataset below a place if there is one, so that nothing else is read; else the place itself."""
+    """Return the folder of a dataset at a location, to read nothing else; the location itself if there is none."""
     if isinstance(place, LocalPlace):
         below = place.root / dataset
         return replace(place, root=below) if below.is_dir() else place
@@ -87,15 +92,18 @@ def place_of_dataset(place: StoreAddress, dataset: str) -> StoreAddress:
 
 
 def name_in(folder: Sequence[str], receipt: Receipt) -> tuple[tuple[str, ...], str]:
-    """Return what its folder calls an artifact, and the folders above that: a copy under another name is another
-    artifact.
+    """Return an artifact's name according to its folder, and the folders above it.
+
+    A copy under another name is a different artifact.
 
     Args:
-        folder: Names of the folders from the place down to the artifact. What lies above the place has any name.
-        receipt: The artifact's receipt, which says whether it is a partition.
+        folder: Names of the folders from the location down to the artifact. Folders above the location may have any
+            name.
+        receipt: The artifact's receipt, which shows whether it is a partition.
 
     Returns:
-        The folders from the place to the dataset's, `..` if that is above the place; and `name[/partition]`.
+        The folders from the location to the dataset's folder (`..` if that is above the location), and
+        `name[/partition]`.
     """
     own = tuple(filter(None, (receipt.artifact, receipt.partition)))
     above = len(own) - len(folder)
@@ -105,9 +113,9 @@ def name_in(folder: Sequence[str], receipt: Receipt) -> tuple[tuple[str, ...], s
 
 
 def receipts_below(path: Path) -> Iterator[tuple[str, Receipt]]:
-    """The receipts of all artifacts below a path, with what their folders call them: `name[/partition]`.
+    """Yield the receipts of all artifacts below a path, with their names by folder: `name[/partition]`.
 
-    Raises IntegrityError for one that is damaged. No other file is read.
+    Raises IntegrityError for a damaged receipt. No other files are read.
     """
     return _receipts(_Folder(path.absolute()))
 
@@ -118,36 +126,38 @@ def receipts_in(store: Store) -> Iterator[tuple[str, Receipt]]:
 
 
 class _Tree(ABC):
-    """A place with artifacts, which are named by their paths below it; `.` is the root itself."""
+    """A location with artifacts, which are identified by their paths below it; `.` is the root itself."""
 
     @abstractmethod
     def artifacts(self) -> Iterator[PurePosixPath]:
-        """Everything that has a receipt, in name order."""
+        """Yield every path that has a receipt, in name order."""
 
     @abstractmethod
     def strays(self) -> Iterator[PurePosixPath]:
-        """Every folder with files that are in no artifact, in name order; files of ours whose names start with a dot
-        and those directly in the root do not count."""
+        """Yield every folder with files that belong to no artifact, in name order.
+
+        Internal files, whose names start with a dot, and files directly in the root are ignored.
+        """
 
     @abstractmethod
     def folder(self, path: PurePosixPath) -> tuple[str, ...]:
-        """The names of the folders from the root down to this path."""
+        """Return the names of the folders from the root down to this path."""
 
     @abstractmethod
     def location(self, path: PurePosixPath) -> str:
-        """The path or URL of the artifact, for messages."""
+        """Return the path or URL of the artifact, for messages."""
 
     @abstractmethod
     def receipt(self, path: PurePosixPath) -> Receipt | None:
-        """The receipt there; raises IntegrityError when it is damaged."""
+        """Return the receipt at a path; raise IntegrityError if it is damaged."""
 
     @abstractmethod
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
-        """The defects of the files, one sentence each."""
+        """Return the defects of the files, one sentence each."""
 
     @abstractmethod
     def dataset(self, path: PurePosixPath, receipt: Receipt) -> PurePosixPath | None:
-        """The path of an artifact's dataset; None if it is above the root."""
+        """Return the path of an artifact's dataset; None if it is above the root."""
 
     @abstractmethod
     def has(self, path: PurePosixPath) -> bool:
@@ -155,7 +165,7 @@ class _Tree(ABC):
 
 
 def _verified(tree: _Tree, path: PurePosixPath, receipt: Receipt, verification: Verification) -> Verified:
-    """The verdict of an artifact; raises IntegrityError if its ledger does not balance."""
+    """Return the verdict on an artifact; raise IntegrityError if its ledger does not balance."""
     missing, changed = _inputs_beside(tree, path, receipt)
     if receipt.ledger is not None:
         receipt.ledger.balance(tree.location(path))
@@ -198,12 +208,12 @@ def _receipts(tree: _Tree) -> Iterator[tuple[str, Receipt]]:
 
 
 def _contradictions(receipt: Receipt) -> Iterator[str]:
-    """Inputs for which a receipt contradicts itself: between its inputs and its recipe."""
+    """Yield a sentence for each input whose digest differs between the receipt's inputs and its recipe."""
     expected_digests: dict[str, set[str]] = {
         name: {digest} for name, digest in receipt.recipe.get("sources", {}).items()
     }
     for name, content in _upstream(receipt).items():
-        # an input is named only by its partition, which several upstream artifacts may have
+        # inputs are named only by partition, and several upstream artifacts may have the same partition
         expected_digests.setdefault(name.partition("/")[2], set()).add(content)
     for name, digest in receipt.inputs.items():
         if name in expected_digests and digest not in expected_digests[name]:
@@ -211,9 +221,9 @@ def _contradictions(receipt: Receipt) -> Iterator[str]:
 
 
 def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple[list[str], list[str]]:
-    """The input artifacts that are missing, and those that have different content now.
+    """Return the input artifacts that are missing, and the input artifacts whose content has changed.
 
-    Only if that kind of input is here at all: a dataset may have been published without its shards.
+    A kind of input is ignored if it is absent here, because a dataset may have been published without its shards.
     """
     dataset = tree.dataset(path, receipt)
     missing: list[str] = []
@@ -230,7 +240,7 @@ def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple[
         try:
             input_receipt = tree.receipt(input_path)
         except IntegrityError:
-            continue  # reported at its own place
+            continue  # the input's own verdict reports it
         if input_receipt is None:
             missing.append(name)
         elif input_receipt.content != content:
@@ -239,7 +249,7 @@ def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple[
 
 
 def _upstream(receipt: Receipt) -> Mapping[str, str]:
-    """`[dataset:]name[/partition]` → content of each input artifact."""
+    """Return `[dataset:]name[/partition]` → content of each input artifact."""
     upstream: Mapping[str, str] = receipt.recipe.get("upstream", {})
     return upstream
 
@@ -255,11 +265,11 @@ class _Folder(_Tree):
 
     def artifacts(self) -> Iterator[PurePosixPath]:
         for folder, folders, names in os.walk(self.root):
-            # a folder of the receipt's name is damage that is to be told, not a place without an artifact
+            # a folder with the receipt's name is damage that must be reported, not a location without an artifact
             if NAME in names or NAME in folders:
                 yield PurePosixPath(folder)
             folders[:] = sorted(f for f in folders if f not in (STAGING, NAME) and not f.startswith(".aside-"))
-            # a walk does not follow links: behind this one nothing would be looked at, and nothing said
+            # `os.walk` does not follow links, so an artifact behind one would be silently ignored
             yield from (PurePosixPath(folder, f) for f in folders if os.path.islink(os.path.join(folder, f)))
 
     def strays(self) -> Iterator[PurePosixPath]:
@@ -278,7 +288,7 @@ class _Folder(_Tree):
         return str(path)
 
     def receipt(self, path: PurePosixPath) -> Receipt | None:
-        # the root may be a link: somebody has named it
+        # the root may be a link, because the user named it explicitly
         if path != PurePosixPath(self.root) and Path(path).is_symlink():
             raise IntegrityError(
                 f"{path}: a link to a folder, whose files do not belong to the artifact. Verify that folder by its "
@@ -299,7 +309,7 @@ class _Folder(_Tree):
 class _Bucket(_Tree):
     def __init__(self, store: Store) -> None:
         self._store = store
-        # one listing for all artifacts; what is below a prefix is then a slice of the sorted keys (`_below`)
+        # one listing for all artifacts, so that each prefix is a slice of the sorted keys (`_below`)
         self._objects = {info.key: info for info in store.list()}
         self._keys = sorted(self._objects)
 
@@ -331,8 +341,7 @@ class _Bucket(_Tree):
 
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
         below = self._below(path)
-        # `<content>-<base>/<file>`: files of a publication that is not settled yet are read from staging, as by every
-        # reader
+        # `<content>-<base>/<file>`: files of an unsettled publication are read from staging, as every reader does
         area = f"{path / STAGING / receipt.content[:32]}-"
         staged = {key.removeprefix(area).partition("/")[2]: key for key in below if key.startswith(area)}
 
@@ -345,14 +354,14 @@ class _Bucket(_Tree):
         listed_keys = {str(path / record.path) for record in receipt.files} | {str(path / NAME)}
         for key in below:
             name = PurePosixPath(key).relative_to(path)
-            # what a publication has staged is not part of the artifact, or not yet
+            # staged objects are not, or not yet, part of the artifact
             if key not in listed_keys and STAGING not in name.parts:
                 defects.append(f"{name}: not in the receipt")
         return defects
 
     def _below(self, path: PurePosixPath) -> list[str]:
         prefix = "" if path == PurePosixPath() else f"{path}/"
-        # no key sorts after the last code point
+        # U+10FFFF is the last code point, so all keys sort before it
         return self._keys[bisect_left(self._keys, prefix) : bisect_left(self._keys, f"{prefix}\U0010ffff")]
 
     def _defect(self, record: FileRecord, info: ObjectInfo | None, verification: Verification) -> str:
