@@ -1,7 +1,8 @@
-"""A tokenizer bundle: the files that decide the ids, their definition and digest, and the facts a trainer needs.
+"""A tokenizer bundle: the files that determine the ids, their definition and digest, and the facts a trainer needs.
 
-The digest is part of every key downstream, so it covers exactly what can change an id: `tokenizer.json` and
-`tokenizer_config.json` (added tokens, BOS and EOS). All values of `meta.pkl` are read from here, never from a README.
+The digest is part of every downstream key, so it covers exactly the files that can change an id: `tokenizer.json` and
+`tokenizer_config.json` (added tokens, BOS and EOS). All values of `meta.pkl` are read from these files, never from
+a README.
 """
 
 import re
@@ -27,14 +28,14 @@ from dataprep_assets.tokenization.reference import (
     reference_tables,
 )
 
-# What libraries raise, as errors of this project.
+# Conversion of library errors to errors of this project.
 #
-# They raise bare exceptions, whose words may quote a text; and a panic in Rust is an exception that is no
-# `Exception`, so that it passes every handler, and ends a run as if it were a bug of this project.
+# Libraries raise bare exceptions, whose messages may quote a text. A panic in Rust is a `BaseException` but not an
+# `Exception`. So it passes every handler, and would end a run as if it were a bug of this project.
 
 
 class EncodingError(TokenizerError):
-    """A library cannot encode a text; says why without its words."""
+    """A library cannot encode a text. The message gives the reason without quoting the library."""
 
 
 class PanicError(EncodingError):
@@ -43,11 +44,11 @@ class PanicError(EncodingError):
 
 @contextmanager
 def panics_as_errors(library: str) -> Iterator[None]:
-    """Raise PanicError for a panic of `library` in the block."""
+    """Raise PanicError if `library` panics in the block."""
     try:
         yield
     except BaseException as error:
-        # each library has a class of its own, which only its name tells
+        # each library has its own panic class, which can be recognized only by its name
         if type(error).__name__ != "PanicException":
             raise
         raise PanicError(f"{library} panics with this tokenizer") from None
@@ -55,7 +56,7 @@ def panics_as_errors(library: str) -> Iterator[None]:
 
 @contextmanager
 def encoding_errors(library: str) -> Iterator[None]:
-    """Raise EncodingError for whatever `library` raises while it encodes texts; MemoryError stays."""
+    """Raise EncodingError for any error of `library` while it encodes texts, except MemoryError."""
     try:
         with panics_as_errors(library):
             yield
@@ -71,51 +72,51 @@ def encoding_errors(library: str) -> Iterator[None]:
         raise EncodingError(why) from None
 
 
-# What a `tokenizer.json` defines, and the same tokenizer with special tokens that no text can become.
+# The definition in a `tokenizer.json`, and a variant whose special tokens cannot be produced from text.
 #
-# The libraries leave literal special tokens out of the *matching of added tokens* on demand. The model may still
-# make the id of one from a text: its content is an entry of every Unigram, WordPiece and WordLevel vocabulary, and
-# of a BPE one with `ignore_merges`. Such an entry gets a name that no text holds (`Definition.as_text`), as
-# SentencePiece keeps control symbols out of its search. Other ids stay, and a tokenizer that needs no change is not
-# changed.
+# On demand, the libraries exclude literal special tokens from the *matching of added tokens*. The model may still
+# encode a text as the id of one, because its content is an entry of every Unigram, WordPiece and WordLevel vocabulary,
+# and of a BPE vocabulary with `ignore_merges`. Such an entry is renamed to a name that no text contains
+# (`Definition.as_text`), similar to SentencePiece, which excludes control symbols from its search. Other ids stay, and
+# a tokenizer that needs no change is not changed.
 #
 # Entry points: `definition_of`, `Definition`.
 
 MAX_FILE_BYTES = 256 << 20
-"""The largest published files, of a quarter of a million tokens and their merges, have 40 MB."""
+"""Maximum size of a file. The largest published files, with 250,000 tokens and their merges, have 40 MB."""
 MAX_ID = (1 << 24) - 1
-"""Engines make a table with a place for each id: a greater one takes gigabytes, or ends the process."""
+"""Maximum id. Engines allocate a table with an entry per id, so a larger id takes gigabytes or crashes the process."""
 _BYTE_NAMES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _BETWEEN_BYTE_NAMES = r"(?<=<)(?=0x[0-9A-F]{2}>)"
 _UNKNOWN = {"WordPiece": "[UNK]", "WordLevel": "<unk>"}
-"""The unknown token of a model whose file names none."""
+"""The unknown token of a model whose file does not name one."""
 _KEEPING = frozenset({"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "ByteLevel", "Strip", "Sequence"})
-"""Normalizers that leave out no character but white space."""
+"""Normalizers that remove no characters except white space."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _UNCHANGING = frozenset({"NFC", "NFD", "Prepend", "ByteLevel", "Sequence"})
-"""Normalizers that change of a character its Unicode form at most."""
+"""Normalizers that change at most the Unicode form of a character."""
 _SECRET = secrets.token_hex(16)
-"""Begins the names of entries that no text may reach. Every process has its own, so nobody can write a text with it; it
-is in no key and no file."""
+"""Prefix for the names of entries that no text may reach. It is random per process, so that nobody can write a text
+with it. It is in no key and no file."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What is kept of a `tokenizer.json`.
+    """The parsed definition of a tokenizer.
 
     Attributes:
-        text: The file as engines load it, without truncation and padding.
-        as_text: The same where literal special tokens are text; equal to `text` where that takes no change.
-        refusal: Why this tokenizer cannot read literal special tokens as text; None if it can.
+        text: The `tokenizer.json` as engines load it, without truncation and padding.
+        as_text: The variant that reads literal special tokens as text; equal to `text` if that needs no change.
+        refusal: The reason why this tokenizer cannot read literal special tokens as text; None if it can.
         special: Content and id of the special tokens, by id.
-        added: Contents of the other added tokens: each becomes its id wherever a text holds it.
-        ids: The id of every token where the file says it; None where only the library can tell.
-        tables: The Unicode tables that decide ids.
-        unknown_id: The id that the model gives to what it does not know; None if it never does.
-        may_drop: Whether characters may be left out of the ids without a trace.
-        normalizer: The normalizer, as JSON, if it may make other characters of those of a text; else None.
-        takes_blanks: Content, whether it is special, `lstrip` and `rstrip` of each added token that has one of these:
-            it takes the white space on that side with it.
+        added: Contents of the other added tokens. A text that contains one gets its id.
+        ids: The id of every token, if the file determines it; None if only the library can compute it.
+        tables: The Unicode tables that affect ids.
+        unknown_id: The id that the model gives to unknown text; None if it never does.
+        may_drop: Whether the tokenizer may drop characters without a trace in the ids.
+        normalizer: The normalizer, as JSON, if it may replace characters of a text by others; otherwise None.
+        takes_blanks: Content, whether it is special, `lstrip` and `rstrip` of each added token that absorbs the white
+            space on its left or right.
         is_completed: Whether `tokenizer_config.json` has added tokens, or flags of them, that the file does not have.
     """
 
@@ -133,13 +134,13 @@ class Definition:
     is_completed: bool = False
 
     def reaches(self, content: str) -> bool:
-        """Return whether a text may become the id of this token, where literal special tokens are text."""
-        # parsed again, because the question is rare and a parsed vocabulary takes a hundred megabytes
+        """Return whether a text may be encoded as this token if literal special tokens are text."""
+        # parsed again, because calls are rare and a parsed vocabulary takes 100 MB
         return content in self.added or _Model(orjson.loads(self.as_text)["model"]).reaches(content)
 
 
 class _Model:
-    """The model of a `tokenizer.json`, as it is parsed."""
+    """The parsed model of a `tokenizer.json`."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self.value = value
@@ -153,20 +154,20 @@ class _Model:
 
     @cached_property
     def pairs(self) -> list[list[str]]:
-        """The merges of a BPE."""
+        """The merges of a BPE model."""
         merges = self.value.get("merges") or []
         pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in merges)
-        # what is no pair is left for the library to refuse
+        # malformed pairs are skipped, because the library refuses them
         return [pair for pair in pairs if len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], str)]
 
     @cached_property
     def merged_entries(self) -> set[str]:
-        """The entries that merges make."""
+        """The entries that merges produce."""
         skipped = len(self.value.get("continuing_subword_prefix") or "")
         return {first + second[skipped:] for first, second in self.pairs}
 
     def reaches(self, content: str) -> bool:
-        """Return whether the model may give a text the id of this entry of its vocabulary."""
+        """Return whether the model may encode a text as this entry of its vocabulary."""
         if content not in self.ids:
             return False
         if self.kind != "BPE" or self.value.get("ignore_merges") or len(content) == 1:
@@ -175,15 +176,17 @@ class _Model:
 
     @property
     def unknown_id(self) -> int | None:
-        """The id of its unknown token; None if it has none."""
+        """The id of the model's unknown token; None if it has none."""
         if self.kind == "Unigram":
             token_id: int | None = self.value.get("unk_id")
             return token_id
         return self.ids.get(self.value.get("unk_token") or _UNKNOWN.get(self.kind, ""))
 
     def knows_every_byte(self, splitters: Collection[str]) -> bool:
-        """Return whether no character is unknown to it, given the types of the normalizers and pre-tokenizers before
-        it."""
+        """Return whether the model knows every character.
+
+        `splitters` are the types of the normalizers and pre-tokenizers before the model.
+        """
         if any(self.value.get(name) for name in ("continuing_subword_prefix", "end_of_word_suffix")):
             return False
         if self.kind == "BPE" and "ByteLevel" in splitters:
@@ -191,9 +194,10 @@ class _Model:
         return bool(self.value.get("byte_fallback")) and all(name in self.ids for name in _BYTE_NAMES)
 
     def set_apart(self, contents: Collection[str]) -> dict[str, str]:
-        """Give the entries with these contents names that no text holds: old → new name of those that need one.
+        """Rename the entries with these contents so that no text contains them; return old → new name.
 
-        Raises TokenizerError where the model cannot do without an entry.
+        Entries that the model cannot produce from text keep their names. Raises TokenizerError if the model needs an
+        entry.
         """
         names = {content: _SECRET + content for content in contents if self.reaches(content)}
         if not names:
@@ -210,7 +214,7 @@ class _Model:
         return names
 
     def _do_without(self, contents: Collection[str]) -> None:
-        """Leave out the merges that make one of these entries."""
+        """Remove the merges that produce one of these entries; raise TokenizerError if other tokens need an entry."""
         parts = {part for pair in self.pairs for part in pair}
         needed = {content for content in contents if content in parts or len(content) == 1}
         if needed:
@@ -222,13 +226,18 @@ class _Model:
 
 @lru_cache(maxsize=2)
 def definition_of(path: Path, _digest: str, ends: tuple[str, ...], decoder: str = "{}") -> Definition:
-    """Return what the `tokenizer.json` at `path` defines, parsed once a process as long as its content (`_digest`)
-    stays.
+    """Return the definition in the `tokenizer.json` at `path`, cached per process while its content is unchanged.
 
-    `ends` are the contents that `tokenizer_config.json` names as beginning and end of a text. They are special whatever
-    the file says, as they are for transformers. `decoder` is its `added_tokens_decoder`, as JSON: transformers adds
-    these tokens to those of the file, and believes it on their flags. Raises TokenizerError for a file that is none or
-    exceeds the limits, and for a token that has another id than transformers would give it.
+    Args:
+        path: The file.
+        _digest: Digest of its content, for the cache.
+        ends: Contents that `tokenizer_config.json` names as beginning and end of a text. They are special whatever
+            the file says, as in transformers.
+        decoder: The `added_tokens_decoder` of `tokenizer_config.json`, as JSON. Like transformers, its tokens are added
+            to the file's tokens, and its flags override the file's.
+
+    Raises TokenizerError if the file is invalid or exceeds the limits, or if transformers would give a token a
+    different id.
     """
     value = _read_file(path)
     value["truncation"] = value["padding"] = None
@@ -272,7 +281,7 @@ def definition_of(path: Path, _digest: str, ends: tuple[str, ...], decoder: str 
 
 
 def _completed(added: list[dict[str, Any]], model: _Model, decoder: Any, path: Path) -> list[dict[str, Any]]:
-    """The added tokens of a file, with those of the `added_tokens_decoder` and its flags."""
+    """Return the added tokens of a file, extended by the tokens and flags of the `added_tokens_decoder`."""
     if not isinstance(decoder, dict) or not all(
         number.isdecimal() and len(number) < 10 and isinstance(token, dict) and isinstance(token.get("content"), str)
         for number, token in decoder.items()
@@ -285,7 +294,7 @@ def _completed(added: list[dict[str, Any]], model: _Model, decoder: Any, path: P
     following = max([len(model.ids), *(token["id"] + 1 for token in added)])
     for number, token in sorted(decoder.items(), key=lambda one: int(one[0])):
         content = token["content"]
-        # of a token that the file has, its id counts for every library
+        # every library uses the file's id for a token that the file contains
         token_id: int = (
             token_by_content[content]["id"] if content in token_by_content else model.ids.get(content, following)
         )
@@ -303,7 +312,7 @@ def _completed(added: list[dict[str, Any]], model: _Model, decoder: Any, path: P
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    """The parsed file, of which every part that is used later has the right type."""
+    """Return the parsed file after checking the types of all parts that are used later."""
     if (size := path.stat().st_size) > MAX_FILE_BYTES:
         raise TokenizerError(
             f"{path}: {count_of(size, 'byte')}, but a tokenizer.json can have at most {MAX_FILE_BYTES:,}"
@@ -325,7 +334,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _wrong(value: Mapping[str, Any]) -> str | None:
-    """Return what of a file is of the wrong type, or beyond the limits; None if nothing is."""
+    """Return a description of a part with a wrong type or beyond the limits; None if there is none."""
     model, added = value["model"], value.get("added_tokens")
     if not isinstance(model, dict):
         return "`model` is not an object"
@@ -356,13 +365,13 @@ def _is_token(token: Any) -> bool:
 
 
 def _with_literals_as_text(value: dict[str, Any], model: _Model, contents: Collection[str]) -> str | None:
-    """The file with these special tokens out of reach of any text; None if they are already.
+    """Return the file with these special tokens unreachable from text; None if they already are.
 
-    Changes `value`, of which `model` is a part.
+    Changes `value`, which contains `model`.
     """
     added = value.get("added_tokens") or []
     flagged = [token["content"] for token in added if token["content"] in contents and not token.get("special")]
-    # the bytes of unknown characters are found by these names, so they keep them
+    # the names of byte tokens stay, because the model finds the bytes of unknown characters by them
     fallback = set(_BYTE_NAMES) if model.value.get("byte_fallback") else set()
     names = model.set_apart({*contents} - fallback)
     hides_bytes = bool(fallback) and model.kind == "Unigram"
@@ -370,11 +379,11 @@ def _with_literals_as_text(value: dict[str, Any], model: _Model, contents: Colle
         return None
     for token in added:
         token["special"] = bool(token.get("special")) or token["content"] in contents
-    # The library gives an added token that is not in the vocabulary the next free id, although none is ever made of a
-    # special one: last, they take no other token's.
+    # The library gives an added token that is missing in the vocabulary the next free id, although a special one is
+    # never produced. Placed last, such tokens do not shift the ids of others.
     value["added_tokens"] = sorted(added, key=lambda token: token["content"] in names)
     if hides_bytes:
-        # a text that names a byte would become that byte; no token spans a cut of the pre-tokenizer
+        # a text that spells a byte token would be encoded as it; no token spans a cut of the pre-tokenizer
         splitter = {"type": "Split", "pattern": {"Regex": _BETWEEN_BYTE_NAMES}, "behavior": "Isolated", "invert": False}
         before = value.get("pre_tokenizer")
         value["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [before, splitter]} if before else splitter
@@ -382,21 +391,21 @@ def _with_literals_as_text(value: dict[str, Any], model: _Model, contents: Colle
 
 
 def _rewriting(normalizer: Any) -> str | None:
-    """A normalizer, as JSON, that may change more of a text than its Unicode form."""
+    """Return a normalizer as JSON if it may change more of a text than its Unicode form; otherwise None."""
     parts = parts_of(normalizer)
     return orjson.dumps(normalizer).decode() if any(map(_may_change, parts)) else None
 
 
 def _may_change(part: Mapping[str, Any]) -> bool:
     if part.get("type") == "Replace":
-        # a sign in the place of a space, which the decoder turns back
+        # replacing a space by a visible sign is no loss, because the decoder reverts it
         pattern, sign = (part.get("pattern") or {}).get("String"), str(part.get("content") or "")
         return pattern != " " or not sign or sign.isspace()
     return part.get("type") not in _UNCHANGING
 
 
 def _may_remove(part: Mapping[str, Any]) -> bool:
-    """Return whether a normalizer or pre-tokenizer may leave out characters other than white space."""
+    """Return whether a normalizer or pre-tokenizer may remove characters other than white space."""
     if part.get("type") == "Replace":
         return not part.get("content") or "Regex" in (part.get("pattern") or {})
     if "normalizers" in part or "pretokenizers" in part:
@@ -406,14 +415,14 @@ def _may_remove(part: Mapping[str, Any]) -> bool:
 
 
 _SPLITTERS = frozenset({"Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Metaspace", "Digits", "UnicodeScripts"})
-"""Pre-tokenizers that leave out no character but white space; `CharDelimiterSplit` is none of them."""
+"""Pre-tokenizers that remove no characters except white space. `CharDelimiterSplit` is not among them."""
 
 
 def _short_merges(merges: Any) -> list[str] | None:
-    """The pairs of a BPE's merges in the format's other form, a text `first second` each; None where it has none.
+    """Return a BPE's merges in the format's other form, texts of the form `first second`; None if that is impossible.
 
-    Engines load a third of a second faster from it. A text with a space within a part, or that begins like the header
-    of a file of merges, would be read as something else.
+    Engines load this form about 0.3 s faster. It cannot represent parts that contain a space, and a text that begins
+    like the header of a merges file would be misread.
     """
     if not isinstance(merges, list) or set(map(type, merges)) != {list}:
         return None
@@ -422,15 +431,15 @@ def _short_merges(merges: Any) -> list[str] | None:
     except TypeError:
         return None
     together = "\n".join(texts)
-    # one space a text: none lies within a part
+    # the number of spaces equals the number of texts only if no part contains a space
     return texts if together.count(" ") == len(texts) and "#version" not in together else None
 
 
 def _ids(model: _Model, added: list[dict[str, Any]]) -> dict[str, int] | None:
-    """The id of every token, without loading a library; None where only the library can tell.
+    """Return the id of every token without loading a library; None if only the library can compute it.
 
-    The library gives an added token the id of the model's token with that content, else the next free one, whatever
-    the file says: so the file is believed only where it says the same.
+    The library gives an added token the id of the model's token with the same content, otherwise the next free id. It
+    ignores the id in the file, so the file's ids are used only if they are equal.
     """
     vocab = model.value.get("vocab")
     if model.value.get("type") not in ("BPE", "WordPiece", "WordLevel") or not isinstance(vocab, dict) or not vocab:
@@ -439,7 +448,7 @@ def _ids(model: _Model, added: list[dict[str, Any]]) -> dict[str, int] | None:
     following = len(vocab)
     for token in added:
         content, token_id = token["content"], token["id"]
-        # the last case is a content that is added twice
+        # the last condition detects a content that is added twice
         if not content or token_id != vocab.get(content, following) or (content in ids and content not in vocab):
             return None
         ids[content] = token_id
@@ -449,14 +458,14 @@ def _ids(model: _Model, added: list[dict[str, Any]]) -> dict[str, int] | None:
 
 _FILES = ("tokenizer.json", "tokenizer_config.json")
 CHAT_TURN_TOKENS = frozenset({"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>", "<|im_start|>"})
-"""Tokens that end a turn of a conversation, not a document (QwenLM/Qwen3#1422): as separators they would teach a model
+"""Tokens that end a turn of a conversation, not a document (QwenLM/Qwen3#1422). As separators, they would teach a model
 to stop within a document."""
 _DOCUMENT_END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "<|end▁of▁sentence|>")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialToken:
-    """A token by content and id."""
+    """A token with its content and id."""
 
     content: str
     id: int
@@ -464,9 +473,13 @@ class SpecialToken:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerBundle:
-    """A tokenizer on disk. `name` is its common name (`qwen3`), `revision` the hub commit, if any.
+    """A tokenizer on disk.
 
-    `structure` are contents of tokens that are special whatever its files say, because a chat template writes them.
+    Attributes:
+        directory: Its folder.
+        name: Its common name (`qwen3`).
+        revision: The commit on the Hugging Face Hub, if any.
+        structure: Contents of tokens that are special whatever the files say, because a chat template writes them.
     """
 
     directory: Path
@@ -477,10 +490,10 @@ class TokenizerBundle:
 
     @classmethod
     def load(cls, path: Path, *, name: str | None = None, revision: str | None = None) -> "TokenizerBundle":
-        """The bundle at `path`: a folder, or a `tokenizer.json` named directly.
+        """Return the bundle at `path`: a folder, or the path of a `tokenizer.json`.
 
-        `name` is the folder's unless given; `revision` is the hub commit of the files, if any. Raises
-        TokenizerError when there is no readable `tokenizer.json`.
+        `name` defaults to the folder's name. `revision` is the commit of the files on the Hugging Face Hub, if any.
+        Raises TokenizerError if there is no readable `tokenizer.json`.
         """
         directory = path.parent if path.name == _FILES[0] else path
         if not (directory / _FILES[0]).is_file():
@@ -501,7 +514,7 @@ class TokenizerBundle:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the names and digests of the files that determine ids."""
-        # ids from before the tokens of its configuration were read are others
+        # distinguished from the digests of older versions, which ignored these tokens and gave different ids
         is_completed = bool(self._config.get("added_tokens_decoder")) and self.definition.is_completed
         digest = digest_value([self._digest, "added_tokens_decoder"]) if is_completed else self._digest
         return digest_value([digest, *self.structure]) if self.structure else digest
@@ -512,7 +525,7 @@ class TokenizerBundle:
 
     @cached_property
     def definition(self) -> Definition:
-        """What its `tokenizer.json` defines. Raises TokenizerError for a file that is none or exceeds the limits."""
+        """The definition in its `tokenizer.json`. Raises TokenizerError if it is invalid or exceeds the limits."""
         ends = (*filter(None, map(self.configured, ("bos_token", "eos_token"))), *self.structure)
         decoder = canonical_json(self._config.get("added_tokens_decoder") or {}).decode()
         return definition_of(self.directory / _FILES[0], self._digest, ends, decoder)
@@ -521,15 +534,15 @@ class TokenizerBundle:
     def tokenizer_json(self) -> str:
         """`tokenizer.json` as engines load it.
 
-        Truncation and padding are removed: if saved in it, they would silently alter documents. Merges are texts where
-        they can be, which makes the same tokenizer.
+        Truncation and padding are removed, because they would silently alter documents. Merges are texts if possible,
+        which defines the same tokenizer.
         """
         return self.definition.text
 
     def engine_json(self, special_tokens: str) -> str:
-        """The same for a reading of literal special tokens: with `text` the model cannot make the id of one.
+        """Return `tokenizer.json` for a reading of literal special tokens. With `text`, no text gets the id of one.
 
-        Raises TokenizerError where this tokenizer cannot read them as text.
+        Raises TokenizerError if this tokenizer cannot read them as text.
         """
         if special_tokens != "text":
             return self.definition.text
@@ -542,13 +555,13 @@ class TokenizerBundle:
 
     @cached_property
     def reference_tables(self) -> dict[str, str]:
-        """The Unicode tables of the installed reference that decide ids of this tokenizer (`reference_tables`)."""
+        """The Unicode tables of the installed reference that affect this tokenizer's ids (`reference_tables`)."""
         return dict(self.definition.tables)
 
     @property
     def _reference(self) -> Reference:
-        """The reference library's tokenizer, for what does not depend on how it reads literal special tokens."""
-        # one in which special tokens have other names cannot decode them
+        """The reference library's tokenizer, for uses that do not depend on the reading of literal special tokens."""
+        # a variant with renamed special tokens cannot decode them
         unchanged = self.definition.refusal is None and self.definition.as_text == self.definition.text
         readings = ("match", "text") if unchanged else ("match",)
         reference = next(
@@ -558,14 +571,14 @@ class TokenizerBundle:
 
     @cached_property
     def vocab_size(self) -> int:
-        """`len(tokenizer)`: added tokens included; every id is below it."""
+        """`len(tokenizer)`, added tokens included. Every id is smaller."""
         vocab = self._vocabulary
-        # ids may have gaps, and then the number of tokens is not enough
+        # the maximum id is also needed, because ids may have gaps
         return max(len(vocab), max(vocab.values()) + 1)
 
     @cached_property
     def _vocabulary(self) -> dict[str, int]:
-        """The id of every token: of the file where it says them, else of the library."""
+        """The id of every token, from the file if it determines them, otherwise from the library."""
         vocab = self.definition.ids
         if vocab is None:
             vocab = self._reference.vocabulary()
@@ -577,23 +590,23 @@ class TokenizerBundle:
         return vocab
 
     def _id(self, content: str) -> int | None:
-        """The id of the token with exactly this content."""
+        """Return the id of the token with exactly this content; None if there is none."""
         return self._vocabulary.get(content)
 
     @cached_property
     def special_tokens(self) -> tuple[SpecialToken, ...]:
-        """Tokens flagged special in `tokenizer.json`, and the BOS and EOS of tokenizer_config.json; by id."""
+        """Tokens marked special in `tokenizer.json`, and the BOS and EOS of `tokenizer_config.json`; by id."""
         return tuple(SpecialToken(content=content, id=number) for content, number in self.definition.special)
 
     @property
     def _some_special(self) -> str:
-        """The first of the special tokens, for messages."""
+        """The first 12 special tokens, for messages."""
         return ", ".join(token.content for token in self.special_tokens[:12]) or "none"
 
     def token(self, content: str, *, key: str) -> SpecialToken:
-        """The token with exactly this content.
+        """Return the token with exactly this content.
 
-        Raises TokenizerError, naming the configuration `key` that asked for it.
+        Raises TokenizerError with the configuration `key` that refers to the token.
         """
         if (token_id := self._id(content)) is None:
             raise TokenizerError(
@@ -603,18 +616,18 @@ class TokenizerBundle:
         return SpecialToken(content=content, id=token_id)
 
     def configured(self, name: str) -> str | None:
-        """The content of `pad_token`, `unk_token` or another such token of tokenizer_config.json; None without one."""
-        # transformers writes a token as a text, or as an object with its flags
+        """Return the content of a token in tokenizer_config.json, such as `pad_token`; None if it is not set."""
+        # transformers writes a token either as a text or as an object with flags
         value = self._config.get(name)
         content = value.get("content") if isinstance(value, dict) else value
         return content if isinstance(content, str) else None
 
     def separator(self, declared: str, special_tokens: str, *, key: str = "document.separator") -> SpecialToken:
-        """The token appended to every document: the declared one, or for `auto` the tokenizer's end-of-document token.
+        """Return the token that ends every document: the declared one, or for `auto` the tokenizer's own.
 
-        Raises TokenizerError for `auto` if that is a chat-turn token or if there is none, naming the candidates, and
-        for a token that texts may become under this reading of literal special tokens. `key` is the declaration's key,
-        for messages.
+        Raises TokenizerError with the candidates if `auto` finds only a chat-turn token or no token at all. Also raises
+        it for a token that a text may be encoded as, with this reading of literal special tokens. `key` is the
+        declaration's key, for messages.
         """
         if declared != "auto":
             return self._apart(self.token(declared, key=key), special_tokens, key)
@@ -622,7 +635,7 @@ class TokenizerBundle:
         if configured and not self.ends_chat_turn(configured):
             eos_token = self.token(configured, key=f"{key} (auto: eos_token)")
             return self._apart(eos_token, special_tokens, key)
-        # only special ones: `</s>` is an ordinary word of many vocabularies
+        # only special tokens, because `</s>` is an ordinary word of many vocabularies
         ours = [token.content for token in self.special_tokens if token.content in _DOCUMENT_END_TOKENS]
         because = (
             f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
@@ -638,14 +651,14 @@ class TokenizerBundle:
         )
 
     def ends_chat_turn(self, token: str) -> bool:
-        """Return whether a special token ends a turn of a chat, by its name, where the tokenizer has others, too."""
+        """Return whether a special token, by its name, ends a chat turn and the tokenizer has other special tokens."""
         return token in CHAT_TURN_TOKENS and len(self.special_tokens) > 1
 
     def bos(self, declared: str, special_tokens: str, *, key: str = "document.bos") -> SpecialToken | None:
-        """The token before every document: None for `none`, the tokenizer's own for `auto`, or the declared one.
+        """Return the token before every document: None for `none`, the tokenizer's own for `auto`, or the declared one.
 
-        Raises TokenizerError if `auto` finds no BOS, if the tokenizer does not have the declared token, or if texts may
-        become it under this reading of literal special tokens.
+        Raises TokenizerError if `auto` finds no BOS or the tokenizer lacks the declared token. Also raises it if a text
+        may be encoded as the token, with this reading of literal special tokens.
         """
         if declared == "none":
             return None
@@ -657,7 +670,7 @@ class TokenizerBundle:
         return self._apart(self.token(configured, key=f"{key} (auto: bos_token)"), special_tokens, key)
 
     def _apart(self, token: SpecialToken, special_tokens: str, key: str) -> SpecialToken:
-        """The same token; raises TokenizerError if a text may become it although it is to be around texts only."""
+        """Return the token; raise TokenizerError if a text may be encoded as it, because it must only delimit texts."""
         definition, name = self.definition, f"{key}: {token.content!r}"
         if token.id == definition.unknown_id:
             raise TokenizerError(
@@ -677,19 +690,19 @@ class TokenizerBundle:
 
     @cached_property
     def special_literals(self) -> "LiteralFinder":
-        """Finds documents that contain a special token's content as literal text."""
+        """Finder of documents whose text contains a special token."""
         return LiteralFinder(tuple(t.content for t in self.special_tokens))
 
     def decode(self, ids: Any) -> str:
-        """The text of a sequence of ids, including special tokens."""
-        # of an array all at once: one by one takes as long as the decoding
+        """Return the text of a sequence of ids, including special tokens."""
+        # arrays are converted at once, because a conversion per id takes as long as decoding
         plain = ids.tolist() if hasattr(ids, "tolist") else list(map(int, ids))
         return self._reference.decode(plain)
 
 
 @lru_cache(maxsize=8)
 def _digest(directory: Path, versions: tuple[str | None, ...]) -> str:
-    """The digest of a bundle, computed once a process as long as its files are the same ones (`version_of`)."""
+    """Return the digest of a bundle, cached per process while its files are unchanged (`version_of`)."""
     present_names = [name for name, version in zip(_FILES, versions, strict=True) if version is not None]
     return digest_value([(name, sha256_file(directory / name)) for name in present_names])
 
@@ -698,13 +711,15 @@ _kept_references: dict[tuple[str, str], Reference] = {}
 
 
 def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Reference:
-    """The reference's tokenizer of a bundle and a reading of literal special tokens, loaded once a process.
+    """Return the reference's tokenizer for a bundle and a reading of literal special tokens.
+
+    At most two tokenizers are cached per process, because each takes about 100 MB.
 
     Args:
-        bundle: The tokenizer; another one with the same files has the same.
+        bundle: The tokenizer. Bundles with the same files share the loaded tokenizer.
         special_tokens: `text` or `match`.
 
-    Of two tokenizers at most, because each takes some 100 MB. TokenizerError when the library cannot load it.
+    Raises TokenizerError if the library cannot load it.
     """
     key = (bundle.digest, special_tokens)
     if key not in _kept_references:
@@ -715,7 +730,7 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Referen
             raise
         except Exception as error:  # the library raises bare Exception for a file it cannot parse
             raise TokenizerError(f"{bundle.directory}: tokenizers cannot load it: {error}") from error
-        # a dict keeps its order: the one that was loaded first goes
+        # a dict keeps its order, so this removes the tokenizer that was loaded first
         while len(_kept_references) > 1:
             del _kept_references[next(iter(_kept_references))]
         _kept_references[key] = loaded
@@ -723,15 +738,15 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Referen
 
 
 class LiteralFinder:
-    """Tells which texts contain one of a set of literals.
+    """Finds texts that contain one of a set of literals.
 
-    Special tokens share their first two characters (`<|`), of which a search for the rarer one, at memory speed, rules
-    out most documents; only texts that have both are matched with the full pattern.
+    Special tokens share their first two characters (`<|`). A search for the rarer one, at memory speed, rules out most
+    documents. Only texts that contain both are matched with the full pattern.
     """
 
     def __init__(self, literals: tuple[str, ...]) -> None:
         prefixes = sorted({literal[:2] for literal in literals if literal})
-        # of both characters the one that is no letter or digit, the second rather than the first
+        # prefers a character that is neither letter nor digit, and the second character over the first
         self._begins = tuple(
             (next((character for character in reversed(prefix) if not character.isalnum()), prefix[0]), prefix)
             for prefix in prefixes
@@ -743,23 +758,23 @@ class LiteralFinder:
     def found_in(self, text: str) -> bool:
         """Return whether the text contains any of the literals."""
         for rare, prefix in self._begins:
-            if rare in text and prefix in text:  # a single character is found several times as fast as two
+            if rare in text and prefix in text:  # a search for one character is several times as fast as for two
                 return self._pattern.search(text) is not None
         return False
 
     def replaced(self, text: str, by: Callable[[str], str]) -> str:
-        """The text with what `by` returns for a literal in place of each, of several that fit the longest."""
+        """Return the text with each literal replaced by the result of `by`. The longest matching literal is used."""
         return self._pattern.sub(lambda match: by(match[0]), text)
 
     def count(self, texts: Iterable[str]) -> int:
-        """Return how many of the texts contain any of the literals."""
+        """Return the number of texts that contain any of the literals."""
         return sum(map(self.found_in, texts))
 
 
 def loaded_once(path: Path) -> TokenizerBundle:
-    """The tokenizer at a path (`TokenizerBundle.load`), read once per process as long as its files do not change.
+    """Return the tokenizer at a path (`TokenizerBundle.load`), cached per process while its files are unchanged.
 
-    Reading the vocabulary takes longer than all proofs of a small shard.
+    Reading the vocabulary takes longer than all checks of a small shard.
     """
     bundle = TokenizerBundle.load(path)
     return _cache_bundle(bundle, bundle.digest)

@@ -1,9 +1,9 @@
 """The engine certificate, which permits a fast engine in place of the reference, and texts on which engines differ.
 
-An engine earns it by giving ids identical to the reference on a stratified sample of the corpus at hand and on an
-adversarial set. It is recorded with the tokenizer's digest, the mode and both versions, and is void when any of them
-changes. A *class* of documents in which one disagreement was seen is refused: its documents go to the reference, and
-the certificate says so. An engine that disagrees on ordinary text (`ascii`) is refused altogether.
+An engine earns it by producing the same ids as the reference on a stratified sample of the dataset's corpus and on an
+adversarial set. The certificate records the tokenizer's digest, the mode and both versions, and is void if any of them
+changes. If one document of a *class* differs, the class is refused: its documents are encoded by the reference, and the
+certificate lists it. An engine that differs on ordinary text (`ascii`) is refused completely.
 """
 
 import platform
@@ -35,13 +35,13 @@ from dataprep_assets.tokenization.reference import VERSIONS, UnicodeVersion
 
 # Documents on which tokenizer engines are known to differ.
 #
-# Generated, not collected: white-space runs, normalization, combining marks, scripts, emoji sequences, digits,
-# contractions, literal special tokens, long words without a space, and some characters of each version of Unicode
-# since 10.0, which the tables of two engines may know or not. Deterministic, so a certificate means the same
+# They are generated, not collected: white-space runs, normalization, combining marks, scripts, emoji sequences, digits,
+# contractions, literal special tokens, long words without a space, and some characters of each Unicode version since
+# 10.0, which the tables of an engine may or may not know. The set is deterministic, so a certificate means the same
 # everywhere.
 
 SET = 6
-"""Version of the set: increased with every change of what `adversarial_documents` yields."""
+"""Version of the set, increased with every change of the documents from `adversarial_documents`."""
 _SPACES = (
     " \t\n\r\u000b\u000c\u0085\u00a0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u200b\u2060\ufeff"
 )
@@ -85,21 +85,21 @@ _SAMPLES = (
     "\u1100\u1161\u11a8\uac01\u11a8",
 )
 _WITH_SEAMS = 4
-"""Of the random texts, those that are 40,000 characters, in which nothing repeats in step. An engine that cuts a long
-document to match its parts in parallel (`fastokens` from 16 KiB on) has to join them in the middle of anything."""
+"""Number of random texts with 40,000 characters, which have no short period. An engine that splits a long document to
+process its parts in parallel (`fastokens` from 16 KiB on) must join them at arbitrary positions."""
 _LONG = (
     ("a", 300_000),  # one word
     ("ab1", 100_000),  # words without a space between
-    (" ", 300_000),  # white space that a pattern has to look ahead of
-    ("\n", 100_000),  # the same of line ends
-    ("中", 100_000),  # a word of three bytes a character
-    ("word ", 250_000),  # more than a million characters: the class `long`
+    (" ", 300_000),  # white space, which a pattern must look ahead of
+    ("\n", 100_000),  # line ends, which a pattern must look ahead of
+    ("中", 100_000),  # a word with three bytes per character
+    ("word ", 250_000),  # more than a million characters, for the class `long`
 )
-"""What is repeated, and how often: lengths beyond the counters that engines have been seen with (2^16)."""
+"""Repeated texts and their counts: lengths beyond the counters that some engines have (2^16)."""
 
 
 def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]:
-    """Yield about 3,000 documents; `special_literals` are the tokenizer's own special tokens, put within text."""
+    """Yield about 3,000 documents; `special_literals` are the tokenizer's own special tokens, which appear in texts."""
     yield from ("", " ", "\n", "a", "\u0301")
     for space in _SPACES:
         for count in (1, 2, 3, 7, 50, 129):
@@ -119,7 +119,7 @@ def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]
             literal[1:],
             f"{literal}\n\n{literal}",
         )
-    # Any seed would do, but another one would give other documents, and change the meaning of certificates.
+    # The seed is arbitrary but fixed, because other documents would change the meaning of certificates.
     generator = random.Random(20240229)
     alphabet = "".join(_SAMPLES) + _SPACES
     for length in (3, 10, 40, 200):
@@ -141,12 +141,12 @@ def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]
 
 
 def _of_unicode(version: UnicodeVersion) -> Iterator[str]:
-    """Its characters in words, between spaces and digits, before and after marks of other combining classes."""
+    """Yield its characters in words, between spaces and digits, and next to marks of other combining classes."""
     for character in version.sample:
         yield f"a{character}b {character}{character}1 {character}'s\n-{character}-"
         yield f" e{character}\u0316\u0301{character}"
     for mark in version.marks:
-        # classes 1, 220 and 230: a table that knows the mark puts it behind, between or before them
+        # classes 1, 220 and 230: a table that knows the mark sorts it behind, between or before them
         yield from (f"a{mark}\u0334", f"e{mark}\u0316 o\u0301{mark}", f"{mark}u\u0323{mark}\u0308")
     for composed, decomposed in version.compositions:
         yield from (composed, f"x{decomposed}y", f"{decomposed}\u0301 {composed}\u0323")
@@ -155,12 +155,12 @@ def _of_unicode(version: UnicodeVersion) -> Iterator[str]:
 LONG_DOCUMENT = 1_000_000
 """Documents with at least this many characters are in the class `long`."""
 CLASSES = ("long", "special_literal", "ascii", "unnormalized", "east_asian", "other_script")
-"""The classes, in the order in which they are tested: what matters in any script (length, special tokens) comes before
-the scripts, and ASCII, the cheapest test for most texts, before the rest."""
+"""The classes, in the order in which they are tested. Classes that matter in any script (length, special tokens) come
+before the scripts. ASCII, the cheapest test for most texts, comes before the rest."""
 
 
 def document_class(text: str, literals: LiteralFinder) -> str:
-    """The class of a document: the first of `CLASSES` that fits."""
+    """Return the class of a document: the first of `CLASSES` that matches."""
     if len(text) >= LONG_DOCUMENT:
         return "long"
     if literals.found_in(text):
@@ -176,9 +176,13 @@ def document_class(text: str, literals: LiteralFinder) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What was compared, and the result. `refused` lists the classes that go to the reference; `reason` says why.
+    """The compared documents and the result.
 
-    `reference_tables` are the Unicode tables of the reference that decide ids of this tokenizer.
+    Attributes:
+        reference_tables: The Unicode tables of the reference that affect this tokenizer's ids.
+        compared: Number of compared documents per origin and class.
+        refused: The classes that the reference must encode.
+        reason: The reason for refusing them; None if no class is refused.
     """
 
     tokenizer_digest: str
@@ -199,16 +203,16 @@ class Certificate:
 
     @property
     def engine_is_refused(self) -> bool:
-        """Whether every document goes to the reference."""
+        """Whether the reference encodes every document."""
         return refuses_all(self.refused)
 
     def void_because(
         self, bundle: TokenizerBundle, special_tokens: str, engine: Engine, reference: Engine
     ) -> str | None:
-        """Why the certificate does not hold for this use; None when it does.
+        """Return the reason why the certificate is not valid for this use; None if it is valid.
 
-        It holds for the tokenizer of `bundle`, the mode `special_tokens` (`text` or `match`) and the names and versions
-        of `engine` and `reference` with which it was made, and the Unicode version of this Python.
+        It is valid for the tokenizer of `bundle`, the mode `special_tokens` (`text` or `match`), the names and versions
+        of `engine` and `reference` that it was created with, and the Unicode version of this Python.
         """
         pairs = {
             "tokenizer": (self.tokenizer_digest, bundle.digest),
@@ -223,12 +227,12 @@ class Certificate:
         return "; ".join(changed) or None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain builtins."""
+        """Return the certificate as plain builtins."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Certificate":
-        """The inverse of `to_json`."""
+        """Return the certificate of a JSON value from `to_json`."""
         return cls(**value | {"refused": tuple(value["refused"])})
 
 
@@ -238,18 +242,18 @@ def refuses_all(refused: Iterable[str]) -> bool:
 
 
 def decisive(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a certificate's JSON enters the key of ids that were made under it.
+    """Return the part of a certificate's JSON that enters the key of ids that were encoded under it.
 
-    `refused`: an engine may have encoded a class wrongly that was refused since. `reference`: the Unicode tables of
-    the reference that the tokenizer uses.
+    `refused` is included, because an engine may have encoded a class wrongly that was refused later. `reference` has
+    the Unicode tables of the reference that the tokenizer uses.
     """
     return {"refused": sorted(certificate["refused"]), library.SETTING: dict(certificate["reference_tables"])}
 
 
 def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
-    """Indices of the `texts` to which `engine` gives other ids than `reference`.
+    """Return the indices of the `texts` for which the ids of `engine` differ from those of `reference`.
 
-    If the engine raises for all of them together, it is tried document by document, and differs where it raises.
+    If the engine raises for the whole batch, each document is tried separately and differs if the engine raises.
     """
     expected_ids, bounds = reference.encode(texts)
     try:
@@ -261,7 +265,7 @@ def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> li
     if np.array_equal(offsets, bounds) and np.array_equal(actual_ids, expected_ids):
         return []
     if len(offsets) != len(bounds):
-        return list(range(len(texts)))  # another number of documents: which ids are whose is not known
+        return list(range(len(texts)))  # the number of documents differs, so ids cannot be assigned to documents
     return [
         i
         for i in range(len(texts))
@@ -271,7 +275,7 @@ def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> li
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Number of documents compared, and of those on which an engine and the reference differ, by class."""
+    """Number of compared documents, and number of documents with different ids, by class."""
 
     compared: Counter[str]
     differing: Counter[str]
@@ -280,7 +284,7 @@ class Comparison:
 def compare(
     bundle: TokenizerBundle, engine: Engine, reference: Engine, documents: Iterable[str] | None = None
 ) -> Comparison:
-    """Compare `engine` with `reference` on `documents`; without them on the adversarial set of `bundle`'s tokenizer."""
+    """Compare `engine` with `reference` on `documents`, by default on the adversarial set of the bundle's tokenizer."""
     literals = bundle.special_literals
     if documents is None:
         documents = adversarial_documents([t.content for t in bundle.special_tokens])
@@ -298,18 +302,18 @@ def compare(
 def adversarial_comparison(
     bundle: TokenizerBundle, mode: SpecialTokens, engine: Engine, reference: Engine
 ) -> Comparison:
-    """`compare` on the adversarial set of a tokenizer, or its cached result for the same engines.
+    """Return the result of `compare` on a tokenizer's adversarial set, cached for these engines.
 
-    The set is the same for every dataset, and the comparison takes as long as everything else for a small corpus.
+    The set is the same for every dataset, and for a small corpus the comparison takes as long as everything else.
 
     Args:
         bundle: The tokenizer.
-        mode: How both engines read literal special tokens.
+        mode: Reading of literal special tokens, for both engines.
         engine: The engine to certify.
         reference: The engine to compare it with.
     """
     engines = [engine.name, engine.version, reference.name, reference.version]
-    # Python's Unicode is in it because it decides the class of a document, which may be normalized or not
+    # includes Python's Unicode version, which decides whether a document is normalized and thus its class
     key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
     comparison = _recall(key)
     if comparison is None:
@@ -319,12 +323,12 @@ def adversarial_comparison(
 
 
 def _recall(key: str) -> Comparison | None:
-    """The comparison under a key; None if there is none."""
+    """Return the cached comparison under a key; None if there is none."""
     value = recall("adversarial", key, dict[str, dict[str, NonNegativeInt]])
     if value is None or value.keys() != {"compared", "differing"}:
         return None
     comparison = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
-    # another version of this package may have other classes
+    # the entry may be from a version of this package with different classes
     return (
         comparison
         if comparison.compared and set(comparison.compared) | set(comparison.differing) <= set(CLASSES)
@@ -341,11 +345,15 @@ def certify(
     reference: Engine | None = None,
     adversarial: Comparison | None = None,
 ) -> Certificate:
-    """Compare `engine` with the reference on the corpus and the adversarial set; returns the certificate it earns.
+    """Compare `engine` with the reference on the corpus and the adversarial set, and return its certificate.
 
-    `bundle` is the tokenizer, `special_tokens` how literal special tokens are read, `corpus_sample` documents of the
-    corpus. `reference` is made from the bundle unless given; `adversarial` is the comparison on that set, if there
-    already is one for exactly this engine.
+    Args:
+        bundle: The tokenizer.
+        special_tokens: Reading of literal special tokens.
+        engine: The engine to certify.
+        corpus_sample: Documents of the corpus.
+        reference: The engine to compare with; by default created from the bundle.
+        adversarial: The comparison on the adversarial set, if it was already computed for exactly this engine.
     """
     judge = reference or ReferenceEngine(bundle, special_tokens)
     comparisons = {
@@ -382,10 +390,13 @@ def certify(
 
 
 def refused_outright(bundle: TokenizerBundle, special_tokens: str, engine: str, reason: str) -> Certificate:
-    """The certificate of an engine that was not compared: every document goes to the reference.
+    """Return the certificate of an engine that was not compared, so that the reference encodes every document.
 
-    `bundle` and `special_tokens` are those it would have encoded with, `engine` is its name, and `reason` says why it
-    is refused: it cannot load the tokenizer, or the declaration excludes it.
+    Args:
+        bundle: The tokenizer that the engine would have used.
+        special_tokens: The reading of literal special tokens that it would have used.
+        engine: Name of the engine.
+        reason: The reason for the refusal: it cannot load the tokenizer, or the declaration excludes it.
     """
     version = library.version()
     return Certificate(
@@ -403,8 +414,10 @@ def refused_outright(bundle: TokenizerBundle, special_tokens: str, engine: str, 
 
 
 def batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[list[str]]:
-    """Documents in batches of so many characters or a few more: 2 million are enough for an engine to use its threads,
-    and a few MB of text and ids at a time."""
+    """Yield documents in batches of at least this many characters, except for the last batch.
+
+    2 million characters let an engine use all its threads, and need only a few MB for texts and ids.
+    """
     batch: list[str] = []
     size = 0
     for text in documents:
@@ -420,8 +433,8 @@ def batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[l
 class CertifiedEncoder:
     """Encodes with the certified engine, sends refused classes to the reference, and can re-check documents.
 
-    `bundle` and `special_tokens` are those of the `certificate`; `load_fast` makes the fast engine.
-    Raises CertificateError if the certificate does not hold for them. Not thread-safe. The reference is loaded when the
+    `bundle` and `special_tokens` must match the `certificate`; `load_fast` loads the fast engine.
+    Raises CertificateError if the certificate is not valid for them. Not thread-safe. The reference is loaded when the
     first document needs it.
     """
 
@@ -455,7 +468,7 @@ class CertifiedEncoder:
         return self._reference_engine
 
     def encode(self, texts: list[str]) -> Encoded:
-        """Ids of a block of documents; see `Engine.encode`."""
+        """Return the ids of a block of documents; see `Engine.encode`."""
         if self._fast is None:
             self.reference_documents += len(texts)
             return self.reference.encode(texts)
@@ -476,24 +489,24 @@ class CertifiedEncoder:
         return (np.concatenate(rows) if rows else np.zeros(0, np.uint32)), offsets
 
     def warm_up(self, texts: list[str]) -> None:
-        """Show the fast engine texts like those to come, so that its cache knows their words; nothing is counted."""
+        """Encode texts similar to the coming ones, so that the fast engine caches their words. Nothing is counted."""
         if self._fast is not None and not self.certificate.refused:
             self._fast.encode(texts)
 
     def recheck(self, text: str, ids: Any, where: str) -> None:
-        """Encode one document again with the reference; raises CertificateError, without its text, if the ids differ.
+        """Encode one document with the reference; raise CertificateError, without its text, if the ids differ.
 
-        `text` is the document, `ids` what `encode` gave for it, `where` names it in the error (file and row).
+        `text` is the document, `ids` its ids from `encode`, and `where` its name in the error (file and row).
         """
         if self._fast is None:
             return
         self.sampled_documents += 1
-        limit = 100_000  # characters; of a longer text only a prefix is compared, to limit the reference's time
+        limit = 100_000  # characters; only this prefix of a longer text is compared, to limit the reference's time
         if len(text) > limit:
             text = text[:limit]
             before = self.reference_documents
             ids = self.encode([text])[0]
-            self.reference_documents = before  # which counts the documents of the stream
+            self.reference_documents = before  # restored, because it counts only documents of the stream
         if not np.array_equal(self.reference.encode([text])[0], ids):
             kind = document_class(text, self.bundle.special_literals)
             raise CertificateError(

@@ -1,8 +1,8 @@
-"""Engines, many documents in, one flat array of ids out; each tokenizer is tried in a process of its own first.
+"""Engines, which encode many documents into one flat array of ids, and trials of tokenizers in a separate process.
 
-`reference` is the Hugging Face `tokenizers` library, whose ids are right by definition; `fastokens` encodes the same
-BPE tokenizers many times faster and is used only under a certificate (`tokenization/certificate.py`). An engine never
-adds BOS or EOS: the code that lays out the stream adds separators.
+The `reference` is the Hugging Face `tokenizers` library, whose ids are correct by definition. `fastokens` encodes the
+same BPE tokenizers many times faster and is used only under a certificate (`tokenization/certificate.py`). An engine
+never adds BOS or EOS, because the code that lays out the stream adds them.
 """
 
 import json
@@ -36,25 +36,25 @@ from dataprep_assets.tokenization.bundle import (
 )
 
 SpecialTokens = Literal["text", "match"]
-"""How a literal special token inside a document is read: as ordinary `text`, or as a `match` for the special id."""
+"""Reading of a literal special token in a document: as ordinary `text`, or as a `match` for the special id."""
 
 Encoded = tuple[NDArray[np.uint32], NDArray[np.uint64]]
-"""`(ids, offsets)`: flat uint32 ids of n documents, and n + 1 uint64 token offsets, the first 0."""
+"""`(ids, offsets)`: flat uint32 ids of n documents, and n + 1 uint64 token offsets, starting with 0."""
 
 
 class Engine(Protocol):
-    """The interface of an engine. `version` is the installed library's: a certificate holds for one version only."""
+    """Interface of an engine. `version` is the installed library's, because a certificate is valid for one version."""
 
     name: str
     version: str
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Ids of the documents, in order, without BOS or EOS."""
+        """Return the ids of the documents, in order, without BOS or EOS."""
         ...
 
 
 class ReferenceEngine:
-    """Hugging Face `tokenizers`. Its tokenizer is loaded once a process (`reference_tokenizer`)."""
+    """Hugging Face `tokenizers`. Its tokenizer is cached per process (`reference_tokenizer`)."""
 
     name = reference.NAME
 
@@ -68,13 +68,14 @@ class ReferenceEngine:
 
 
 class FastokensEngine:
-    """`fastokens`: BPE only. Raises TokenizerError if it is not installed, or for a tokenizer that it cannot load.
+    """`fastokens`, for BPE only. Raises TokenizerError if it is not installed or cannot load the tokenizer.
 
-    Loading takes a second, so the last one stays: certificate and build of a process share it, and its cache of words.
+    Loading takes a second, so the last tokenizer is cached. The certificate and the build in a process then share it
+    and its cache of words.
     """
 
     name = "fastokens"
-    # one at most: how special tokens are read is said with every call, so that most tokenizers are one for both
+    # at most one; the reading of special tokens is an argument of each call, so most tokenizers serve both readings
     _kept: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
@@ -84,7 +85,7 @@ class FastokensEngine:
         self._split = special_tokens == "text"
         text = bundle.engine_json(special_tokens)
         if text not in self._kept:
-            # loaded before the other is given up: if this fails, that one stays
+            # loaded before the cached one is removed, so that it stays if loading fails
             loaded = self._load(bundle, text)
             self._kept.clear()
             self._kept[text] = loaded
@@ -111,16 +112,16 @@ class FastokensEngine:
 
 
 def installed(name: str) -> str | None:
-    """The version of an engine's library; None if it is not installed."""
+    """Return the version of an engine's library; None if it is not installed."""
     try:
         return metadata.version(name)
-    except (metadata.PackageNotFoundError, ValueError):  # a certificate may name anything
+    except (metadata.PackageNotFoundError, ValueError):  # ValueError, because a certificate may contain any name
         return None
 
 
-# Remembers, for all datasets of a user, what was found out about a tokenizer.
+# A cache of results about tokenizers, shared by all datasets of a user.
 #
-# Below `$XDG_CACHE_HOME/dataprep-assets` (`~/.cache/dataprep-assets`), which may be deleted at any time.
+# It is stored below `$XDG_CACHE_HOME/dataprep-assets` (`~/.cache/dataprep-assets`) and may be deleted at any time.
 
 T = TypeVar("T")
 
@@ -128,35 +129,35 @@ T = TypeVar("T")
 def _path(kind: str, key: str) -> Path | None:
     try:
         folder = expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    except ConfigError:  # a user without a home folder, as in a container: nothing is remembered
+    except ConfigError:  # the user has no home folder, as in some containers, so nothing is cached
         return None
     return folder / "dataprep-assets" / kind / f"{key}.json"
 
 
 def recall(kind: str, key: str, schema: type[T]) -> T | None:
-    """Return the value under a key; None if there is none, or one that is not of the type `schema`."""
+    """Return the cached value under a key; None if there is none or it does not have the type `schema`."""
     path = _path(kind, key)
     return None if path is None else read_state(path, schema)
 
 
 def remember(kind: str, key: str, value: Any) -> None:
-    """Remember a JSON value under a key, where the home folder is writable."""
+    """Cache a JSON value under a key, if the home folder is writable."""
     if (path := _path(kind, key)) is not None:
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(value).encode())
 
 
-# Tries a tokenizer in a process of its own, which has limits, before this one loads it.
+# Trials: a tokenizer is first loaded in a separate process with limits.
 #
-# A `tokenizer.json` is a program: its expressions may take for ever, its normalizers gigabytes, and what a library
-# does not expect may end the process. Whoever loads one finds out here, once: a tokenizer that has passed is
-# remembered for the same libraries (`remember`).
+# A `tokenizer.json` is a program: its expressions may run forever, its normalizers may take gigabytes, and unexpected
+# content may crash the process. The trial detects this once; a tokenizer that has passed is remembered for the same
+# libraries (`remember`).
 
 VERSION = 1
-"""Increase it when a change makes the trial stricter: what has passed is then tried again."""
+"""Version of the trial. Increase it if a change makes the trial stricter, so that tokenizers are tried again."""
 MEMORY_BYTES = 4 << 30
-"""Address space of the process. A vocabulary of a quarter of a million tokens takes a fifth of it."""
+"""Maximum address space of the process. A vocabulary of 250,000 tokens takes a fifth of it."""
 CPU_SECONDS = 30
 _WALL_SECONDS = 900
 MAX_IDS_PER_BYTE = 16
@@ -164,19 +165,19 @@ _READINGS: tuple[SpecialTokens, ...] = ("match", "text")
 _TEXTS = (
     "".join(map(chr, range(0x20, 0x7F))),
     "The quick brown fox's 42 dogs can't\n\n\tjump; naïve café, Größe, 敏捷的狐狸, быстрая лиса, हिन्दी क्षत्रिय, 👩‍👩‍👧",
-    # what expressions that try every way to match look at for ever: runs that do not end as they should
+    # runs without the expected end, on which expressions that try every way to match take forever
     *(f"{run}{end}" for run in ("a" * 3_000, "1" * 3_000, " " * 3_000, "ab " * 1_000, "-_" * 1_500) for end in "!a"),
     *(character * 500 for character in "qzAZ0é中\n.<▁"),
 )
 
 
 def try_out(bundle: TokenizerBundle, engine: str = ReferenceEngine.name) -> None:
-    """Load the tokenizer into an engine and encode some texts, in a process of its own.
+    """Load the tokenizer into an engine and encode some texts, in a separate process.
 
-    Raises TokenizerError, naming the file and what to do, if the process ends, exceeds a limit, or gives the same text
-    other ids the second time. Nothing is done for a tokenizer that has passed with the same library.
+    Raises TokenizerError with the file and the remedy if the process crashes, exceeds a limit, or gives different ids
+    for the same text the second time. Does nothing for a tokenizer that has passed with the same library.
     """
-    # what the file says is judged first: it is quick, and says more
+    # the definition is checked first, because it is fast and its errors are more specific
     _ = bundle.definition
     key = digest_value([VERSION, bundle.digest, engine, installed(engine), MEMORY_BYTES])
     if recall("trials", key, dict[str, str]) is not None:
@@ -191,7 +192,7 @@ def try_out(bundle: TokenizerBundle, engine: str = ReferenceEngine.name) -> None
 
 @lru_cache(maxsize=8)
 def _refusal(directory: Path, _digest: str, engine: str) -> str | None:
-    """Return what was wrong in the process; None if nothing was. Tried once a process, because it may take a minute."""
+    """Return the defect found in the process; None if there is none. Cached, because it may take a minute."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     arguments = (str(directory), engine, MEMORY_BYTES, CPU_SECONDS)
     threads = ("RAYON_NUM_THREADS", "FASTOKENS_BPE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -199,7 +200,7 @@ def _refusal(directory: Path, _digest: str, engine: str) -> str | None:
         [sys.executable, "-c", f"from dataprep_assets.tokenization.engines import main; main{arguments}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        # a library that panics says so here, and the reason is told below
+        # discarded, because a panic is also printed here, and the returned reason describes it
         stderr=subprocess.DEVNULL,
         env=os.environ | dict.fromkeys(threads, "1") | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"},
     )
@@ -219,7 +220,7 @@ def _refusal(directory: Path, _digest: str, engine: str) -> str | None:
 
 
 def main(directory: str, engine: str, memory_bytes: int, cpu_seconds: int) -> None:
-    """The life of the process: print what is wrong with a tokenizer in an engine, if anything is.
+    """Run in the separate process: print the defect of a tokenizer in an engine, if there is one.
 
     Args:
         directory: The tokenizer's folder.
@@ -235,7 +236,7 @@ def main(directory: str, engine: str, memory_bytes: int, cpu_seconds: int) -> No
 
 
 def _wrong(bundle: TokenizerBundle, name: str) -> str | None:
-    """Return what is wrong with the tokenizer in an engine; None if nothing is."""
+    """Return the defect of the tokenizer in an engine; None if there is none."""
     definition = bundle.definition
     readings = _READINGS[:1] if definition.refusal or definition.as_text == definition.text else _READINGS
     try:
@@ -244,7 +245,7 @@ def _wrong(bundle: TokenizerBundle, name: str) -> str | None:
         return "panics"
     except MemoryError:
         return f"needs more than {MEMORY_BYTES >> 30} GiB of memory"
-    except TokenizerError:  # it does not load it, and will say so to whoever needs it
+    except TokenizerError:  # the engine cannot load it, and raises the same error for its users
         return None
 
 
@@ -253,13 +254,13 @@ def _engine(name: str, bundle: TokenizerBundle, reading: SpecialTokens) -> Engin
 
 
 def _wrong_ids(engine: Engine) -> str | None:
-    """Return what is wrong with the ids that an engine gives; None if nothing is."""
+    """Return the defect of an engine's ids; None if there is none."""
     for text in _TEXTS:
         try:
             (ids, _), (second_ids, _) = engine.encode([text]), engine.encode([text])
         except PanicError:
             raise
-        except EncodingError:  # the text has a character that it does not know: such a row is named later
+        except EncodingError:  # the text has a character unknown to the tokenizer; such rows are reported later
             continue
         if not np.array_equal(ids, second_ids):
             return "gives the same text different ids the second time"

@@ -1,12 +1,13 @@
-"""What a tokenizer does not keep of texts: unknown tokens, characters without any token, and characters that its
-normalizer changes, such as capital letters.
+"""Losses of a tokenizer: unknown tokens, dropped characters, and characters that its normalizer changes.
 
-Most tokenizers of today know every byte and change none, so there is nothing to count, and it costs nothing. Of the
-others, what becomes of a character is found out once for each character: it is dropped if the ids are the same without
-it, and changed if it is not in its normalized text. Texts that a normalizer replaces as they are count besides. White
-space counts as changed if the normalizer makes other white space of it, or takes it away: at the ends of a text, or of
-a run; and as dropped if an added token takes it (`lstrip`, `rstrip`). It does not count where words are split, because
-many tokenizers leave it out there on purpose; nor does another Unicode form of a character.
+Most current tokenizers know every byte and change none, so nothing is counted and the cost is zero. For the others, the
+fate of each distinct character is determined once. It is dropped if the ids are the same without it, and changed if
+it is not in its normalized text (such as a capital letter). Longer texts that a normalizer replaces are counted
+separately.
+
+White space counts as changed if the normalizer replaces it by other white space, or removes it at the ends of a text or
+within a run. It counts as dropped if an added token absorbs it (`lstrip`, `rstrip`). It does not count at word
+boundaries, where many tokenizers drop it on purpose. Other Unicode forms of a character do not count either.
 
 Entry points: `Losses`.
 """
@@ -28,17 +29,17 @@ from dataprep_assets.tokenization.bundle import EncodingError, TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine, SpecialTokens
 from dataprep_assets.tokenization.reference import normalizing, parts_of
 
-# Names the document that a tokenizer cannot encode.
+# Errors that name the document that a tokenizer cannot encode.
 #
-# A vocabulary without an unknown token is right for texts that it covers, so it is not refused; but a library that
-# meets anything else raises an error that names no document.
+# A vocabulary without an unknown token is valid for texts that it covers, so it is not refused. But for any other text,
+# the library raises an error that does not name the document.
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
 def row_of(file: str, row: int) -> tuple[str, Position]:
-    """Return where a document is that is a row of a file, for `encode_or_name`."""
+    """Return the location of a document that is a row of a file, for `encode_or_name`."""
     return f"{file}: row {row}", {"file": file, "row": row}
 
 
@@ -48,15 +49,15 @@ def encode_or_name(
     tokenizer: str,
     where: Callable[[int], tuple[str, Position]],
 ) -> _R:
-    """Return what `encode` gives for all documents.
+    """Return the result of `encode` for all documents.
 
     Args:
         encode: Encodes documents; raises EncodingError.
         documents: The documents.
         tokenizer: Name of the tokenizer, for the message.
-        where: Where a document is, by its index: in words and as a position.
+        where: Returns the location of a document by its index: in words and as a position.
 
-    Raises TokenizerError, which names the first document that cannot be encoded and quotes none.
+    Raises TokenizerError with the location of the first document that cannot be encoded. No document is quoted.
     """
     try:
         return encode(list(documents))
@@ -76,11 +77,11 @@ def encode_or_name(
 
 _SPACES = [chr(code) for code in range(0x3001) if chr(code).isspace()]
 _NEW, _KEPT, _DROPPED, _CHANGED = range(4)
-"""What becomes of a character; at first that is not known."""
+"""The fate of a character; initially unknown (`_NEW`)."""
 
 
 class Losses:
-    """Counts the losses of texts with one tokenizer: `counts`, by their names in a ledger."""
+    """Counts the losses of texts with one tokenizer. `counts` has them by their names in a ledger."""
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
         definition = bundle.definition
@@ -98,7 +99,7 @@ class Losses:
         self.counts = dict.fromkeys(LOSSES, 0)
 
     def count(self, texts: Sequence[str], ids: NDArray[Any]) -> None:
-        """Count the losses of texts that have these ids."""
+        """Add the losses of texts with these ids."""
         if self._unknown_id is not None:
             self.counts["unknown_tokens"] += int(np.count_nonzero(ids == self._unknown_id))
         for token, pattern in self._blanks:
@@ -128,15 +129,15 @@ class Losses:
 
     @cached_property
     def _kinds(self) -> NDArray[np.uint8]:
-        """What becomes of each character, by its code."""
+        """The fate of each character, by its code point."""
         return np.zeros(0x110000, np.uint8)
 
     def _learn(self, characters: list[str]) -> None:
-        """Find out what becomes of these characters."""
+        """Determine the fate of these characters."""
         non_spaces = [character for character in characters if not character.isspace()]
         self._kinds[[*map(ord, characters)]] = _KEPT
         if self._normalizer is not None:
-            # between letters that compose with none, as a combining mark begins no text
+            # placed between letters that do not compose, because a text cannot begin with a combining mark
             normalized = normalizing(self._normalizer, [f"q{character}q" for character in non_spaces])
             for character, text in zip(non_spaces, normalized, strict=True):
                 if normalize("NFC", character) not in normalize("NFC", text):
@@ -146,13 +147,13 @@ class Losses:
             self._learn_dropped(non_spaces)
 
     def _learn_dropped(self, characters: list[str]) -> None:
-        """Find out which of these characters leave no trace."""
-        # alone, within a word and between words: an engine may write a sign of its own before a text
+        """Determine which of these characters leave no trace in the ids."""
+        # separately, within a word and between words, because an engine may add its own sign before a text
         frames = ("{}", "x{}x", "x {} x")
         bare_ids = [self._ids(frame.format("")) for frame in frames]
         for character in characters:
             frame_ids = [self._ids(frame.format(character)) for frame in frames]
-            # unknown neighbors share one token with an unknown character, which shows nothing
+            # ignored if unknown, because unknown neighbors share one token with an unknown character
             known_flags = [ids is not None and self._unknown_id not in ids for ids in frame_ids]
             same_flags = [ids == bare for ids, bare in zip(frame_ids, bare_ids, strict=True)]
             if known_flags[0] and any(
@@ -165,18 +166,19 @@ class Losses:
         return ReferenceEngine(self._bundle, self._mode)
 
     def _ids(self, text: str) -> list[int] | None:
-        """The reference's ids of a text; None if it raises for it."""
+        """Return the reference's ids of a text; None if the reference raises."""
         try:
             ids: list[int] = self._reference.encode([text])[0].tolist()
             return ids
-        except EncodingError:  # without an unknown token: it is named where it is encoded
+        except EncodingError:  # there is no unknown token; the error is reported where the document is encoded
             return None
 
 
 class _Spaces:
-    """What a normalizer makes of white space.
+    """The effect of a normalizer on white space.
 
-    `changed` are the characters of which it makes others, or nothing; of a run it may keep one, and none at the ends.
+    `changed` are the characters that it replaces by others or removes. It may also shorten a run to one character, and
+    remove the ends of a text.
     """
 
     def __init__(self, normalizer: Any) -> None:
@@ -200,7 +202,7 @@ class _Spaces:
             "".join(space for index, space in inside if leading[index] == bare),
             "".join(space for index, space in inside if trailing[index] == bare),
         )
-        # what stands for a space, such as `▁`, is no loss: so what is the same for two characters is
+        # a unique sign for a space, such as `▁`, is no loss, so only signs shared by several characters count
         alike = Counter(single)
         self.changed = frozenset(
             space
@@ -218,14 +220,14 @@ class _Spaces:
                 self._runs[ord(space)] = classes[text]
 
     def strip(self, text: str) -> str:
-        """The text without what the normalizer takes from its ends."""
+        """Return the text without the white space that the normalizer removes from its ends."""
         leading, trailing = self._at_ends
         return text.lstrip(leading).rstrip(trailing)
 
     def count_repeated(self, codes: NDArray[np.uint32], found: NDArray[np.uint8], sizes: Sequence[int]) -> int:
-        """Return how many characters follow another of their run, and are changed by nothing else.
+        """Return the number of characters that follow another one of their run and are not changed otherwise.
 
-        `codes` are the characters of texts of these `sizes`, `found` what becomes of each.
+        `codes` are the characters of texts of these `sizes`, `found` the fate of each character.
         """
         if self._runs is None or len(codes) == 0:
             return 0

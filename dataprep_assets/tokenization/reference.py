@@ -1,7 +1,7 @@
-"""The reference: Hugging Face `tokenizers`, whose ids are right by definition, and the Unicode tables within it.
+"""The reference engine: Hugging Face `tokenizers`, whose ids are correct by definition, and its Unicode tables.
 
-Its interface is another one from 1.0 on, which has no `from_str`, `get_vocab` or `encode_batch_fast`; here alone is
-told which one is installed.
+From 1.0 on, the library has a different interface, without `from_str`, `get_vocab` and `encode_batch_fast`. Only this
+module distinguishes the installed versions.
 
 Entry points: `load_reference`, `normalizing`, `reference_tables`, `touched`.
 """
@@ -19,26 +19,26 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-# Some characters that each version of Unicode since 10.0 added, which tell the tables of a library from others.
+# Some characters that each Unicode version since 10.0 added, which identify the tables of a library.
 #
-# The reference normalizes and splits text by tables of Unicode that are compiled into it. Another version of it, or
-# another engine, has tables of another Unicode: then texts with characters that only one of them knows get other
-# ids. What they differ in are letters, marks and digits: a mark that a table does not know stays where it is
-# instead of being put in order, and a letter that it does not know is split from its word. Other characters are
-# read alike, assigned or not, except by patterns with `\p{S}` or `\p{P}`.
+# The reference normalizes and splits text by Unicode tables that are compiled into it. Another version of it, or
+# another engine, may have tables of another Unicode version. Then texts with characters that only one of them knows get
+# different ids. The differences concern letters, marks and digits: a mark that a table does not know is not reordered,
+# and an unknown letter is split from its word. Other characters are read alike, assigned or not, except by patterns
+# with `\p{S}` or `\p{P}`.
 #
-# Chosen from the Unicode Character Database; stable, because no version changes what an earlier one assigned.
+# Chosen from the Unicode Character Database. They are stable, because no version changes earlier assignments.
 
 
 @dataclass(frozen=True)
 class UnicodeVersion:
-    """Some of what a version added: code points in hexadecimal, separated by spaces.
+    """Some characters that a version added: code points in hexadecimal, separated by spaces.
 
     Attributes:
-        name: Such as `15.1`.
-        letters: Letters and numbers; of versions before 14.0, whose letters every table knows, only some.
+        name: The version, such as `15.1`.
+        letters: Letters and numbers. For versions before 14.0, whose letters every table knows, only some.
         others: Symbols, punctuation, format characters.
-        moved: Marks with a combining class, which normalization puts in order.
+        moved: Marks with a combining class, which normalization reorders.
         composed: Letters with a canonical decomposition, as `composed=first+second`.
     """
 
@@ -50,7 +50,7 @@ class UnicodeVersion:
 
     @cached_property
     def sample(self) -> tuple[str, ...]:
-        """Its characters without those with a decomposition."""
+        """Its characters, except those with a decomposition."""
         return tuple(
             _character(point) for points in (self.letters, self.others, self.moved) for point in points.split()
         )
@@ -62,7 +62,7 @@ class UnicodeVersion:
 
     @cached_property
     def compositions(self) -> tuple[tuple[str, str], ...]:
-        """`(composed, decomposed)` of its characters with a canonical decomposition."""
+        """Pairs `(composed, decomposed)` of its characters with a canonical decomposition."""
         pairs = (entry.split("=") for entry in self.composed.split())
         return tuple((_character(point), "".join(map(_character, parts.split("+")))) for point, parts in pairs)
 
@@ -90,24 +90,24 @@ VERSIONS = (
     UnicodeVersion("17.0", "88F 11B67 18D1E 33479", "20C1 1CEE0 1FBFA", "1ACF 1ADA 1AE7 1E6F5"),
     UnicodeVersion("18.0", "558 10EEE 191D2 3FC3F", "20C2 1D25E 1FAFA", "5C8 10ECD 10EF8 1D281"),
 )
-"""In order; before them is `OLDEST`, which every table knows."""
+"""In ascending order. They follow `OLDEST`, which every table knows."""
 OLDEST = "9.0"
 
 
 NAME = "tokenizers"
 NORMALIZATION, LETTERS = "normalization", "letters"
 SETTING = "reference"
-"""The setting of recipes that names the tables."""
+"""The setting of recipes that contains the tables."""
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 BYTE_LETTERS = (*map(chr, _PRINTABLE), *map(chr, range(0x100, 0x200 - len(_PRINTABLE))))
-"""GPT-2's letters for bytes: printable ones stand for themselves, the others are those from U+0100 on."""
+"""GPT-2's letters for bytes. Printable bytes stand for themselves, the others are mapped to U+0100 and above."""
 
 _NORMALIZERS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Lowercase", "BertNormalizer", "Nmt"})
 _SPLITTERS = frozenset({"Whitespace", "BertPreTokenizer", "Punctuation", "Digits", "UnicodeScripts"})
 
 
 def version() -> str:
-    """The installed version of the library."""
+    """Return the installed version of the library."""
     return metadata.version(NAME)
 
 
@@ -115,20 +115,20 @@ class Reference(Protocol):
     """A loaded tokenizer of the library, with one reading of literal special tokens."""
 
     def encode(self, texts: Sequence[str]) -> list[Any]:
-        """The ids of each text, a list or an array, without BOS or EOS."""
+        """Return the ids of each text, as a list or an array, without BOS or EOS."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, special tokens included."""
+        """Return the text of ids, special tokens included."""
         ...
 
     def vocabulary(self) -> dict[str, int] | None:
-        """The id of every token, added ones included; None where the library does not tell."""
+        """Return the id of every token, added tokens included; None if the library does not provide them."""
         ...
 
 
 def load_reference(tokenizer_json: str, *, special_as_text: bool) -> Reference:
-    """Load a `tokenizer.json`; `special_as_text`: literal special tokens are text. Raises what the library raises."""
+    """Load a `tokenizer.json`. With `special_as_text`, literal special tokens are text. Errors of the library pass."""
     kind = _Before1 if version().startswith("0.") else _From1
     return kind(tokenizer_json, special_as_text)
 
@@ -138,7 +138,7 @@ class _Before1:
         from tokenizers import Tokenizer
 
         self._tokenizer: Any = Tokenizer.from_str(tokenizer_json)
-        # True encodes a literal special token as the text that it is, False matches its id
+        # True encodes a literal special token as ordinary text, False matches its id
         self._tokenizer.encode_special_tokens = special_as_text
 
     def encode(self, texts: Sequence[str]) -> list[Any]:
@@ -156,7 +156,7 @@ class _From1:
     def __init__(self, tokenizer_json: str, special_as_text: bool) -> None:
         from tokenizers import Tokenizer
 
-        # 1.0 loads from files alone
+        # a temporary file is needed, because 1.0 loads only from files
         with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
             file.write(tokenizer_json)
             file.flush()
@@ -177,26 +177,26 @@ class _From1:
 
 
 def flat_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-    """Lists or arrays of ids as flat uint32 ids and n + 1 uint64 offsets, the first 0."""
+    """Return lists or arrays of ids as flat uint32 ids and n + 1 uint64 offsets, starting with 0."""
     offsets = np.zeros(len(rows) + 1, np.uint64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
-    # arrays from 1.0 on, lists before
+    # the library returns arrays from 1.0 on, and lists before
     if rows and isinstance(rows[0], np.ndarray):
         return np.concatenate(rows).astype(np.uint32, copy=False), offsets
     return np.fromiter(chain.from_iterable(rows), np.uint32, int(offsets[-1])), offsets
 
 
 def normalizing(normalizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
-    """Return what the normalizer of a `tokenizer.json` makes of texts, without turning bytes into letters."""
+    """Return the texts as normalized by the normalizer of a `tokenizer.json`, without mapping bytes to letters."""
     parts = [part for part in parts_of(normalizer) if part["type"] not in ("Sequence", "ByteLevel")]
     loaded = load_reference(_probe(normalizer={"type": "Sequence", "normalizers": parts}), special_as_text=True)
     return [loaded.decode(list(ids)) for ids in loaded.encode(texts)]
 
 
 def reference_tables(normalizer: Any, pre_tokenizer: Any) -> dict[str, str]:
-    """Name → Unicode version of the tables of the installed library that decide ids of a tokenizer.
+    """Return name → Unicode version of the installed library's tables that affect the ids of a tokenizer.
 
-    `normalizer` and `pre_tokenizer` are those of its `tokenizer.json`. `normalization` is there if it normalizes by
+    `normalizer` and `pre_tokenizer` are parts of its `tokenizer.json`. `normalization` is included if it normalizes by
     Unicode, `letters` if it splits texts by kinds of characters.
     """
     used = {
@@ -207,7 +207,7 @@ def reference_tables(normalizer: Any, pre_tokenizer: Any) -> dict[str, str]:
 
 
 def parts_of(value: Any) -> list[dict[str, Any]]:
-    """A normalizer or pre-tokenizer, and the members if it is a sequence of them."""
+    """Return a normalizer or pre-tokenizer, and its members if it is a sequence."""
     if not isinstance(value, dict):
         return []
     members = value.get("normalizers") or value.get("pretokenizers") or []
@@ -217,24 +217,27 @@ def parts_of(value: Any) -> list[dict[str, Any]]:
 def _splits_by_kind(part: Mapping[str, Any]) -> bool:
     kind = part.get("type")
     if kind == "ByteLevel":
-        # by default it splits by GPT-2's pattern, which knows letters and numbers
+        # by default, it splits by GPT-2's pattern, which distinguishes letters and numbers
         return part.get("use_regex", True) is not False
     return kind in _SPLITTERS or (kind == "Split" and "Regex" in (part.get("pattern") or {}))
 
 
 @lru_cache(maxsize=1)
 def installed_tables() -> dict[str, str]:
-    """The newest Unicode that the library's tables know, found by trying: `normalization` and `letters`."""
+    """Return the newest Unicode version that the library's tables know, for `normalization` and `letters`.
+
+    The versions are determined by encoding sample characters.
+    """
     normalizer = load_reference(_probe(normalizer={"type": "NFC"}), special_as_text=True)
     splitter = load_reference(_probe(splits=True), special_as_text=True)
     tables = {NORMALIZATION: OLDEST, LETTERS: OLDEST}
     for unicode_version in VERSIONS:
-        # a mark that is known is put behind one that belongs nearer to the letter
+        # a known mark is reordered behind a mark that belongs closer to the letter
         behind = [text for mark in unicode_version.marks for text in (f"a{mark}\u0334", f"a\u0334{mark}")]
         ids = [list(row) for row in normalizer.encode(behind)]
         if behind and ids[::2] == ids[1::2]:
             tables[NORMALIZATION] = unicode_version.name
-        # a letter that is known is in one word with the letter before, with which its first byte makes a token
+        # a known letter is in the same word as the `a` before it, so its first byte is merged with the `a`
         words = splitter.encode([f"a{character}" for character in unicode_version.sample])
         if any(len(word) == len(letter.encode()) for word, letter in zip(words, unicode_version.sample, strict=True)):
             tables[LETTERS] = unicode_version.name
@@ -242,11 +245,11 @@ def installed_tables() -> dict[str, str]:
 
 
 def _probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) -> str:
-    """A tokenizer of bytes, which joins an `a` with the first byte of a character that follows in the same word."""
+    """Return a tokenizer of bytes that merges an `a` with the first byte of the next character in the same word."""
     # the first bytes of characters from U+00C0 on, all of which stand for themselves
     merges = [["a", chr(lead)] for lead in range(0xC3, 0xF5)]
     vocabulary = [*BYTE_LETTERS, *(a + b for a, b in merges)]
-    # with the pattern of GPT-2, which every version of the library has
+    # split by the pattern of GPT-2, which every version of the library has
     bytes_alone = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": splits}
     model = {
         "type": "BPE",
@@ -282,17 +285,17 @@ _TEXTS = {
 
 
 def touched(setting: str, before: Any, now: Any) -> str:
-    """Return which texts get other ids by a change of the tables; nothing for any other setting.
+    """Return which texts get different ids because of a change of the tables; empty for any other setting.
 
     Args:
         setting: Its name in a recipe, such as `reference.letters`.
-        before: The Unicode version before, such as `Unicode 9.0`.
-        now: The version now.
+        before: The earlier Unicode version, such as `Unicode 9.0`.
+        now: The current version.
     """
     if setting not in _TEXTS:
         return ""
     versions = (str(one).removeprefix("Unicode ") for one in (before, now))
-    # as numbers: as texts 16.0 would be before 9.0
+    # sorted as numbers, because as texts 16.0 would come before 9.0
     older, newer = sorted(versions, key=lambda one: [int(number) for number in re.findall(r"\d+", one)])
     return (
         f"different ids for texts with {_TEXTS[setting]} added between Unicode {older} and {newer}; all others "
