@@ -1,1 +1,1 @@
-"""What an artifact is, and what follows from a list of them: all without Dagster."""
+"""Artifacts: their specifications, builds, checks, locks and traces, without Dagster."""

@@ -1,1 +1,1 @@
-"""Proofs: digests, ledgers, receipts, atomic commits, and verification from receipts alone."""
+"""Integrity of artifacts: digests, ledgers, receipts, atomic commits, and verification using only receipts."""

@@ -90,7 +90,7 @@ _RENAME_EXCHANGE = 2
 _DRAFT_SECONDS = 600.0
 _DRAFT = re.compile(r"\..+\.\d+\.tmp")
 _discarded: dict[Path, float] = {}
-"""Folder → when this process last removed old drafts from it, by the clock of its file system."""
+"""Folder → time at which this process last removed old drafts from it, by the clock of its file system."""
 _SYNCED_AT_ONCE = 8
 
 

@@ -103,7 +103,7 @@ class Publication:
         return f"{self.artifact}/{STAGING}/{receipt.content[:32]}-"
 
     def area(self, receipt: Receipt, present: PresentReceipt | None) -> str:
-        """Return where to stage the data of a content that is to replace the `present` receipt."""
+        """Return the staging area for the data of a content that is to replace the `present` receipt."""
         return f"{self._areas(receipt)}{_base(present)}"
 
     def settle(self, receipt: Receipt) -> None:
@@ -179,7 +179,7 @@ class Publication:
             claimed: Content | None
             try:
                 claimed = parse_receipt(b"".join(self.store.read(key)), f"{self.location}/{STAGING}/{_CLAIM}").content
-            except MissingArtifactError:  # published meanwhile
+            except MissingArtifactError:  # the claim was completed and removed meanwhile
                 claimed = None
             present_receipt = self.read_present()
             # A run with the same content is not a rival, because both write the same bytes under the same keys.
@@ -228,7 +228,6 @@ class Publication:
             final = f"{self.artifact}/{name}"
             if base != _base(None):  # a first publication has no predecessor that could still be copying
                 # aborts an older replacement's unfinished multipart copy, which would overwrite this one
-                # a copy in parts that an older replacement has under way would land on top of this one
                 self.store.sweep(final)
             if name not in records or not differs(records[name], self.final(records[name]), certain=True):
                 return key  # already copied

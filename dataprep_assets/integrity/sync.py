@@ -340,7 +340,7 @@ class Sync:
             try:
                 key, version, sha256 = json_of(line)
             except (ValueError, TypeError):
-                continue  # a line truncated by a kill, or damaged
+                continue  # the line is damaged, or was truncated by a kill
             if isinstance(key, str) and isinstance(version, str) and isinstance(sha256, str):
                 yield (key, version), sha256
 

@@ -161,7 +161,7 @@ class _Tree(ABC):
 
     @abstractmethod
     def has(self, path: PurePosixPath) -> bool:
-        """Return whether there is anything below this path."""
+        """Return whether any file exists below this path."""
 
 
 def _verified(tree: _Tree, path: PurePosixPath, receipt: Receipt, verification: Verification) -> Verified:
@@ -184,10 +184,10 @@ def _verified(tree: _Tree, path: PurePosixPath, receipt: Receipt, verification: 
 def _verify(tree: _Tree, verification: Verification, strays: bool) -> Iterator[Verified]:
     for path in tree.artifacts():
         try:
-            if (receipt := tree.receipt(path)) is None:  # removed meanwhile
+            if (receipt := tree.receipt(path)) is None:  # the artifact was removed meanwhile
                 continue
             verdict = _verified(tree, path, receipt, verification)
-            if verdict.defects and (now := tree.receipt(path)) != receipt:  # removed or replaced meanwhile
+            if verdict.defects and (now := tree.receipt(path)) != receipt:  # it was removed or replaced meanwhile
                 if now is None:
                     continue
                 verdict = _verified(tree, path, now, verification)

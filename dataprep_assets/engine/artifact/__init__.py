@@ -1,1 +1,1 @@
-"""What an artifact is: its spec, its recipe, its facts and how it is built."""
+"""The specification, recipe, facts and build of an artifact."""

@@ -29,7 +29,7 @@ from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification, cur
 #         dtype: str
 #         shards: int
 #
-#     Written(facts=CombinedBinsFacts(dtype="uint16", shards=3))
+#     WrittenFiles(facts=CombinedBinsFacts(dtype="uint16", shards=3))
 #     CombinedBinsFacts.of(receipt).shards
 #
 # The receipt stores facts as JSON under the same names. Unset fields are not written, so a fact that only some

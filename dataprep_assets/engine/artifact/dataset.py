@@ -45,7 +45,7 @@ def validate_declaration(model: type[D], attributes: Mapping[str, Any], yaml_pat
             document = next(
                 (replace(d, attributes=attributes) for d in read_documents(yaml_path) if d.attributes), document
             )
-        raise mistakes_error(mistakes(error, model, document)) from None  # the cause would be printed first
+        raise mistakes_error(mistakes(error, model, document)) from None  # otherwise, the cause would be printed first
     try:
         return declaration.located(yaml_path.parent)
     except ConfigError as error:

@@ -135,7 +135,7 @@ class RecipeInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(RecipeInputs):
-    """How to build an artifact, or one of its partitions, now.
+    """The current recipe for building an artifact or one of its partitions.
 
     Attributes:
         artifact: The artifact to build.

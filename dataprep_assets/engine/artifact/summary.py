@@ -109,7 +109,7 @@ def _losses(dataset: Dataset, table: LossTable) -> Iterator[str]:
 
 def present_counts(dataset: Dataset, store: ArtifactStore) -> DatasetCounts | None:
     """Return the counts of the last complete run; None if there are none."""
-    with suppress(DataprepError):  # the run rebuilds a damaged artifact
+    with suppress(DataprepError):  # a damaged artifact is no error here, because the run rebuilds it
         return dataset.last_counts(store)
     return None
 
@@ -189,7 +189,7 @@ def count_checks(dataset: Dataset, store: ArtifactStore) -> str:
 
 def private_lines(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
     """Yield the details that `summary` omits for a sensitive dataset: its own lines, losses and check findings."""
-    with suppress(DataprepError):  # not finished
+    with suppress(DataprepError):  # an unfinished dataset has no summary
         yield from dataset.summary(store)
         yield from dataset.trainer_lines(store)
     yield from LossTable(losses_of(dataset.specs, store), OPEN).lines()

@@ -275,7 +275,7 @@ def _summary(card: Card) -> str:
     )
 
 
-# --- for machines
+# --- Croissant, for machines
 
 
 def _describe(card: Card) -> croissant.Node:
@@ -341,7 +341,7 @@ def _parquet_set(one: CardRecords, paths: Sequence[str]) -> croissant.Node:
     )
 
 
-# --- for people
+# --- the page, for people
 
 
 def _page(card: Card) -> str:

@@ -1,1 +1,1 @@
-"""What the checks of an artifact found, and their records."""
+"""The checks of an artifact, their findings, and records of them."""

@@ -246,7 +246,7 @@ def _files_intact(opened: _Files) -> Finding:
 FILES_INTACT: Check[_Files] = Check(
     "files_intact", "Every file has the size and digest in the receipt, and no other file exists.", _files_intact
 )
-"""Check of most artifacts."""
+"""The check that most artifacts share."""
 
 
 # The share of an artifact that its checks rebuild from the source: a sample of its documents, or every document.

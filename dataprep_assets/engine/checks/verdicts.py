@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from typing_extensions import TypedDict  # pydantic takes no other below Python 3.12
+from typing_extensions import TypedDict  # pydantic requires this one below Python 3.12
 
 from dataprep_assets.engine.checks.check import Check, Checkable, Finding
 from dataprep_assets.errors import DataprepError, count_of
@@ -366,7 +366,7 @@ def version_of(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | Non
 
 
 def content_of(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | None:
-    """Digest of everything that the receipts of these artifacts claim, except measurements; None without a receipt."""
+    """Return the digest of all claims in these artifacts' receipts, except measurements; None if one is missing."""
     try:
         receipts = [store.require(artifact) for artifact in artifacts]
     except DataprepError:

@@ -1,1 +1,1 @@
-"""Locks of datasets, and how two of them differ."""
+"""Locks of datasets, and differences between two locks."""

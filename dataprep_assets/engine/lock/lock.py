@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from typing_extensions import TypedDict  # pydantic takes no other below Python 3.12
+from typing_extensions import TypedDict  # pydantic requires this one below Python 3.12
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.engine.artifact.recipe import RecipeInputs

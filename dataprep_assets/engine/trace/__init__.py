@@ -1,1 +1,1 @@
-"""Where documents are, and what their removal needs."""
+"""Locations of documents in artifacts, and their removal."""

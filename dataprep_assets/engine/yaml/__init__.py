@@ -1,1 +1,1 @@
-"""What a declaration in YAML says, and what is wrong with one."""
+"""Declarations in YAML, and messages for mistakes in them."""
