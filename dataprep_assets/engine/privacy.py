@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
 from dataprep_assets.errors import ConfigError, DataprepError, Position
 
-# imported only for types, because every command loads this module and most commands use no dataset
+# these are imported only for types, because every command loads this module and most commands use no dataset
 if TYPE_CHECKING:
     from dataprep_assets.engine.checks.check import Finding
     from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
@@ -56,7 +56,7 @@ class Privacy:
 
     Attributes:
         closed: Whether the dataset is sensitive.
-        below: Smallest count that is shown; smaller counts are shown as "< below". 0 is always shown.
+        below: Smallest count that is shown as a number. Counts from 1 to one less are shown as "< below".
         dataset: The dataset.
         file: File for full texts; None if the store is unknown, so that nothing is stored.
     """

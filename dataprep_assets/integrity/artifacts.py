@@ -24,7 +24,7 @@ from dataprep_assets.integrity.commit import alone, left_over, remove_directory,
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, damage, read_receipt
 from dataprep_assets.stores.files import concatenate, version_of
 
-# imported only for types, because nearly all commands load this module but few of them open an array
+# these are imported only for types, because nearly all commands load this module but few of them open an array
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -251,7 +251,7 @@ class ArtifactStore(ABC):
         return replace(self, to_rebuild=dict(zip(artifacts, self.receipt_versions(artifacts), strict=True)))
 
     def must_rebuild(self, artifact: Artifact) -> bool:
-        """Return whether the artifact is marked for a rebuild even if its key matches and its files are intact."""
+        """Return whether the artifact is marked for a rebuild, whatever its key, and has not been rebuilt since."""
         if artifact not in self.to_rebuild:
             return False
         (version,) = self.receipt_versions([artifact])
@@ -622,5 +622,5 @@ class RemoteTokens:
         import numpy as np
 
         size = self.dtype.itemsize
-        # copied, because NumPy arrays over bytes are read-only
+        # the array is copied, because NumPy arrays over bytes are read-only
         return np.frombuffer(self._ranges.read(start * size, stop * size), self.dtype).copy()

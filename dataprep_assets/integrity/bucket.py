@@ -194,7 +194,7 @@ class BucketArtifacts(ArtifactStore):
             keys = [info.key for info in self.store.list(f"{artifact}/")]
             if any(key.endswith(f"/{NAME}") and key != receipt for key in keys):
                 raise holds_others(self.location(artifact))
-            # deleted first, so that a killed removal leaves nothing that looks finished
+            # the receipt is deleted first, so that a killed removal leaves nothing that looks finished
             self.store.delete(receipt)
             map_all(self.store.delete, [key for key in keys if key != receipt], AT_ONCE)
             self.store.sweep(f"{artifact}/")
@@ -309,7 +309,7 @@ class BucketArtifacts(ArtifactStore):
         Raises ConfigError if it does not fit into the budget.
         """
         directory = self.copies.directory(artifact, receipt.content)
-        # held before the download starts, so that it cannot be evicted in between
+        # the copy is held before the download starts, so that it cannot be evicted in between
         weakref.finalize(holder, self.copies.hold(directory))
         return self._copy(artifact, receipt, [name]) / name
 
@@ -400,7 +400,8 @@ class BucketArtifacts(ArtifactStore):
             receipt.content,
         ):
             publication.replace(receipt, data, present_receipt)
-        # needed even if nothing was written, because the same content may come from an unfinished publication
+        # settling is needed even if nothing was written, because the same content may come from an unfinished
+        # publication
         publication.settle(receipt)
         for record in receipt.files:
             if record.path in sent_objects:
@@ -423,7 +424,7 @@ class BucketArtifacts(ArtifactStore):
     def _send(self, directory: Path, record: FileRecord, joined: JoinedFile | None, key: str) -> ObjectInfo:
         present_info = self.store.head(key)
         if present_info is not None and not differs(record, present_info, certain=True):
-            return present_info  # uploaded by an interrupted publication
+            return present_info  # an interrupted publication has uploaded it
         path = directory / record.path
         if path.is_file():
             info = self.store.upload(path, key, sha256=record.sha256)

@@ -135,7 +135,7 @@ def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
         _discard_old_drafts(path.parent, write_time)
         os.replace(temporary, path)
     finally:
-        # exists only after an error, because the rename moves it
+        # the draft exists only after an error, because the rename moves it
         temporary.unlink(missing_ok=True)
     if durably:
         fsync_directory(path.parent)
@@ -179,14 +179,14 @@ def publish_directory(staged: Path, final: Path) -> None:
     If the file system does not support an exchange, the old directory is first set aside. If the process dies between
     the two renames, `recover_aside` restores it.
     """
-    # Before the rename, so that a name that survives a crash never refers to lost files.
+    # Files are made durable before the rename, so that a name that survives a crash never refers to lost files.
     fsync_tree(staged)
     final.parent.mkdir(parents=True, exist_ok=True)
     # `lexists`, because a link to an unmounted disk must be replaced as well
     if not os.path.lexists(final):
         os.rename(staged, final)
     elif _exchange(staged, final):
-        # before the old files are removed, because a crash may undo an exchange that is not durable
+        # a crash may undo an exchange that is not durable, so the old files are removed only after this
         fsync_directory(final.parent)
         _discard(staged)
     else:
@@ -230,7 +230,7 @@ def staging(final: Path, key: str) -> Iterator[Path]:
     refuse_link(area)
     with writing(final), _lock_file(final) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # done under the lock, because its holder may be between the two renames of a replacement
+        # this is done under the lock, because its holder may be between the two renames of a replacement
         recover_aside(final)
         directory = area / f"{final.name}-{key[:16]}"
         lock_text = lock.read()
@@ -329,7 +329,7 @@ def _lock_file(final: Path) -> Iterator[BinaryIO]:
         suppress(FileExistsError),
         open(path, "xb", opener=lambda name, flags: own_file(name, flags | os.O_APPEND)) as new,
     ):
-        new.write(_NEW)  # appended, because another process may already hold the lock and have written to the file
+        new.write(_NEW)  # appends, because another process may already hold the lock and have written to the file
     with open(path, "r+b", opener=own_file) as lock:
         yield lock
 

@@ -112,19 +112,20 @@ class Publication:
         Does nothing if the receipt was replaced.
         """
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
-        # Checked after the listing, so that objects listed under this receipt cannot belong to a later one.
+        # The receipt is read after the listing, so that objects listed under it cannot belong to a later receipt.
         present_receipt = self.read_present()
         if present_receipt is None or not present_receipt.has(receipt):
             return
         mine = self._areas(receipt)
-        # Before the first copy, so that a process that paused while copying for an older receipt finds no source.
+        # Sources are deleted before the first copy, so that a paused process that resumes copying for an older receipt
+        # fails.
         map_all(
             self.store.delete,
             [key for key in staged if not key.startswith(mine) and not present_receipt.is_base_of(key)],
             AT_ONCE,
         )
         moved = self._move(receipt, [key for key in staged if key.startswith(mine)])
-        # Listed before the receipt is checked again, so that the list has no objects of a later publication.
+        # Strays are listed before the receipt is checked again, so that they include no objects of a later publication.
         strays = self._strays(receipt)
         present_receipt = self.read_present()
         if present_receipt is not None and present_receipt.has(receipt):
@@ -203,7 +204,7 @@ class Publication:
         # If a receipt exists, another process has completed the claim, and the artifact may already be a later one.
         if wrong and self.store.head(f"{self.artifact}/{NAME}") is None:
             raise IntegrityError(f"{self.location}: {wrong}, immediately after it was written. Run again")
-        # raised if another process has completed the same claim first
+        # this write fails if another process has completed the same claim first
         with suppress(ConflictError):
             self.store.put(f"{self.artifact}/{NAME}", data, if_absent=True)
 
@@ -277,7 +278,7 @@ class Publication:
             except (ConflictError, MissingArtifactError):
                 continue
             try:
-                # with its version, so that a conditional write replaces exactly the receipt that was read
+                # the version is kept, so that a conditional write replaces exactly the receipt that was read
                 return PresentReceipt(info.version, parse_receipt(data, f"{self.location}/{NAME}"))
             except IntegrityError:
                 return PresentReceipt(info.version, None)
@@ -301,7 +302,7 @@ class Publication:
         areas = self._areas(receipt)
         for info in self.store.list(areas):
             if info.key.removeprefix(areas).partition("/")[2] == record.path:
-                # requested individually, because listings may lack digests (S3's do)
+                # the object is requested individually, because listings may lack digests (S3's do)
                 return self.store.head(info.key) or final
         return final
 

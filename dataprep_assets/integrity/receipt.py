@@ -102,7 +102,7 @@ class Ledger:
     @classmethod
     def total(cls, ledgers: Iterable["Ledger"]) -> "Ledger":
         """Return the sum of many ledgers; the empty ledger for none."""
-        # converted to a list, because each field iterates over all ledgers and the caller may pass a generator
+        # a list is needed, because each field iterates over all ledgers and the caller may pass a generator
         all_ledgers = list(ledgers)
         drops: Counter[str] = Counter()
         for ledger in all_ledgers:
@@ -211,7 +211,7 @@ class Receipt:
 
 def _own_digest(value: Mapping[str, Any]) -> str:
     """Return the digest of a receipt's JSON without its `digest`, so that a flipped bit in a ledger is detected."""
-    # Converted to JSON and back, as readers parse it: JSON turns numeric keys into texts, which sort differently.
+    # The value is converted to JSON and back, because JSON turns numeric keys into texts, which sort differently.
     plain = json.loads(json.dumps({k: v for k, v in value.items() if k != "digest"}, allow_nan=False))
     return digest_value(plain)
 
@@ -277,7 +277,7 @@ def parse_receipt(data: bytes, where: str) -> Receipt:
             f"{where}: receipt schema {receipt.schema_version} is not supported (only {SCHEMA_VERSION}). Use the "
             "version of dataprep-assets that wrote it, or rebuild the artifact"
         )
-    # checked before the digest, which a changed file list also breaks, because this message is more specific
+    # the content is compared before the digest, which also changes with the file list, for a more specific message
     if receipt.content != content:
         raise IntegrityError(
             f"{where}: the receipt's file list was changed (content {receipt.content} != {content}). Rebuild the "

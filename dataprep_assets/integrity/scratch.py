@@ -44,7 +44,7 @@ class OverlayArtifacts(ArtifactStore):
         return LocalArtifacts(self.root)
 
     def _holder(self, artifact: Artifact) -> ArtifactStore:
-        # checked at each call, because an artifact built in the scratch folder hides the one below
+        # this is checked at each call, because an artifact built in the scratch folder hides the one below
         return self._scratch if os.path.exists(f"{self.directory(artifact)}/{NAME}") else self.below
 
     def _open_holder(self, artifact: Artifact) -> ArtifactStore:
@@ -154,7 +154,7 @@ def _area(dataset: Path) -> Iterator[Path]:
     area.parent.mkdir(parents=True, exist_ok=True)
     refuse_link(area)
     area.mkdir(mode=0o700, exist_ok=True)
-    # private whatever the umask, because it may belong to a sensitive dataset while another dataset's run opens it
+    # the file is private whatever the umask, because it may belong to a sensitive dataset
     with open(area / _LOCK, "ab", opener=lambda path, flags: own_file(path, flags, 0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield area

@@ -74,7 +74,7 @@ def artifacts_at(place: StoreAddress, cache: Path, cache_bytes: int | None, *, p
 def _folder_name(place: StoreAddress) -> str:
     """Return a folder name that is unique to the location. The same bucket name at two endpoints is two locations."""
     identity = f"{place.url} {getattr(place, 'endpoint_url', None) or ''}"
-    # only for readability, so it may be shortened and have characters replaced; the digest makes the name unique
+    # this part is only for readability and may be shortened or altered, because the digest makes the name unique
     readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in place.url.partition("://")[2])[:60]
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 

@@ -152,7 +152,7 @@ class Sync:
                 "version": info.version,
             }
         self._write_manifest(plan, synced_objects)
-        # removed after the manifest, because until then only the journal has the digests
+        # the journal is removed after the manifest is written, because until then only the journal has the digests
         shutil.rmtree(self.work, ignore_errors=True)
         return len(plan.todo)
 
@@ -184,7 +184,7 @@ class Sync:
         elif there.bytes != info.bytes:
             action, why = "replace", f"{count_of(there.bytes, 'byte')} there"
         else:
-            # requested individually, because listings may lack digests (S3's do)
+            # the object is requested individually, because listings may lack digests (S3's do)
             source = info if sha256 else self.source.head(info.key) or info
             sha256 = sha256 or source.sha256
             target_info = self.destination.head(info.key) or there
@@ -240,7 +240,7 @@ class Sync:
     def _copy_on_server(self, item: SyncItem) -> str | None:
         assert self.server is not None
         store, source_prefix, destination_prefix = self.server
-        # checked first, because the server copies the current version, whatever was planned
+        # the source is checked before the copy, because the server copies the current version, whatever was planned
         before = self._require_planned(item, self.source.head(item.key))
         info = store.copy(f"{source_prefix}{item.key}", f"{destination_prefix}{item.key}")
         for name in ("sha256", "md5", "crc32c"):

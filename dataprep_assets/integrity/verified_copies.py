@@ -70,11 +70,13 @@ class Copies:
         """
         directory, required_records = self.directory(artifact, receipt.content), list(records)
         with private_files(self.private), self._lock(directory, "filling"):
-            # written first, because a folder without a receipt does not count as a copy and could not be evicted
+            # the receipt is written first, because a folder without one does not count as a copy and could not be
+            # evicted
             _write_receipt(directory, receipt)
             missing = [record for record in required_records if not _is_intact(directory / record.path, record)]
             if missing:
-                # Checked for all required files, because the present ones cannot be evicted to make room for the rest.
+                # All required files are counted, because the present ones cannot be evicted to make room for the
+                # missing ones.
                 self._require_possible(artifact, required_records)
                 with self.room(sum(record.bytes for record in missing), filling=directory):
                     for record in missing:
@@ -82,7 +84,7 @@ class Copies:
                         target.parent.mkdir(parents=True, exist_ok=True)
                         fetch(record, target)
                         _make_read_only(target)
-            # leased before the lock is released, so that it cannot be evicted in between
+            # the copy is leased before the lock is released, so that it cannot be evicted in between
             self._lease(directory)
             os.utime(directory / NAME)
         return directory
@@ -131,7 +133,7 @@ class Copies:
                 for copy in copies:
                     if total + needed <= self.budget_bytes:
                         break
-                    # skips the copy that is being filled, and copies that were evicted in the first round
+                    # the copy that is being filled is skipped, and so are copies that were evicted in the first round
                     if copy.directory != filling and copy.directory.exists() and self._evict(copy.directory, own=own):
                         total -= copy.bytes
             # if nothing is to be downloaded, copies in use may exceed the budget without an error
@@ -197,7 +199,8 @@ class Copies:
                 os.close(_LEASES.pop(old))
 
     def _lock_path(self, directory: Path, what: str) -> Path:
-        # Stored outside of the copy, because evicting the folder would also remove a lock that others wait for.
+        # Locks are stored outside of the copy, because evicting its folder would also remove a lock that others wait
+        # for.
         locks = self.root / FETCHED / _LOCKS
         locks.mkdir(parents=True, exist_ok=True)
         return locks / f"{hashlib.sha256(str(directory).encode()).hexdigest()[:24]}.{what}.lock"
@@ -269,7 +272,7 @@ def _write_receipt(directory: Path, receipt: Receipt) -> None:
     except IntegrityError:
         pass
     directory.mkdir(parents=True, exist_ok=True)
-    # written into a temporary folder, because a receipt always uses its final name
+    # a temporary folder is needed, because a receipt always uses its final name
     with tempfile.TemporaryDirectory(dir=directory) as draft:
         receipt.write(Path(draft))
         os.replace(Path(draft, NAME), directory / NAME)

@@ -135,7 +135,7 @@ class Definition:
 
     def reaches(self, content: str) -> bool:
         """Return whether a text may be encoded as this token if literal special tokens are text."""
-        # parsed again, because calls are rare and a parsed vocabulary takes 100 MB
+        # the vocabulary is parsed again, because calls are rare and it takes 100 MB
         return content in self.added or _Model(orjson.loads(self.as_text)["model"]).reaches(content)
 
 
@@ -514,7 +514,7 @@ class TokenizerBundle:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the names and digests of the files that determine ids."""
-        # distinguished from the digests of older versions, which ignored these tokens and gave different ids
+        # older versions ignored these tokens and gave different ids, so their digest must differ
         is_completed = bool(self._config.get("added_tokens_decoder")) and self.definition.is_completed
         digest = digest_value([self._digest, "added_tokens_decoder"]) if is_completed else self._digest
         return digest_value([digest, *self.structure]) if self.structure else digest
@@ -635,7 +635,7 @@ class TokenizerBundle:
         if configured and not self.ends_chat_turn(configured):
             eos_token = self.token(configured, key=f"{key} (auto: eos_token)")
             return self._apart(eos_token, special_tokens, key)
-        # only special tokens, because `</s>` is an ordinary word of many vocabularies
+        # only special tokens are candidates, because `</s>` is an ordinary word of many vocabularies
         ours = [token.content for token in self.special_tokens if token.content in _DOCUMENT_END_TOKENS]
         because = (
             f"its eos_token {configured!r} ends a chat turn, not a document" if configured else "it has no eos_token"
@@ -746,7 +746,7 @@ class LiteralFinder:
 
     def __init__(self, literals: tuple[str, ...]) -> None:
         prefixes = sorted({literal[:2] for literal in literals if literal})
-        # prefers a character that is neither letter nor digit, and the second character over the first
+        # a character that is neither letter nor digit is rarer; the second character is preferred over the first
         self._begins = tuple(
             (next((character for character in reversed(prefix) if not character.isalnum()), prefix[0]), prefix)
             for prefix in prefixes

@@ -313,7 +313,7 @@ def adversarial_comparison(
         reference: The engine to compare it with.
     """
     engines = [engine.name, engine.version, reference.name, reference.version]
-    # includes Python's Unicode version, which decides whether a document is normalized and thus its class
+    # the key includes Python's Unicode version, which decides whether a document is normalized and thus its class
     key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
     comparison = _recall(key)
     if comparison is None:
@@ -506,7 +506,7 @@ class CertifiedEncoder:
             text = text[:limit]
             before = self.reference_documents
             ids = self.encode([text])[0]
-            self.reference_documents = before  # restored, because it counts only documents of the stream
+            self.reference_documents = before  # the recheck is not counted, because this counts documents of the stream
         if not np.array_equal(self.reference.encode([text])[0], ids):
             kind = document_class(text, self.bundle.special_literals)
             raise CertificateError(

@@ -75,7 +75,7 @@ class FastokensEngine:
     """
 
     name = "fastokens"
-    # at most one; the reading of special tokens is an argument of each call, so most tokenizers serve both readings
+    # at most one is cached; it usually serves both readings of special tokens, because each call passes the reading
     _kept: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
@@ -85,7 +85,7 @@ class FastokensEngine:
         self._split = special_tokens == "text"
         text = bundle.engine_json(special_tokens)
         if text not in self._kept:
-            # loaded before the cached one is removed, so that it stays if loading fails
+            # the new one is loaded before the cached one is removed, so that the cached one stays if loading fails
             loaded = self._load(bundle, text)
             self._kept.clear()
             self._kept[text] = loaded
@@ -200,7 +200,7 @@ def _refusal(directory: Path, _digest: str, engine: str) -> str | None:
         [sys.executable, "-c", f"from dataprep_assets.tokenization.engines import main; main{arguments}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        # discarded, because a panic is also printed here, and the returned reason describes it
+        # a panic is also printed here, but the reason that is returned describes it
         stderr=subprocess.DEVNULL,
         env=os.environ | dict.fromkeys(threads, "1") | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"},
     )

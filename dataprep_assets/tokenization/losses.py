@@ -137,7 +137,8 @@ class Losses:
         non_spaces = [character for character in characters if not character.isspace()]
         self._kinds[[*map(ord, characters)]] = _KEPT
         if self._normalizer is not None:
-            # placed between letters that do not compose, because a text cannot begin with a combining mark
+            # the characters are placed between letters that do not compose, because a text cannot begin with a
+            # combining mark
             normalized = normalizing(self._normalizer, [f"q{character}q" for character in non_spaces])
             for character, text in zip(non_spaces, normalized, strict=True):
                 if normalize("NFC", character) not in normalize("NFC", text):
@@ -148,12 +149,13 @@ class Losses:
 
     def _learn_dropped(self, characters: list[str]) -> None:
         """Determine which of these characters leave no trace in the ids."""
-        # separately, within a word and between words, because an engine may add its own sign before a text
+        # each character is tried separately, within a word and between words, because an engine may add a sign before a
+        # text
         frames = ("{}", "x{}x", "x {} x")
         bare_ids = [self._ids(frame.format("")) for frame in frames]
         for character in characters:
             frame_ids = [self._ids(frame.format(character)) for frame in frames]
-            # ignored if unknown, because unknown neighbors share one token with an unknown character
+            # unknown ids are ignored, because unknown neighbors share one token with an unknown character
             known_flags = [ids is not None and self._unknown_id not in ids for ids in frame_ids]
             same_flags = [ids == bare for ids, bare in zip(frame_ids, bare_ids, strict=True)]
             if known_flags[0] and any(

@@ -249,7 +249,7 @@ def _probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) ->
     # the first bytes of characters from U+00C0 on, all of which stand for themselves
     merges = [["a", chr(lead)] for lead in range(0xC3, 0xF5)]
     vocabulary = [*BYTE_LETTERS, *(a + b for a, b in merges)]
-    # split by the pattern of GPT-2, which every version of the library has
+    # text is split by the pattern of GPT-2, which every version of the library has
     bytes_alone = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": splits}
     model = {
         "type": "BPE",
@@ -295,7 +295,7 @@ def touched(setting: str, before: Any, now: Any) -> str:
     if setting not in _TEXTS:
         return ""
     versions = (str(one).removeprefix("Unicode ") for one in (before, now))
-    # sorted as numbers, because as texts 16.0 would come before 9.0
+    # versions are compared as numbers, because as texts 16.0 would come before 9.0
     older, newer = sorted(versions, key=lambda one: [int(number) for number in re.findall(r"\d+", one)])
     return (
         f"different ids for texts with {_TEXTS[setting]} added between Unicode {older} and {newer}; all others "

@@ -147,7 +147,7 @@ def ensure(
     if store.knows_digests and (kept_receipt := _kept(recipe, store, verification)) is not None:
         return kept_receipt, True
     with staging(directory, recipe.key) as staged:
-        # checked under the lock, because another process may have built the artifact while this one waited
+        # this is checked under the lock, because another process may have built the artifact while this one waited
         receipt = _kept(recipe, store, verification)
         # only a writer that resumes can tell which files of a killed build are complete
         if receipt is not None or not resumes:
@@ -177,7 +177,7 @@ def ensure(
             measured={"created": current_time(), "versions": versions(), "wall_seconds": round(seconds, 3)},
             recipe=final_recipe.to_json(),
         )
-        # written last and followed by one rename, so a build that is killed earlier leaves no artifact
+        # the receipt is written last and followed by one rename, so a build that is killed earlier leaves no artifact
         receipt.write(staged)
         publish_directory(staged, directory)
         # uploads to a bucket; in a folder, the rename has already published the artifact

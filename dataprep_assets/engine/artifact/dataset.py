@@ -40,8 +40,8 @@ def validate_declaration(model: type[D], attributes: Mapping[str, Any], yaml_pat
     except ValidationError as error:
         document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=0)
         with suppress(ConfigError, OSError):
-            # read only for the line numbers, because `attributes` has resolved templates and tests pass some
-            # without a file
+            # the file is read only for its line numbers, because `attributes` has resolved templates; some tests have
+            # no file
             document = next(
                 (replace(d, attributes=attributes) for d in read_documents(yaml_path) if d.attributes), document
             )

@@ -105,7 +105,7 @@ class RecipeInputs:
             changes.append(Changed(kind="version", name="version of the step", before=self.version, now=now.version))
         changes += _find_changes("upstream", self.upstream, now.upstream)
         if self.settings != now.settings:
-            # normalized like a receipt, whose JSON turns tuples into lists
+            # a receipt's JSON turns tuples into lists, so the settings are converted in the same way
             before, after = (flat(json.loads(json.dumps(one.settings))) for one in (self, now))
             changes += _find_changes("settings", before, after)
         return changes + _find_changes("sources", self.sources, now.sources)
@@ -162,7 +162,7 @@ class Recipe(RecipeInputs):
         upstream: Mapping[str, Content] | None = None,
     ) -> Self:
         """Return the recipe whose key is the digest of these ingredients. The order of sources and inputs matters."""
-        # normalized like a receipt, whose JSON turns tuples into lists
+        # a receipt's JSON turns tuples into lists, so the settings are converted in the same way
         settings = json.loads(json.dumps(settings))
         found = RecipeInputs(version=version, settings=settings, sources=sources, upstream=upstream or {})
         order = [list(found.sources.items()), list(found.upstream.items())]
@@ -183,7 +183,7 @@ class Recipe(RecipeInputs):
     def _other_ledger(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
             return None
-        # excludes the counts of how documents were read, because these do not affect the documents
+        # counts of how documents were read are excluded, because they do not affect the documents
         before, now = ({} if it is None else flat(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger))
         # a reason without drops is equivalent to a missing reason
         before, now = ({name: count for name, count in counts.items() if count} for counts in (before, now))

@@ -98,7 +98,7 @@ def look(watch: SourceWatch, store: ArtifactStore, seen: str | None) -> PollResu
 
 def identity_of(listing: Iterable[object], stamps: Iterable[object] = ()) -> SourceIdentity:
     """Return the identity of a listing, independent of its order. Entries are JSON values."""
-    # sorted by `repr`, because Python cannot compare some entries, such as None and a text
+    # Python cannot compare some entries, such as None and a text, so they are sorted by `repr`
     stamped = sorted(stamps, key=repr)
     return SourceIdentity(
         listing=digest_value(sorted(listing, key=repr)), stamps=digest_value(stamped) if stamped else ""
@@ -198,7 +198,7 @@ def _open_home(home: str | None) -> Iterator[Row]:
 
 
 def _remedy(row: Row) -> str:
-    # not recursive for Dagster's folder, because a private folder protects its contents and only it was examined
+    # Dagster's folder needs no `-R`, because a private folder protects its contents and only the folder was examined
     recursive = "" if row["folder"] == os.environ.get("DAGSTER_HOME") else "-R "
     return f"chmod {recursive}go-rwx {row['folder']}"
 
@@ -301,7 +301,7 @@ class DatasetInput:
     dataset: str
     name: str
     split: str | None = None
-    # not compared, because the input is the same artifact wherever the declaration names its dataset
+    # these are not compared, because the input is the same artifact wherever the declaration names its dataset
     keys: tuple[str, ...] = field(default=("sources",), compare=False)
     advice: str = field(default="", compare=False)
 
@@ -374,8 +374,8 @@ def documents_of(receipt: Receipt) -> int | None:
     return None if receipt.ledger is None else receipt.ledger.documents
 
 
-# Compared by identity, because specs are keys of dictionaries and some fields cannot be hashed. Therefore a dataset
-# returns the same objects at every call.
+# Specs are compared by identity, because they are keys of dictionaries and some fields cannot be hashed. Therefore a
+# dataset returns the same objects at every call.
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArtifactSpec:
     """One artifact of a dataset.
@@ -452,7 +452,7 @@ class ArtifactSpec:
 
     @cached_property
     def _groups(self) -> tuple[CheckGroup, ...]:
-        # added here, so that every artifact of a sensitive dataset has the check
+        # the check is added here, so that no artifact of a sensitive dataset can lack it
         is_closed = self.declaration.sensitive and self.kept
         return (*([closed_files(self.declaration.dataset, self.located)] if is_closed else []), *self.check_groups)
 

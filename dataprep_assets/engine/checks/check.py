@@ -283,7 +283,7 @@ class RebuildCount:
     def __str__(self) -> str:
         """Return the level and the share in words."""
         scope = "every document" if self.level == EVERY_DOCUMENT else "a sample"
-        # rounded down, because 99.99 % must not be shown as all documents
+        # the share is rounded down, because 99.99 % must not be shown as all documents
         return f"{scope}: {int(self.share * 1000) / 10:g} % of the documents"
 
 

@@ -162,7 +162,7 @@ def _table(path: Path) -> "pa.Table":
 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            # read first, because pyarrow aborts the process when the metadata of a damaged footer is accessed
+            # the table is read first, because pyarrow aborts the process when a damaged footer's metadata is accessed
             table = file.read()
             # a duplicated byte range does not change values, so it needs its own check
             require_no_gaps(path, file.metadata)

@@ -122,7 +122,7 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | N
         check_results = [one[check.name] for one in facts.values() if check.name in one]
         is_accepted = not check.blocking and check.name in accept
         failed = [] if is_accepted else [one for one in check_results if one is not None and not one.passed]
-        # errors before warnings, because only the first failure is reported
+        # errors are sorted before warnings, because only the first failure is reported
         failed.sort(key=lambda one: not one.blocks)
         first_failure = NotPassed(failed[0].sentence, failed[0].blocks) if failed else None
         failures[check.name] = NotPassed() if None in check_results else first_failure

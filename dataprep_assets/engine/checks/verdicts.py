@@ -127,7 +127,7 @@ def of_all_partitions(
     """
     fresh: dict[str, dict[str, Finding]] = {}
     versions = dict(zip(examined, store.receipt_versions([artifact(p) for p in examined]), strict=True))
-    # cached one by one, so that partitions that were checked before a kill are not checked again
+    # verdicts are cached one by one, so that partitions that were checked before a kill are not checked again
     for partition, findings in find(examined) if examined else ():
         if remember(artifact(partition), store, versions[partition], findings, checks):
             fresh[partition] = findings
@@ -268,7 +268,7 @@ def write_record(
     if before is not None and before["content"] == content and failing_in(before) and failing_in(record):
         record["version"] = before["version"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    # not flushed to disk, because a verdict that is lost in a crash is simply computed again
+    # the record is not flushed to disk, because a verdict that is lost in a crash is simply computed again
     write_atomically(path, canonical_json(record), durably=False)
     return True
 
@@ -287,7 +287,7 @@ def of_slots(
     """Return the verdicts that are valid for the partitions' current receipts; with `some`, of any of the checks."""
     if not artifacts:
         return {}
-    # all are partitions of one artifact, so their records are in one folder
+    # all artifacts are partitions of one artifact, so their records are in one folder
     folder = memory(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
     verdicts = {
@@ -355,7 +355,7 @@ def memory(artifact: Artifact, store: ArtifactStore) -> Path:
 
 
 def folder_of(dataset: str, name: str, store: ArtifactStore) -> Path:
-    # not `root`, which is the scratch folder if the store is an overlay
+    # `root` is not used, because it is the scratch folder if the store is an overlay
     return store.home(Artifact(dataset=dataset, name=name)).parent / FOLDER / name
 
 

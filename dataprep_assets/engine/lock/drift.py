@@ -157,7 +157,7 @@ class _Present:
     def __init__(self, specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
         self._store, self._lock = store, lock
         self._planners = {partitions: spec for spec in specs for partitions in spec.plans}
-        # computed once per spec, because downstream artifacts query it once per slot
+        # presence is computed once per spec, because downstream artifacts query it once per slot
         self._known: dict[ArtifactSpec, frozenset[str | None] | None] = {}
 
     def is_planned(self, spec: ArtifactSpec) -> bool:

@@ -262,7 +262,7 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
                     f"{artifact}: removed while the dataset was being locked. Build it, then lock the dataset"
                 )
             entry = Locked.from_receipt(receipt)
-            # done before names are hidden, because locations are found by the names of sources
+            # this happens before names are hidden, because locations are found by the names of sources
             entry = entry if spec.names_places is None else entry.at_any_place(spec.names_places)
             entries[lock_name(artifact)] = entry
     lock = Lock(dataset=declaration.dataset, artifacts={name: entries[name] for name in sorted(entries)})

@@ -49,7 +49,7 @@ class Question:
     token: int | None = None
     document: int | None = None
     row: int | None = None
-    # Excluded from the `repr`, which tracebacks and logs show, because an id or a text may be from a sensitive dataset.
+    # These are excluded from the `repr`, which tracebacks and logs show, because they may be from a sensitive dataset.
     id: str | int | None = field(default=None, repr=False)
     text: str | None = field(default=None, repr=False)
     megatron_index: int | None = None
@@ -166,7 +166,7 @@ def _place_json(place: TokenRange) -> dict[str, Any]:
 def _number(value: int | list[int]) -> str:
     if isinstance(value, int):
         return str(value)
-    # compared pairwise instead of with a full range, because sample ids may be random 64-bit numbers
+    # neighbors are compared instead of building the full range, because sample ids may be random 64-bit numbers
     if len(value) > 1 and all(after - before == 1 for before, after in pairwise(value)):
         return f"{value[0]} to {value[-1]}"
     return ", ".join(map(str, value[:4])) + (f" and {len(value) - 4} more" if len(value) > 4 else "")

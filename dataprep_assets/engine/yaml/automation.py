@@ -143,7 +143,8 @@ class Automation(Declared):
     def _timezone(cls, value: str) -> str:
         try:
             ZoneInfo(value)
-        # for a name that leaves the database (`../x`) ZoneInfo raises ValueError, for a folder in it (`Europe`) OSError
+        # ZoneInfo raises ValueError for a name that leaves the database (`../x`), and OSError for a folder in it
+        # (`Europe`)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             raise ValueError("unknown time zone. Use a name from the IANA list, such as UTC or Europe/Berlin") from None
         return value

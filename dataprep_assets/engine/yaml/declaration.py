@@ -46,7 +46,7 @@ class ReadingDeclaration(Declared):
     @property
     def reading(self) -> "ReadOptions":
         """The declared options, for files whose format is not evident."""
-        # imported here, because every command loads this module and the readers load their libraries
+        # the import is local, because every command loads this module and the readers load their libraries
         from dataprep_assets.sources.readers.input_format import ReadOptions
 
         return ReadOptions(
@@ -223,7 +223,7 @@ def resolved(path: Path, folder: Path) -> Path:
     Raises ConfigError for a path that no file can have.
     """
     full_path = expanded(path)
-    # not `Path.resolve`, which raises for a link that points to itself
+    # `Path.resolve` is not used, because it raises for a link that points to itself
     return full_path if full_path.is_absolute() else Path(os.path.realpath(folder / full_path))
 
 

@@ -9,5 +9,5 @@ PARTITION = r"^[A-Za-z0-9_](\.{0,2}[A-Za-z0-9_-])*\.{0,2}$"
 class Declared(BaseModel):
     """A part of the YAML. Unknown keys are errors, and values do not change after validation."""
 
-    # deferred, so that a model and its nested models are compiled at the first validation instead of at import
+    # building is deferred, so that models are compiled at the first validation instead of at import
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

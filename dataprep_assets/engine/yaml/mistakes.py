@@ -22,7 +22,7 @@ from dataprep_assets.engine.yaml.declared_keys import field_at, literals, meant_
 from dataprep_assets.engine.yaml.remark import mistakes_error
 from dataprep_assets.errors import ConfigError
 
-# imported only for types, because shell completion only reads names from the files and validates nothing
+# these are imported only for types, because shell completion only reads names from the files
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
     from pydantic import BaseModel, ValidationError
@@ -251,7 +251,7 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
         raise ConfigError(f"{path}:{line}: `{node.value}` means {number} in YAML. Write {number}, or put it in quotes")
     elif not node.tag.endswith(":str"):
         try:
-            # converted only to validate it: `2024-02-30` has the form of a date but is not one
+            # the value is converted only to validate it: `2024-02-30` has the form of a date but is not one
             _value(node)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             what = f"`{node.value}` looks like a date or number, but is not a valid one"
@@ -575,7 +575,7 @@ def _template_value(text: str, scope: Mapping[str, Any]) -> Any:
 
 
 def _jinja(text: str, finalize: Callable[[Any], Any] | None = None) -> "Environment":
-    # imported here, because Dagster imports it anyway but `dataprep --help` does not need it
+    # the import is local, because `dataprep --help` does not need Jinja; Dagster imports it anyway
     from jinja2 import Environment, StrictUndefined
 
     return Environment(
