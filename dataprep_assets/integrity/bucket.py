@@ -122,8 +122,8 @@ class ObjectDigests:
             write_atomically(path, canonical_json({"key": info.key, "version": info.version, "sha256": sha256}))
 
     def _path(self, info: ObjectInfo) -> Path:
-        # A hash, because a key contains slashes and may be longer than a file name. The version is not hashed, so that
-        # a newer version's digest replaces the older one and the folder does not grow.
+        # The name is a hash, because a key contains slashes and may be too long for a file name. It excludes the
+        # version, so that a newer version's digest replaces the older one and the folder does not grow.
         return self.root / ".digests" / f"{hashlib.sha256(info.key.encode()).hexdigest()[:32]}.json"
 
 

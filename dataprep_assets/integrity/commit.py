@@ -341,7 +341,7 @@ def _lock_path(final: Path) -> Path:
 def _find_staging(final: Path, said: bytes) -> list[Path]:
     """Return the staging directories left by builds of this artifact, according to its lock file."""
     area = final.parent / STAGING
-    if not said:  # truncated, or written by a version that left the file empty
+    if not said:  # the file was truncated, or written by a version that left it empty
         return _list_staged(area, {final.name})
     # the named directories are removed, so a damaged or forged file must not point elsewhere
     of_this = re.compile(re.escape(final.name) + "-[^/]{16}")

@@ -117,8 +117,8 @@ class Publication:
         if present_receipt is None or not present_receipt.has(receipt):
             return
         mine = self._areas(receipt)
-        # Sources are deleted before the first copy, so that a paused process that resumes copying for an older receipt
-        # fails.
+        # Other areas are deleted before the first copy, so that a paused process cannot resume copying for an older
+        # receipt.
         map_all(
             self.store.delete,
             [key for key in staged if not key.startswith(mine) and not present_receipt.is_base_of(key)],

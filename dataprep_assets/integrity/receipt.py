@@ -342,7 +342,7 @@ def damage(directory: Path, receipt: Receipt, verification: Verification = "full
     a defect, because readers would take it for part of the artifact. So are special files and files of other owners.
     """
     defects, statuses = [], _contents(directory)
-    # the artifact's owner, this user and root; another owner could change a file after it was verified
+    # other owners are not accepted, because they could change a file after it was verified
     owners = {statuses.pop("").st_uid, os.geteuid(), 0}
     folders = {str(parent) for record in receipt.files for parent in PurePosixPath(record.path).parents}
     for record in receipt.files:

@@ -398,7 +398,7 @@ def _rewriting(normalizer: Any) -> str | None:
 
 def _may_change(part: Mapping[str, Any]) -> bool:
     if part.get("type") == "Replace":
-        # replacing a space by a visible sign is no loss, because the decoder reverts it
+        # replacing a space by a visible sign is not a loss, because the decoder reverts it
         pattern, sign = (part.get("pattern") or {}).get("String"), str(part.get("content") or "")
         return pattern != " " or not sign or sign.isspace()
     return part.get("type") not in _UNCHANGING

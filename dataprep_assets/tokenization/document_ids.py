@@ -64,7 +64,7 @@ def hash_texts(texts: Sequence[str], key: bytes | None = None) -> NDArray[np.uin
 
 def _hashes(texts: Iterable[bytes], key: bytes | None) -> NDArray[np.uint64]:
     if key is None:
-        # avoids a Python step per text, because hashing is a third of the cost of the document index
+        # this avoids a Python step per text, because hashing is a third of the cost of the document index
         return np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64)
     keyed = b"".join(hmac.digest(key, text, "sha256")[:8] for text in texts)
     return np.frombuffer(keyed, "<u8").astype(np.uint64, copy=False)

@@ -200,7 +200,7 @@ def _refusal(directory: Path, _digest: str, engine: str) -> str | None:
         [sys.executable, "-c", f"from dataprep_assets.tokenization.engines import main; main{arguments}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        # a panic is also printed here, but the reason that is returned describes it
+        # the error output is discarded, because the returned reason describes a panic as well
         stderr=subprocess.DEVNULL,
         env=os.environ | dict.fromkeys(threads, "1") | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"},
     )

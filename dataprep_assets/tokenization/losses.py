@@ -180,7 +180,7 @@ class _Spaces:
     """The effect of a normalizer on white space.
 
     `changed` are the characters that it replaces by others or removes. It may also shorten a run to one character, and
-    remove the ends of a text.
+    remove white space at the ends of a text.
     """
 
     def __init__(self, normalizer: Any) -> None:
@@ -204,7 +204,7 @@ class _Spaces:
             "".join(space for index, space in inside if leading[index] == bare),
             "".join(space for index, space in inside if trailing[index] == bare),
         )
-        # a unique sign for a space, such as `▁`, is no loss, so only signs shared by several characters count
+        # a unique sign for a space, such as `▁`, is not a loss, so only signs shared by several characters count
         alike = Counter(single)
         self.changed = frozenset(
             space

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 # and an unknown letter is split from its word. Other characters are read alike, assigned or not, except by patterns
 # with `\p{S}` or `\p{P}`.
 #
-# Chosen from the Unicode Character Database. They are stable, because no version changes earlier assignments.
+# They are from the Unicode Character Database. They are stable, because no version changes earlier assignments.
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Reference(Protocol):
 
 
 def load_reference(tokenizer_json: str, *, special_as_text: bool) -> Reference:
-    """Load a `tokenizer.json`. With `special_as_text`, literal special tokens are text. Errors of the library pass."""
+    """Load a `tokenizer.json`. With `special_as_text`, literal special tokens are text. Raises the library's errors."""
     kind = _Before1 if version().startswith("0.") else _From1
     return kind(tokenizer_json, special_as_text)
 

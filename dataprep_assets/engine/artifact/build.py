@@ -180,7 +180,7 @@ def ensure(
         # the receipt is written last and followed by one rename, so a build that is killed earlier leaves no artifact
         receipt.write(staged)
         publish_directory(staged, directory)
-        # uploads to a bucket; in a folder, the rename has already published the artifact
+        # this uploads to a bucket; in a folder, the rename has already published the artifact
         store.publish(artifact, joined_files)
     return receipt, False
 

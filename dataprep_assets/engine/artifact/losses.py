@@ -180,7 +180,7 @@ def _without_names(receipts: Sequence[Receipt], loss: Loss) -> Loss:
 
 
 class LossTable:
-    """The losses of a dataset as text and as JSON, with counts that may be shown to others."""
+    """The losses of a dataset as text and as JSON, with counts in their public form."""
 
     def __init__(self, losses: Sequence[Loss], privacy: Privacy) -> None:
         self._all, self._privacy = losses, privacy
@@ -238,7 +238,7 @@ class LossTable:
         ]
 
     def _files(self, loss: Loss) -> dict[str, int | str]:
-        """Return the counts per file, as they may be shown."""
+        """Return the counts per file in their public form."""
         if loss.unit in _THINGS:
             return {name: self._privacy.value(count) for name, count in loss.files.items()}
         # the sum of the files' counts would reveal the hidden count
@@ -247,7 +247,7 @@ class LossTable:
         return dict(zip(loss.files, self._privacy.counts(list(loss.files.values())), strict=True))
 
     def _is_shown(self, loss: Loss) -> bool:
-        # the total would reveal the remainder next to the count, and the remainder may also be small
+        # next to the count, the total would reveal the remainder, which may also be small
         is_counted = loss.unit not in _THINGS
         return not loss.count or (
             isinstance(self._counts[id(loss)], int) and not (is_counted and self._privacy.hides(loss.of - loss.count))

@@ -92,7 +92,7 @@ class RecipeInputs:
 
     @property
     def ingredients(self) -> "RecipeInputs":
-        """Only the ingredients of a recipe or a lock entry, which have more fields."""
+        """The ingredients, without the other fields of a recipe or a lock entry."""
         return RecipeInputs(version=self.version, settings=self.settings, sources=self.sources, upstream=self.upstream)
 
     def changes(self, now: "RecipeInputs") -> list[Changed]:

@@ -88,7 +88,7 @@ def up_to_date(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
 
 
 def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
-    """Return the losses of a dataset, with counts that may be shown to others."""
+    """Return the losses of a dataset, with counts in their public form."""
     return LossTable(losses_of(dataset.specs, store), privacy_of(dataset.declaration))
 
 
@@ -109,7 +109,7 @@ def _losses(dataset: Dataset, table: LossTable) -> Iterator[str]:
 
 def present_counts(dataset: Dataset, store: ArtifactStore) -> DatasetCounts | None:
     """Return the counts of the last complete run; None if there are none."""
-    with suppress(DataprepError):  # a damaged artifact is no error here, because the run rebuilds it
+    with suppress(DataprepError):  # a damaged artifact is not an error here, because the run rebuilds it
         return dataset.last_counts(store)
     return None
 

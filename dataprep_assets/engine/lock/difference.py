@@ -65,7 +65,7 @@ class LockDifference:
         return not (self.files or self.added or self.removed or self.changed)
 
     def to_json(self, privacy: Privacy = OPEN) -> dict[str, Any]:
-        """Return the differences as plain builtins, with counts that may be shown to others."""
+        """Return the differences as plain builtins, with counts in their public form."""
 
         def counts(found: LockCounts | None) -> dict[str, Any] | None:
             return None if found is None else privacy.row(asdict(found))
@@ -94,7 +94,7 @@ class LockDifference:
         }
 
     def lines(self, privacy: Privacy = OPEN) -> Iterator[str]:
-        """Yield the differences as lines of text, with counts that may be shown to others."""
+        """Yield the differences as lines of text, with counts in their public form."""
         yield from (f"{side}: {name}" for side, name in zip("ab", self.names, strict=True))
         if self.is_none:
             first_totals = [side for side, _ in self.totals.values()]

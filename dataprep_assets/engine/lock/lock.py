@@ -334,7 +334,7 @@ def _obsolete(found: Mapping[str, Receipt]) -> set[str]:
     used: set[str] = set()
     for receipt in (receipt for name, receipt in own.items() if name not in obsolete):
         upstream = {n: c for n, c in receipt.recipe.get("upstream", {}).items() if ":" not in n and "/" in n}
-        # an artifact that is itself out of date is no evidence of the current plan
+        # an artifact that is itself out of date does not show the current plan
         if all(name in own and own[name].content == content for name, content in upstream.items()):
             used |= upstream.keys()
     splits = {artifact_name(name) for name in used}

@@ -59,7 +59,7 @@ class Drops:
     over_budget: Sequence[str] = ()
 
     def lines(self, privacy: Privacy) -> Iterator[str]:
-        """Yield a table of the rules, then each rule's drops by source, with counts that may be shown to others."""
+        """Yield a table of the rules, then each rule's drops by source, with counts in their public form."""
         head = ("rule", "documents", "", "bytes", "", "drops")
         rows = [
             (
@@ -97,7 +97,7 @@ class Drops:
             yield f"not counted until `dataprep run` tags them: {count_of(self.untagged, 'shard')}"
 
     def to_json(self, privacy: Privacy) -> dict[str, Any]:
-        """Return the drops as plain builtins, with counts that may be shown to others."""
+        """Return the drops as plain builtins, with counts in their public form."""
         rules = []
         for rule in self.rules:
             counts = privacy.row({"documents": rule.documents, "bytes": rule.bytes})

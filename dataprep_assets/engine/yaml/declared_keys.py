@@ -57,7 +57,7 @@ def meant_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str:
     elsewhere = str(keys[-1]) if keys[-1] in key_names else nearest(str(keys[-1]), key_names, cutoff=_SURE)
     if elsewhere is not None:
         dotted_paths = [".".join(path) for path in paths if path[-1] == elsewhere]
-        # the shortest paths first, because the others are mostly the same block nested elsewhere
+        # the shortest paths come first, because the others are mostly the same block nested elsewhere
         nearest_top = sorted(dotted_paths, key=lambda place: place.count("."))[:2]
         path_texts = [f"`{place}`" + ("" if "." in place else " at the top level") for place in nearest_top]
         where = " or ".join(path_texts)

@@ -385,7 +385,7 @@ def _is_other_form(details: "ErrorDetails", every: "Sequence[ErrorDetails]", att
     value = attributes
     for key in before:
         _, value = _led_to(value, key)
-    if not isinstance(value, dict) or value is not details["input"]:  # then `member` is a key and not a form
+    if not isinstance(value, dict) or value is not details["input"]:  # `member` is then a key, not a form
         return False
     inside = (other_details["loc"] for other_details in every if len(other_details["loc"]) > len(before) + 1)
     return any(list(loc[: len(before)]) == before and loc[len(before)] != member for loc in inside)
