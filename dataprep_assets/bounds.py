@@ -139,7 +139,7 @@ def _values(data: bytes) -> int:
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
-def parsed(data: bytes, most_bytes: int) -> Any:
+def parse_json(data: bytes, most_bytes: int) -> Any:
     """Parse JSON of at most `most_bytes` bytes and `MOST_VALUES` values; raise ValueError if it is larger."""
     if len(data) > most_bytes:
         raise ValueError(f"{count_of(len(data), 'byte')}, but at most {most_bytes:,} are allowed")

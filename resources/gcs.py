@@ -17,5 +17,5 @@ class GcsStorageResource(StorageResource):
     prefix: str = ""
     allow_http: bool = False
 
-    def place(self) -> StoreAddress:
+    def address(self) -> StoreAddress:
         return GcsPlace(bucket=self.bucket, prefix=self.prefix, project=self.gcs.project, allow_http=self.allow_http)

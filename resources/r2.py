@@ -27,7 +27,7 @@ class R2StorageResource(StorageResource):
     allow_http: bool = False
     key_names: list[str] = Field(default=list(AWS_PAIR))
 
-    def place(self) -> StoreAddress:
+    def address(self) -> StoreAddress:
         key_id, secret = self.key_names
         return S3Place(
             bucket=self.bucket,

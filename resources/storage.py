@@ -27,7 +27,7 @@ class StorageResource(dg.ConfigurableResource[Any]):
     cache: str | None = None
     cache_bytes: int | None = None
 
-    def place(self) -> StoreAddress:
+    def address(self) -> StoreAddress:
         """Return the store's address for datasets that declare no storage."""
         return place_of(self.root, os.environ)
 
@@ -36,7 +36,7 @@ class StorageResource(dg.ConfigurableResource[Any]):
 
         `private`: only the owner can read local copies of a bucket's files.
         """
-        address = self.place() if declared is None else place_of(declared, os.environ)
+        address = self.address() if declared is None else place_of(declared, os.environ)
         if self.cache is None and "://" in self.root:
             raise ConfigError(
                 f"cache: not set, but {self.root.partition('://')[0]}:// storage needs a local folder. Set it"

@@ -66,7 +66,7 @@ def _side(where: str, dataset: str | None) -> "tuple[Lock, bool]":
     from dataprep_assets.integrity.verify import place_of_dataset, receipts_below, receipts_in
     from dataprep_assets.stores.connect import LocalPlace
 
-    location = project.place(where)
+    location = project.open_store(where)
     if isinstance(location, LocalPlace) and location.root.is_file():
         return read_lock(location.root), False
     if isinstance(location, LocalPlace) and not location.root.is_dir():

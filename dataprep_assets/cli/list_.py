@@ -92,12 +92,12 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
 
 def _to_make(component: "Dataset") -> tuple[int | None, str]:
     """Return how many artifacts a run would build, and the first's reason; None if the dataset was never run."""
-    from dataprep_assets.engine.staleness.status import never_built, stale
+    from dataprep_assets.engine.staleness.status import never_built, stale_decisions
 
     store = component.store(project.storage())
     if never_built(component.specs, store):
         return None, ""
-    stale_artifacts = list(stale(component.specs, store, verification="size"))
+    stale_artifacts = list(stale_decisions(component.specs, store, verification="size"))
     if not stale_artifacts:
         return 0, ""
     return len(stale_artifacts), privacy_of(component.declaration).text(

@@ -30,7 +30,7 @@ def command(
 
     if read_only:
         return _reading(url, profile)
-    store = project.place(url, profile)
+    store = project.open_store(url, profile)
     print(f"{store.url}:")
     return _print_steps(preflight(store()))
 
@@ -40,7 +40,7 @@ def _reading(url: str | None, profile: str | None) -> int:
     from dataprep_assets.stores.preflight import preflight_reading
 
     is_url = url is not None and profile is None
-    location = locate(url) if is_url and url is not None else ReleaseLocation(project.place(url, profile)())
+    location = locate(url) if is_url and url is not None else ReleaseLocation(project.open_store(url, profile)())
     print(f"{location} (read-only):")
     return _print_steps(preflight_reading(location.store, [location.key(MANIFEST)]))
 

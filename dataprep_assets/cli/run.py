@@ -189,7 +189,7 @@ def _run(dataset: "OpenDataset", lock: "Lock | None", began: float) -> int:
         if code := _report_result(dataset, result):
             if locked is not None and locked.drift is not None:
                 raise locked.drift
-            project.tell(component.standing(store), f"{dataset.name}: the previous run remains valid")
+            project.tell(component.standing_lines(store), f"{dataset.name}: the previous run remains valid")
             return code
         losses = end_of_run(component, store, before)
         print(summary(component, store, losses=losses, seconds=time.monotonic() - started))
@@ -200,9 +200,9 @@ def _run(dataset: "OpenDataset", lock: "Lock | None", began: float) -> int:
 
 @contextmanager
 def _attended() -> Iterator[None]:
-    from dataprep_assets.orchestration.runs.terminal import heard, watched
+    from dataprep_assets.orchestration.runs.terminal import heard, show_progress
 
-    with heard(sys.stdout), nullcontext() if Options.quiet else watched(sys.stderr):
+    with heard(sys.stdout), nullcontext() if Options.quiet else show_progress(sys.stderr):
         yield
 
 

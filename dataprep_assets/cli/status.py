@@ -69,7 +69,7 @@ def _print(
             print(line)
         for downstream in _reached(component, rebuild):
             print(f"downstream: {downstream['dataset']}/{downstream['artifact']}, built from {downstream['through']}")
-    project.tell(component.standing(store), f"{name}: the previous run remains valid")
+    project.tell(component.standing_lines(store), f"{name}: the previous run remains valid")
     for leftover in _still_held(component, store):
         shards = count_of(leftover.partitions, leftover.noun)
         print(
@@ -90,7 +90,7 @@ def _as_json(
         "dataset": component.declaration.dataset,
         **rebuild.to_json(),
         "reaches": _reached(component, rebuild),
-        "standing": [project.privacy().text(line, "not shown") for line in component.standing(store)],
+        "standing": [project.privacy().text(line, "not shown") for line in component.standing_lines(store)],
         "still_held": [vars(leftover) for leftover in _still_held(component, store)],
         "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in left],
     }

@@ -39,7 +39,10 @@ def command(
     """Copy a dataset, a release or any prefix between two locations, and verify digests."""
     from dataprep_assets.stores.files import private_files
 
-    source_place, destination_place = project.place(source, source_profile), project.place(destination, dest_profile)
+    source_place, destination_place = (
+        project.open_store(source, source_profile),
+        project.open_store(destination, dest_profile),
+    )
     with private_files(private or _is_closed(source_place)):
         output = _Output(as_json=json_)
         # each copy has a separate folder, from which it resumes after being killed

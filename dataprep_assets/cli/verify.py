@@ -47,7 +47,7 @@ def _of_dataset(place: str | None) -> str | None:
     # an existing folder takes precedence over a dataset of the same name
     if place is None or "/" in place or Path(place).exists() or place not in project.kinds():
         return place
-    return f"{project.component(place).store(project.storage()).place}/{place}"
+    return f"{project.component(place).store(project.storage()).address}/{place}"
 
 
 def _verify(path: str | None, verification: "Verification", *, as_json: bool) -> int:
@@ -55,7 +55,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
     from dataprep_assets.integrity.verify import verify_place
 
     count = total = bad = outdated = 0
-    for verdict in () if _is_of_the_web(path) else verify_place(project.place(path), verification):
+    for verdict in () if _is_of_the_web(path) else verify_place(project.open_store(path), verification):
         count += 1
         total += verdict.bytes
         bad += bool(verdict.defects)
@@ -85,7 +85,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
         print(f"{location}: {name}: {count_of(files, 'file')}, {count_of(size, 'byte')}: {outcome}")
     if not count and not releases:
         raise MissingArtifactError(
-            f"{path or project.place(None).url}: nothing to verify: no artifact (receipt.json) and no release "
+            f"{path or project.open_store(None).url}: nothing to verify: no artifact (receipt.json) and no release "
             "(release.json) found"
         )
     return 1 if bad else 0
@@ -109,7 +109,7 @@ def _releases(path: str | None, verification: "Verification") -> "Iterator[tuple
     from dataprep_assets.pipelines.release.published import release_defects, releases_below
     from dataprep_assets.serving.window.release import ReleaseLocation, files_of, locate, read_release
 
-    location = ReleaseLocation(project.place(None)()) if path is None else locate(path)
+    location = ReleaseLocation(project.open_store(None)()) if path is None else locate(path)
     for release_location in [location] if _is_of_the_web(path) else releases_below(location):
         try:
             release = read_release(release_location)
@@ -134,7 +134,7 @@ def _verify_copy(
     if not artifacts:
         raise ConfigError(f"--select {' '.join(select)}: matches no artifact of the lock")
     bad = 0
-    verdicts = verify_place(project.place(path), verification, dataset=lock.dataset, strays=True)
+    verdicts = verify_place(project.open_store(path), verification, dataset=lock.dataset, strays=True)
     for drift in drift_of_copy(lock, verdicts, select):
         if drift.is_obsolete:
             print(f"note: {drift}", file=sys.stderr)

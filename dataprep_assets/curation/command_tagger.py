@@ -50,7 +50,7 @@ class CommandTagger(ExternalTagger):
         declaration = f"{self.declared} {shlex.join(self.command)}"
         return digest_value([declaration, digest_of_files(self.name, self.files)]) if self.files else declaration
 
-    def absent(self) -> str | None:
+    def why_missing(self) -> str | None:
         program = self.command[0]
         is_installed = (self.folder / program).is_file() if os.sep in program else shutil.which(program)
         return None if is_installed or "{" in program else f"tag: {self.name}: program {program} not found"

@@ -235,7 +235,7 @@ class DuplicatesDeclaration(Declared):
 
     @field_validator("against")
     @classmethod
-    def _once(cls, against: tuple[str, ...]) -> tuple[str, ...]:
+    def _refuse_repeated(cls, against: tuple[str, ...]) -> tuple[str, ...]:
         if twice := [name for name in dict.fromkeys(against) if against.count(name) > 1]:
             raise ValueError(f"`{twice[0]}` is listed twice. Remove one")
         return against

@@ -76,7 +76,7 @@ def source_of(file: str) -> str:
     return file.rpartition("/")[0] or "."
 
 
-def sampled(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.intp]:
+def sample_rows(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.intp]:
     """Return the indices of the rows in the sample, which depends only on file digest and row, so it is reproducible.
 
     `rows` are uint64 row numbers, `seed` is hex digits of the file's digest, and `rate` is the requested share of rows.

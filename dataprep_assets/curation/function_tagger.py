@@ -70,7 +70,7 @@ class FunctionTagger(BatchTagger):
         code = self.declared if self.declared is not None else self._code().digest
         return digest_value([code, digest_of_files(self.function, self.files)]) if self.files else code
 
-    def absent(self) -> str | None:
+    def why_missing(self) -> str | None:
         module, _, attribute = self.function.partition(":")
         try:
             # The module is parsed instead of imported, because an import would run the user's code here, and this
@@ -108,7 +108,7 @@ class FunctionTagger(BatchTagger):
             raise self._import_error(describe_error(error) + (f" ({place})" if place else "")) from error
         if (function := getattr(module, attribute, None)) is None:
             # The message of `absent` is better, because it suggests a similar name of the module.
-            raise ConfigError(self.absent() or f"tag: {self.function}: {name} has no {attribute!r}")
+            raise ConfigError(self.why_missing() or f"tag: {self.function}: {name} has no {attribute!r}")
         if not callable(function):
             raise self._import_error("it is not a function")
         return function

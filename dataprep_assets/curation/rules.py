@@ -357,7 +357,7 @@ def matching(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArray[
     return {name: matches[name].to_numpy() for name in rules}
 
 
-def ruled(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> NDArray[np.int64]:
+def rule_numbers(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> NDArray[np.int64]:
     """Return the number of the rule that drops each row of a table, -1 for kept rows; shape `(rows,)`.
 
     The first matching rule is the reason. A `keep` rule drops the rows for which it is not true.

@@ -168,7 +168,7 @@ class DocumentBatch:
         rows = {name: [values[index] for index in good] for name, values in self.rows.items()}
         return replace(self, rows=rows, good=list(range(len(good))), texts=self.texts[wanted])
 
-    def at(self, places: NDArray[np.int64]) -> Self:
+    def take(self, places: NDArray[np.int64]) -> Self:
         """Return the rows at ascending positions, including rows without a text."""
         text_of = dict(zip(self.good, self.texts, strict=True))
         indices = places.tolist()

@@ -49,7 +49,7 @@ class Tagger(ABC):
         """
         return False
 
-    def absent(self) -> str | None:
+    def why_missing(self) -> str | None:
         """Return a sentence if the tagger is not found before it is called.
 
         It may still exist on another machine or at import.

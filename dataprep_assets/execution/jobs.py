@@ -63,13 +63,13 @@ class Job(Protocol):
     def source_bytes(self) -> int:
         """Bytes that the work reads from the source."""
 
-    def first(self) -> Task:
+    def first_task(self) -> Task:
         """Return the first task of the partition."""
 
     def handle_end(self, end: FinishedTask, pool: Pool) -> Outcome | None:
         """Handle the end of a task and submit its successors; return the outcome once it is known, else None."""
 
-    def turn(self, pool: Pool) -> Outcome | None:
+    def on_turn(self, pool: Pool) -> Outcome | None:
         """Return the outcome if it is known without more tasks; otherwise submit them and return None.
 
         `run_jobs` calls this once per job, in the order of the jobs, after the `first` task has ended and when the pool
@@ -121,7 +121,7 @@ class TaskJob:
         self.source_bytes = subject.source_bytes
         self._task = Task(TaskId(self.partition), function, (subject, *arguments))
 
-    def first(self) -> Task:
+    def first_task(self) -> Task:
         return self._task
 
     def handle_end(self, end: FinishedTask, pool: Pool) -> Outcome | None:
@@ -130,7 +130,7 @@ class TaskJob:
         receipt, reused = end.result
         return Outcome(partition=self.partition, receipt=receipt, reused=reused)
 
-    def turn(self, pool: Pool) -> Outcome | None:
+    def on_turn(self, pool: Pool) -> Outcome | None:
         return None
 
     def release(self) -> None:
@@ -190,7 +190,7 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
     by_partition = {job.partition: job for job in jobs}
     waiting, started_partitions = deque(jobs), set[str]()
     for job in jobs:
-        pool.submit(job.first())
+        pool.submit(job.first_task())
 
     def take_outcome(outcome: Outcome | None) -> Iterator[Outcome]:
         if outcome is None:
@@ -210,7 +210,7 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
             # A turn may take a lock and queue many tasks. Two tasks per worker keep all workers busy with few locks
             # held.
             while waiting and waiting[0].partition in started_partitions and pool.outstanding < 2 * pool.count:
-                yield from take_outcome(waiting.popleft().turn(pool))
+                yield from take_outcome(waiting.popleft().on_turn(pool))
         progress.show()
 
 

@@ -89,7 +89,7 @@ def open_ends(path: Path) -> npt.NDArray[np.uint64]:
             f"{path}: {count_of(size, 'byte is', 'bytes are')} not a multiple of 8, so the file of document ends is "
             "truncated"
         )
-    return flat_bins.mapped(path, _DTYPE, size // _DTYPE.itemsize)
+    return flat_bins.map_file(path, _DTYPE, size // _DTYPE.itemsize)
 
 
 def validate(path: Path, tokens: int) -> None:

@@ -67,10 +67,10 @@ def open_tokens(path: Path, dtype: str) -> npt.NDArray[Any]:
 
     Raises FormatError if the size is not a multiple of the item size.
     """
-    return mapped(path, token_dtype(dtype), _tokens_in(path, dtype))
+    return map_file(path, token_dtype(dtype), _tokens_in(path, dtype))
 
 
-def mapped(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+def map_file(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
     """Map a whole file of `count` items of this `dtype`, read-only.
 
     Returns an empty array for an empty file, because it cannot be mapped.

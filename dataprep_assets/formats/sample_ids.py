@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError, count_of
-from dataprep_assets.formats.flat_bins import mapped
+from dataprep_assets.formats.flat_bins import map_file
 from dataprep_assets.stores.files import create
 
 ID_BYTES = 8
@@ -103,7 +103,7 @@ def open_sample_ids(path: Path, samples: int) -> npt.NDArray[np.uint64]:
             f"{count_of(samples, 'sample')}. The file is truncated, or belongs to a different shard or sequence "
             "length. Download or build it again"
         )
-    return mapped(path, _DTYPE, samples)
+    return map_file(path, _DTYPE, samples)
 
 
 def differing(

@@ -123,7 +123,7 @@ class ArtifactStore(ABC):
 
     @property
     @abstractmethod
-    def place(self) -> str:
+    def address(self) -> str:
         """The path or URL with all of its artifacts, which has one folder per dataset."""
 
     @abstractmethod
@@ -225,7 +225,7 @@ class ArtifactStore(ABC):
             )
         return receipt
 
-    def intact(self, artifact: Artifact, verification: Verification = "full") -> Receipt | None:
+    def intact_receipt(self, artifact: Artifact, verification: Verification = "full") -> Receipt | None:
         """Return the receipt of an intact artifact, whatever its key; None if it is missing or damaged."""
         try:
             receipt = self.receipt(artifact)
@@ -278,7 +278,7 @@ class LocalArtifacts(ArtifactStore):
     root: Path = field()
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return str(self.root)
 
     def location(self, artifact: Artifact) -> str:
@@ -370,7 +370,7 @@ class StoredSubject(Protocol):
 S = TypeVar("S", bound=StoredSubject)
 
 
-def absent(subjects: Sequence[S]) -> list[S]:
+def missing_subjects(subjects: Sequence[S]) -> list[S]:
     """Return the subjects that have no receipt. All must be partitions of one artifact."""
     if not subjects:
         return []

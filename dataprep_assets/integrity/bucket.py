@@ -203,11 +203,11 @@ class BucketArtifacts(ArtifactStore):
             return True
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return self.url.rstrip("/")
 
     def location(self, artifact: Artifact) -> str:
-        return f"{self.place}/{artifact}"
+        return f"{self.address}/{artifact}"
 
     def receipt(self, artifact: Artifact) -> Receipt | None:
         try:

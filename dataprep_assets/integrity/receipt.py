@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NewType, Self
 
-from dataprep_assets.bounds import parsed
+from dataprep_assets.bounds import parse_json
 from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.stores.files import digest_value, regular, sha256_file, while_unchanged
 from dataprep_assets.stores.store import why_not_a_name
@@ -261,7 +261,7 @@ def _read_receipt(path: str) -> Receipt:
 def parse_receipt(data: bytes, where: str) -> Receipt:
     """Return the receipt in the bytes of a file; raise IntegrityError with `where` if they are not a receipt."""
     try:
-        value = parsed(data, _LARGEST)
+        value = parse_json(data, _LARGEST)
         # the receipt's digest covers all other fields, including `content`
         digest = value.pop("digest")
         actual, content = digest_value(value), value.pop("content")

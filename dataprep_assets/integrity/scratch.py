@@ -57,8 +57,8 @@ class OverlayArtifacts(ArtifactStore):
         return self.below.home(artifact)
 
     @property
-    def place(self) -> str:
-        return self.below.place
+    def address(self) -> str:
+        return self.below.address
 
     def location(self, artifact: Artifact) -> str:
         return self.below.location(artifact)

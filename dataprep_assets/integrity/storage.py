@@ -25,7 +25,7 @@ DEFAULT_CACHE = Path(".dataprep/cache")
 class Storage(Protocol):
     """A factory for the stores of datasets."""
 
-    def place(self) -> StoreAddress:
+    def address(self) -> StoreAddress:
         """Return the address of the store for datasets that declare none of their own."""
 
     def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
@@ -49,11 +49,11 @@ class LocalStorage:
     cache: Path
     cache_bytes: int | None = None
 
-    def place(self) -> StoreAddress:
+    def address(self) -> StoreAddress:
         return LocalPlace(root=self.root)
 
     def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
-        address = self.place() if declared is None else place_of(declared, os.environ)
+        address = self.address() if declared is None else place_of(declared, os.environ)
         return artifacts_at(address, self.cache, self.cache_bytes, private=private)
 
 

@@ -270,7 +270,7 @@ class OpenDataset:
 
     def verify(self, verification: Verification = "full") -> Iterator[Verified]:
         """The verdict on each of its artifacts: the bytes against the receipt. `verification`: `full` or `size`."""
-        place = self.project.place(self.component.declaration.storage)
+        place = self.project.open_store(self.component.declaration.storage)
         return verify_place(place, verification, dataset=self.name)
 
     @property

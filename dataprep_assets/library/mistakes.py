@@ -135,7 +135,7 @@ def _of_engine(component: Dataset) -> Iterator[Remark]:
 def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
     """A remark if the artifacts cannot be written into the folder that is to hold them, or a library is missing."""
     declared = component.declaration.storage
-    place = project.place(declared)
+    place = project.open_store(declared)
     if not isinstance(place, LocalPlace):
         if missing := missing_library(place.url):
             yield Remark(keys=("storage",), sentence=f"{place.url}: {missing}")
@@ -151,7 +151,7 @@ def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
 
 def _pending(project: "OpenProject", component: Dataset) -> list[Remark]:
     """What is declared and no run takes up, by the artifacts in a folder: a bucket is not asked by a check."""
-    if not isinstance(project.place(component.declaration.storage), LocalPlace):
+    if not isinstance(project.open_store(component.declaration.storage), LocalPlace):
         return []
     with suppress(DataprepError):  # the commands that read it say what is wrong with it
         return list(component.pending(component.store(project.storage)))

@@ -206,11 +206,11 @@ class OpenProject:
 
         return open_storage(self.root)
 
-    def place(self, url: str | None, profile: str | None = None) -> "StoreAddress":
+    def open_store(self, url: str | None, profile: str | None = None) -> "StoreAddress":
         """The store at a URL or in a folder; without one, that of the storage."""
         from dataprep_assets.stores.connect import place_of
 
-        return self.storage.place() if url is None else place_of(url, os.environ, profile=profile)
+        return self.storage.address() if url is None else place_of(url, os.environ, profile=profile)
 
     @property
     def home(self) -> Path:

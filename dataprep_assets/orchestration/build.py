@@ -132,7 +132,7 @@ def _step(
                 selected = partitions if spec not in only else [key for key in partitions if key in only[spec]]
                 if selected or spec.partitions is None:
                     try:
-                        yield from _JobBuild(context, spec, store, selected, attendants).done(specs)
+                        yield from _JobBuild(context, spec, store, selected, attendants).build_and_check(specs)
                     except (DataprepError, dg.Failure) as error:
                         # pass on no message of a DataprepError, which may be private; `refusals` converts it to a
                         # dg.Failure
@@ -162,7 +162,7 @@ class _JobBuild:
         self._recorded = Recorded(context.instance)
         self._evaluations: list[dg.AssetCheckEvaluation] = []  # not reported yet
 
-    def done(self, specs: Sequence[ArtifactSpec]) -> Iterator[_Event]:
+    def build_and_check(self, specs: Sequence[ArtifactSpec]) -> Iterator[_Event]:
         """Build out-of-date partitions, run due checks, and yield the events of both.
 
         With `verify: size`, damage to an input can remain unnoticed. Therefore, if the build or a check fails, all

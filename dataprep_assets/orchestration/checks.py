@@ -8,7 +8,7 @@ from typing import Any, cast
 import dagster as dg
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.checks.check import Finding, accepted
+from dataprep_assets.engine.checks.check import Finding, accept_warnings
 from dataprep_assets.engine.checks.results import keep, known_results, oldest
 from dataprep_assets.engine.checks.verdicts import version_of
 from dataprep_assets.engine.privacy import privacy_of
@@ -152,7 +152,7 @@ def check_result(spec: ArtifactSpec, store: ArtifactStore | None, name: str, fin
         finding: The check's finding; a failure that the declaration accepts is shown as a warning with the reason.
     """
     if spec.blocks(name) is False and (why := spec.declaration.accept.get(name)) is not None:
-        finding = accepted(finding, why)
+        finding = accept_warnings(finding, why)
     finding = privacy_of(spec.declaration, store).finding(finding, f"{'/'.join(spec.path)}: {name}")
     metadata = rendered_entries(spec, finding.facts)
     if finding.table:

@@ -22,7 +22,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.execution.run_task import without_core
 from dataprep_assets.orchestration.build import job_of
 from dataprep_assets.orchestration.checks import checks_of
-from dataprep_assets.orchestration.metadata import definition_metadata, reported
+from dataprep_assets.orchestration.metadata import definition_metadata, step_result
 from dataprep_assets.orchestration.partitions import DATASET, asset_key, definition_of, job_name
 from dataprep_assets.orchestration.runs.runs import POOLS, plan_metadata, stay_at_work
 from dataprep_assets.orchestration.runs.step_build import StepBuild, refusals
@@ -102,7 +102,7 @@ def asset_of(
             decisions = check_decisions(spec, store, slots)
             failed = {slot for slot, decision in decisions.items() if decision.action is Action.BUILD}
             yield from StepBuild(context, spec, store).build(slots, rebuild=failed)
-        yield reported()
+        yield step_result()
 
     return artifact
 

@@ -53,7 +53,7 @@ def version_tags(spec: ArtifactSpec, instance: dg.DagsterInstance) -> dict[str, 
     return tags
 
 
-def reported() -> dg.MaterializeResult[Any]:
+def step_result() -> dg.MaterializeResult[Any]:
     """Return the result of an asset's step that has already reported each of its partitions."""
     return dg.MaterializeResult(metadata={_REPORTED_BY_BODY: True})
 

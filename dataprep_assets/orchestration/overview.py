@@ -23,7 +23,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.card import DATA_CARD, CardFacts
 from dataprep_assets.engine.checks.results import NotPassed, oldest, results
 from dataprep_assets.engine.privacy import privacy_of
-from dataprep_assets.engine.staleness.status import never_built, stale
+from dataprep_assets.engine.staleness.status import never_built, stale_decisions
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.metadata import rendered
@@ -126,7 +126,7 @@ def _state(
     privacy = privacy_of(specs[0].declaration, store)
     try:
         is_new = never_built(specs, store)
-        late = [] if is_new else list(stale(specs, store, verification="size"))
+        late = [] if is_new else list(stale_decisions(specs, store, verification="size"))
         check_results = {
             (dg.AssetKey(list(spec.path)), check): result
             for spec in specs

@@ -30,7 +30,7 @@ from dataprep_assets.errors import ConfigError, SourceError, TransferError, coun
 from dataprep_assets.sources.hub_cache import (
     COMMIT,
     HubFile,
-    checked,
+    check_file,
     commit_of,
     default_cache_dir,
     is_inside,
@@ -328,7 +328,7 @@ class HubRepo:
                 sha256 = repo_file.lfs.sha256 if repo_file.lfs is not None else None
                 size = repo_file.lfs.size if repo_file.lfs is not None else repo_file.size
                 file = HubFile(relpath=repo_file.path, size=size, sha256=sha256, etag=sha256 or repo_file.blob_id)
-                files[file.relpath] = checked(file, label)
+                files[file.relpath] = check_file(file, label)
                 tree[file.relpath] = _tree_entry(repo_file)
         # The tree is written only after all pages are read, because readers assume that it has all files of the commit.
         self._write_tree(commit, tree)
@@ -369,7 +369,7 @@ class HubRepo:
         if workers < 1:
             raise ConfigError(f"mirror of {self.repo_id}: workers must be at least 1, not {workers}")
         for file in files:
-            checked(file, f"{self.repo_id}@{commit}")
+            check_file(file, f"{self.repo_id}@{commit}")
         snapshot = self.snapshot_dir(commit)
         check_headroom(self.repo_dir, self.disk_needed(files))
         blobs = self.repo_dir / "blobs"

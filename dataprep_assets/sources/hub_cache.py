@@ -43,7 +43,7 @@ class HubFile:
     etag: str
 
 
-def checked(file: HubFile, label: str) -> HubFile:
+def check_file(file: HubFile, label: str) -> HubFile:
     """Return the file. Raises SourceError if its path leaves the snapshot, or its blob's name is not a digest."""
     if not is_inside(file.relpath):
         raise SourceError(f"{label}: the path {file.relpath!r} is not a valid file name in a repository")

@@ -100,7 +100,7 @@ class ObjectStorePrefix:
         scheme, _, bucket_path = self.url.partition("://")
         return self.cache_dir / BUCKETS[scheme].mirror / bucket_path.removesuffix("/")
 
-    def place(self) -> StoreAddress:
+    def address(self) -> StoreAddress:
         """Return the prefix as an address of `stores`, with the environment of this process."""
         place = place_of(self.url, os.environ)
         assert isinstance(place, BucketPlace)
@@ -109,7 +109,7 @@ class ObjectStorePrefix:
 
     def open(self) -> Store:
         """Open a new store of the prefix. Raises ConfigError if its extra or its credentials are missing."""
-        return self.place()()
+        return self.address()()
 
     def list(self) -> Listing:
         """Return all objects below the prefix, pinned by their versions.

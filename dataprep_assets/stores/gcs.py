@@ -133,11 +133,11 @@ class GcsBucket:
         return f"gs://{self.handle.name}/{self.prefix}".rstrip("/")
 
     @property
-    def once(self) -> dict[str, Any]:
+    def once_arguments(self) -> dict[str, Any]:
         """Arguments that keep the library from repeating a request, because `tried` repeats it."""
         return {"timeout": (self.timeout_seconds, self.timeout_seconds), "retry": None}
 
-    def checked(self, key: str) -> str:
+    def check_key(self, key: str) -> str:
         """Return `key` unchanged; raise ConfigError if it is not valid in every store."""
         check_key(self.prefix + check_key(key))
         return key
@@ -172,7 +172,7 @@ class GcsBucket:
 
         def ask() -> Blob:
             blob = self.blob(key)
-            blob.reload(**self.once)
+            blob.reload(**self.once_arguments)
             self.info(blob)
             return blob
 
@@ -187,7 +187,7 @@ class GcsBucket:
 
     def existing(self, key: str) -> ObjectInfo:
         """Return the object; raise MissingArtifactError if it does not exist."""
-        info = self.head(self.checked(key))
+        info = self.head(self.check_key(key))
         if info is None:
             raise no_object(self.label(key))
         return info
@@ -198,7 +198,7 @@ class GcsBucket:
 
         def page() -> tuple[Sequence[tuple[ObjectInfo, Blob]], str | None]:
             listing = self.client.list_blobs(
-                self.handle, prefix=self.prefix + prefix, page_token=token, fields=_FIELDS, **self.once
+                self.handle, prefix=self.prefix + prefix, page_token=token, fields=_FIELDS, **self.once_arguments
             )
             entries = [(self.info(blob), blob) for blob in next(listing.pages, ())]
             return entries, listing.next_page_token
@@ -316,7 +316,7 @@ class GcsBucket:
                 pinned,
                 if_generation_match=if_generation,
                 if_source_generation_match=[source.generation for source in pinned],
-                **self.once,
+                **self.once_arguments,
             )
             return self.info(blob)
 
@@ -333,7 +333,7 @@ class GcsBucket:
         """Remove an object, or only this generation of it; do nothing if it does not exist."""
         try:
             blob, label = self.blob(key), f"removal of {self.label(key)}"
-            self.tried(lambda: blob.delete(if_generation_match=generation, **self.once), label, DELETE)
+            self.tried(lambda: blob.delete(if_generation_match=generation, **self.once_arguments), label, DELETE)
         except (NoObjectError, ConflictError):
             return
 
@@ -359,7 +359,7 @@ class GcsBucket:
                     raw_download=True,  # otherwise objects with a Content-Encoding of gzip would be unpacked
                     checksum=None,  # the store's checksum is for the whole object, not for a range
                     if_generation_match=int(info.version),
-                    **self.once,
+                    **self.once_arguments,
                 )
         except RetryableError as error:
             failure = error
@@ -509,7 +509,7 @@ class GcsStore(Store):
         return self._bucket.url
 
     def head(self, key: str) -> ObjectInfo | None:
-        return self._bucket.head(self._bucket.checked(key))
+        return self._bucket.head(self._bucket.check_key(key))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         for info, _ in self._bucket.blobs(prefix):
@@ -519,7 +519,7 @@ class GcsStore(Store):
                 yield info
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
-        label = self._bucket.label(self._bucket.checked(key))
+        label = self._bucket.label(self._bucket.check_key(key))
         check_range(start, stop, label)
         # A known version needs no HEAD, because each request names its generation and a short body is detected.
         if version is None or stop is None or start == stop:
@@ -539,7 +539,7 @@ class GcsStore(Store):
             start, step = upto, min(2 * step, max(self._part_bytes, _FIRST_BYTES))
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
-        label = self._bucket.label(self._bucket.checked(key))
+        label = self._bucket.label(self._bucket.check_key(key))
         if if_absent and if_version is not None:
             raise ConfigError(f"{label}: if_absent and if_version cannot be combined")
         metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
@@ -551,7 +551,7 @@ class GcsStore(Store):
             raise conflict(label, if_version, current_info and current_info.version) from None
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
-        size, sha256, label = path.stat().st_size, sha256.lower(), self._bucket.label(self._bucket.checked(key))
+        size, sha256, label = path.stat().st_size, sha256.lower(), self._bucket.label(self._bucket.check_key(key))
         metadata, reversible_progress = {DIGEST: sha256}, ReversibleProgress(progress)
         if size <= self._part_bytes:
             data = path.read_bytes()
@@ -600,7 +600,7 @@ class GcsStore(Store):
     def download(
         self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
     ) -> ObjectInfo:
-        label = self._bucket.label(self._bucket.checked(key))
+        label = self._bucket.label(self._bucket.check_key(key))
 
         def fetch(info: ObjectInfo, report: Progress) -> str:
             def complaint(path: Path, _: str) -> str:
@@ -626,7 +626,7 @@ class GcsStore(Store):
     def compose(self, keys: Sequence[str], key: str, *, sha256: str | None = None) -> ObjectInfo:
         if not keys:
             raise ConfigError(f"{self._bucket.label(key)}: compose needs at least one source")
-        self._bucket.checked(key)
+        self._bucket.check_key(key)
         if len(keys) == 1 and sha256 is None:
             return self.copy(keys[0], key)
         sources = map_all(self._bucket.existing, keys, self._workers)
@@ -637,7 +637,7 @@ class GcsStore(Store):
         )
 
     def copy(self, source: str, key: str) -> ObjectInfo:
-        label = f"copy of {self._bucket.label(source)} to {self._bucket.checked(key)}"
+        label = f"copy of {self._bucket.label(source)} to {self._bucket.check_key(key)}"
         source_info, target = self._bucket.existing(source), self._bucket.blob(key)
         pinned = self._bucket.blob(source, generation=int(source_info.version))
         token: str | None = None
@@ -645,7 +645,7 @@ class GcsStore(Store):
 
         def step() -> tuple[str | None, int]:
             following, copied, _ = target.rewrite(
-                pinned, token=token, if_source_generation_match=pinned.generation, **self._bucket.once
+                pinned, token=token, if_source_generation_match=pinned.generation, **self._bucket.once_arguments
             )
             if following is not None and copied <= position:
                 raise RetryableError(f"the copy does not progress beyond byte {copied}")
@@ -662,7 +662,7 @@ class GcsStore(Store):
         return self._bucket.settled(self._bucket.info(target), source_info.bytes, source_info.crc32c, label)
 
     def delete(self, key: str) -> None:
-        self._bucket.remove(self._bucket.checked(key))
+        self._bucket.remove(self._bucket.check_key(key))
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
         areas: dict[str, list[str]] = {}

@@ -75,13 +75,13 @@ def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[Prefl
         got = sum(len(block) for block in store.read(objects[0].key, 0, stop))
         return None if got == stop else f"received {count_of(got, 'byte')}, but {stop} were requested"
 
-    def last() -> str | None:
+    def last_byte() -> str | None:
         size = objects[0].bytes
         got = b"".join(store.read(objects[0].key, max(0, size - 1), size))
         return None if len(got) == min(1, size) else "the range of the last byte has a different length"
 
     yield (step := _tried("credentials and an object", find))
-    for name, do in (("read", read), ("range read", last)):
+    for name, do in (("read", read), ("range read", last_byte)):
         yield _tried(name, do) if step.ok else PreflightStep(name=name, tried=False)
 
 

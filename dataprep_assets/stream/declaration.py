@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from dataprep_assets.engine.yaml.declaration import Attribution, resolved
+from dataprep_assets.engine.yaml.declaration import Attribution, resolve_path
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES
 from dataprep_assets.stores.connect import BUCKET_URL, Access
@@ -117,9 +117,9 @@ class AssetSource(Attribution):
         """Return this source with relative paths resolved against `folder`."""
         path, cache_dir = self.path, self.cache_dir
         if path is not None and "://" not in path:
-            path = str(resolved(Path(path), folder))
+            path = str(resolve_path(Path(path), folder))
         return self.model_copy(
-            update={"path": path, "cache_dir": None if cache_dir is None else resolved(cache_dir, folder)}
+            update={"path": path, "cache_dir": None if cache_dir is None else resolve_path(cache_dir, folder)}
         )
 
 
@@ -162,7 +162,7 @@ class TokenizerDeclaration(Declared):
 
     def located(self, folder: Path) -> Self:
         """Return this declaration with a relative `path` resolved against `folder`."""
-        return self if self.path is None else self.model_copy(update={"path": resolved(self.path, folder)})
+        return self if self.path is None else self.model_copy(update={"path": resolve_path(self.path, folder)})
 
 
 class DocumentPolicy(Declared):

@@ -262,7 +262,7 @@ def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome
     if engine.at_hand:
         yield from _build(engine, request)
         return
-    receipt = request.store.intact(engine.dataset.artifact(ENGINE_CERTIFICATE))
+    receipt = request.store.intact_receipt(engine.dataset.artifact(ENGINE_CERTIFICATE))
     if receipt is None:
         return
     before, now = receipt.recipe["settings"], _recipe(engine, engine.sample(request.store)).settings

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.check import REBUILD, Finding, Row, judged, verdict
+from dataprep_assets.engine.checks.check import REBUILD, Finding, Row, fail_on_errors, verdict
 from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -223,7 +223,7 @@ LONGEST_RUN = 512
 """Minimum length of a run of one id that is not text; the smallest hole in a file is 1,024 uint32 ids."""
 
 
-@judged
+@fail_on_errors
 def looks_like_text(
     tokens_path: Path,
     ends_path: Path,

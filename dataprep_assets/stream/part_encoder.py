@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.documents import FileDocuments, sampled
+from dataprep_assets.curation.documents import FileDocuments, sample_rows
 from dataprep_assets.curation.selection import SelectedDocuments, with_tokens
 from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.formats import document_ends, flat_bins
@@ -258,7 +258,7 @@ class _Counting:
     def _recheck_sample(self, documents: FileDocuments, ids: NDArray[np.uint32], offsets: NDArray[np.uint64]) -> None:
         if self._plan.sample_rate <= 0:
             return
-        for index in sampled(documents.rows, self._part.sha256, self._plan.sample_rate):
+        for index in sample_rows(documents.rows, self._part.sha256, self._plan.sample_rate):
             self._encoder.recheck(
                 documents.texts[index],
                 ids[offsets[index] : offsets[index + 1]],

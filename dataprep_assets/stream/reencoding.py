@@ -21,7 +21,7 @@ from dataprep_assets.engine.checks.check import (
     SAMPLED,
     Finding,
     draw_documents,
-    judged,
+    fail_on_errors,
     ledger_of,
     name_of,
     verdict,
@@ -95,7 +95,7 @@ def _installed(name: str) -> _Installed:
     return _Installed(name, installed(name) or "not installed")
 
 
-@judged
+@fail_on_errors
 def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> Finding:
     """Check that the shard's engine was certified for this tokenizer, this mode and the versions that ran.
 
@@ -167,7 +167,7 @@ Encode = Callable[[list[str]], Encoded]
 """Encodes texts; returns the concatenated ids and the start of each text."""
 
 
-@judged
+@fail_on_errors
 def round_trip(
     directory: Path,
     receipt: Receipt,
@@ -307,7 +307,7 @@ class _StreamLayout:
     reference: Encode
     encode: Encode
 
-    def expected(self, texts: list[str], *, by_reference: bool) -> Iterator[NDArray[np.int64]]:
+    def expected_contents(self, texts: list[str], *, by_reference: bool) -> Iterator[NDArray[np.int64]]:
         """Return an iterator over each text's ids as laid out in the stream."""
         ids, offsets = (self.reference if by_reference else self.encode)(texts)
         return (self.around.laid_out(ids[start:stop]) for start, stop in pairwise(offsets.tolist()))
@@ -355,7 +355,7 @@ def _differences(
         for by_reference, numbers in ((False, reading.wanted), (True, reading.by_reference)):
             positions = numbers[slice(*np.searchsorted(numbers, [count, count + len(documents.texts)]))] - count
             texts = [documents.texts[position] for position in positions.tolist()]
-            expected_ids = layout.expected(texts, by_reference=by_reference) if texts else iter(())
+            expected_ids = layout.expected_contents(texts, by_reference=by_reference) if texts else iter(())
             for position, ids in zip(positions.tolist(), expected_ids, strict=True):
                 if count + position not in reported_documents and (
                     why := layout.difference(first_document + count + position, ids)
@@ -379,7 +379,7 @@ def _lengths(
     indexed_rows = index.rows.rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
     has_tokens = np.isin(documents.rows, indexed_rows)
     for position in np.flatnonzero(~has_tokens).tolist():
-        has_tokens[position] = len(next(layout.expected([documents.texts[position]], by_reference=True))) > 0
+        has_tokens[position] = len(next(layout.expected_contents([documents.texts[position]], by_reference=True))) > 0
     return has_tokens.astype(np.uint64)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import FileDocuments
 from dataprep_assets.curation.retractions import hex_ids
-from dataprep_assets.engine.checks.check import Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.check import Finding, fail_on_errors, ledger_of, name_of, verdict
 from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
@@ -50,7 +50,7 @@ def none_listed(defects: Iterable[str], searched: str, listed: int, remedy: str)
     return verdict(defects, summary, remedy, facts={"listed": listed})
 
 
-@judged
+@fail_on_errors
 def no_retracted_document(
     directory: Path, receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart], bundle: TokenizerBundle
 ) -> Finding:
@@ -192,7 +192,7 @@ def _locate(path: Path, wanted: bytes, item: int) -> Iterator[int]:
             byte_offset = mapping.find(wanted, byte_offset + 1)
 
 
-@judged
+@fail_on_errors
 def made_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint64], whole: Receipt) -> Finding:
     """Check that the shards of combined bins contain no document on the retraction list.
 

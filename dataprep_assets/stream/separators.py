@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.check import REBUILD, SHOWN, Finding, judged, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.check import REBUILD, SHOWN, Finding, fail_on_errors, ledger_of, name_of, verdict
 from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.receipt import Receipt
@@ -21,7 +21,7 @@ BLOCK = 1 << 20
 """Tokens processed at a time, so that a check needs memory for only a few arrays of this length."""
 
 
-@judged
+@fail_on_errors
 def separators_match_documents(directory: Path, receipt: Receipt, recipe: StreamPlan | None = None) -> Finding:
     """Check that each document ends with one separator (and starts with one BOS), and that the file has no others.
 

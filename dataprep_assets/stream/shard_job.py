@@ -19,7 +19,7 @@ from dataprep_assets.execution.jobs import DirectoryJob, Outcome, TaskJob, TaskS
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.run_task import FinishedTask, Pool, Task, TaskId
-from dataprep_assets.integrity.artifacts import ArtifactStore, absent
+from dataprep_assets.integrity.artifacts import ArtifactStore, missing_subjects
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.sources.readers.input_format import input_format
@@ -101,7 +101,7 @@ class ShardJob:
         self._results: dict[int, Any] = {}
         self._refused: dict[int, DataprepError] = {}
 
-    def first(self) -> Task:
+    def first_task(self) -> Task:
         return Task(TaskId(self.partition, "verify"), *self._verify)
 
     def handle_end(self, end: FinishedTask, pool: Pool) -> Outcome | None:
@@ -134,7 +134,7 @@ class ShardJob:
             self._submit_last(pool)
         return None
 
-    def turn(self, pool: Pool) -> Outcome | None:
+    def on_turn(self, pool: Pool) -> Outcome | None:
         if self._settled:
             return None
         try:
@@ -357,7 +357,7 @@ def build_token_bins(
 
 def _loading(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
     """Return the function that loads the encoder that workers need for these shards; None if all shards exist."""
-    missing_shards = absent(shards)
+    missing_shards = missing_subjects(shards)
     if not missing_shards:
         return None
     plan = missing_shards[0].plan

@@ -8,7 +8,7 @@ from typing import Any
 from dataprep_assets.bounds import json_of
 from dataprep_assets.engine.artifact.spec import AssetInput
 from dataprep_assets.engine.card.contents import CardSource, attributed
-from dataprep_assets.engine.checks.check import Finding, judged, verdict
+from dataprep_assets.engine.checks.check import Finding, fail_on_errors, verdict
 from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
 from dataprep_assets.sources.hub import HubRepo
@@ -51,7 +51,7 @@ def read_files(directory: Path) -> list[dict[str, Any]]:
     return lines
 
 
-@judged
+@fail_on_errors
 def digests_match(
     expected: Mapping[str, str],
     paths: Mapping[str, Path],
@@ -91,7 +91,7 @@ def _differing(expected: Mapping[str, str], paths: Mapping[str, Path], digests: 
         yield f"{label}: present, but not expected"
 
 
-@judged
+@fail_on_errors
 def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -> Finding:
     """Check that the disk of `path` has room for `expected_more_bytes` and an additional fraction `headroom` of it.
 

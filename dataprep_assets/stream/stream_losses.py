@@ -17,8 +17,8 @@ from dataprep_assets.engine.checks.check import (
     Finding,
     Level,
     at_level,
+    fail_on_errors,
     first_of,
-    judged,
     ledger_of,
     name_of,
     verdict,
@@ -91,7 +91,7 @@ def as_declared(
     return tuple(replace(check, limit=limit) if check.name == _NAME else check for check in at_level(checks, level))
 
 
-@judged
+@fail_on_errors
 def losses_within_limit(receipt: Receipt, limit: float) -> Finding:
     """Check that the shares of unknown tokens and of dropped characters are at most `limit`.
 

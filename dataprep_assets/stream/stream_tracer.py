@@ -117,7 +117,7 @@ class StreamTracer(Tracer):
             return self._of_sample(question.view, index.one_split(split), question.sample)
         if question.id is not None or question.text is not None:
             return list(self._with_id(question))
-        raise ConfigError(f"trace: {self._declaration.dataset} has no {question.way}")
+        raise ConfigError(f"trace: {self._declaration.dataset} has no {question.field}")
 
     def between(self, shard: IndexedShard, start: int, stop: int) -> Iterator[tuple[IndexedShard, int]]:
         """Yield the documents of a shard with tokens in the range `[start, stop)`."""
@@ -186,7 +186,7 @@ class StreamTracer(Tracer):
             if refusal is not None:
                 return f"{message} {refusal}"
             return f"{message} is blank, was filtered or retracted, or is beyond the end of the file"
-        what = "this text" if question.text is not None else "this id" if question.id is not None else question.way
+        what = "this text" if question.text is not None else "this id" if question.id is not None else question.field
         message = f"trace: no document of {self._declaration.dataset} has {what}"
         value, ids = question.text if question.text is not None else question.id, self._ids()
         reason = None if value is None or ids is None else self._refusal_of(hash_id(value, ids.key))

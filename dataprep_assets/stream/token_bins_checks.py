@@ -20,7 +20,7 @@ from dataprep_assets.engine.checks.check import (
     Check,
     Finding,
     OpenedPartition,
-    judged,
+    fail_on_errors,
     ledger_of,
     name_of,
     samples_of,
@@ -42,7 +42,7 @@ BLOCK = 1 << 20
 """Tokens processed at a time, so that a check needs memory for only a few arrays of this length."""
 
 
-@judged
+@fail_on_errors
 def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     """Check that every row is a document or dropped with a reason: in total, per source file, and in the quarantine."""
     ledger = ledger_of(receipt)
@@ -91,7 +91,7 @@ def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[s
     yield from wrong_drops(receipt)
 
 
-@judged
+@fail_on_errors
 def size_matches(directory: Path, receipt: Receipt, declared: str | None = None) -> Finding:
     """Check that the bin's size is tokens × item size, and that document ends are complete, ordered and cover it.
 
@@ -128,7 +128,7 @@ def size_matches(directory: Path, receipt: Receipt, declared: str | None = None)
     )
 
 
-@judged
+@fail_on_errors
 def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Finding:
     """Check that every id is below `vocab_size` (`len(tokenizer)`), and that the ledger has the range of ids.
 

@@ -209,7 +209,7 @@ def test_exact_duplicates_are_equal_in_what_is_compared_and_blank_ones_are_count
     assert len(found.removed) == sum(len(one) - 1 for one in groups)
     assert all(len(one.intersection(kept.tolist())) == 1 for one in groups)
     assert set(found.similarities.tolist()) == {1.0}
-    assert documents.compared == len(texts) - 3
+    assert documents.compared_count == len(texts) - 3
     with SignatureWriter(tmp_path, settings) as writer:
         writer.add(len(texts) + 1, range(len(texts)), texts)
     assert (writer.rows, writer.documents, writer.blank) == (len(texts) + 1, len(texts) - 3, 3)

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from dataprep_assets.curation.rules import matching, parse, ruled
+from dataprep_assets.curation.rules import matching, parse, rule_numbers
 from dataprep_assets.curation.table import ColumnType
 from dataprep_assets.errors import ConfigError
 
@@ -104,7 +104,7 @@ def test_the_first_rule_that_drops_a_row_is_its_reason_and_what_is_kept_has_to_b
         "long": (True, parse("words >= 50", COLUMNS, "keep.long")),
         "low": (False, parse("score < 0.25", COLUMNS, "drop.low")),
     }
-    assert ruled(TABLE, rules).tolist() == [1, 2, 0, -1]
+    assert rule_numbers(TABLE, rules).tolist() == [1, 2, 0, -1]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dataprep_assets.engine.card.card import DATA_CARD, PAGE, CardFacts, data_ca
 from dataprep_assets.engine.card.contents import CardSource, CardSubject, SplitCounts, attributed
 from dataprep_assets.engine.checks.check import Check, Finding
 from dataprep_assets.engine.checks.verdicts import WholeChecks
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.engine.yaml.declaration import Attribution, CardDeclaration, Creator, DatasetDeclaration
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats import croissant
@@ -147,16 +147,16 @@ def test_it_holds_nothing_of_the_machine_and_is_the_same_everywhere(letters: Let
 def test_it_is_made_again_exactly_when_what_it_says_changes(letters: Letters) -> None:
     letters.make()
     assert letters.make()[1], "nothing changed"
-    assert list(stale([letters.card], letters.store)) == []
+    assert list(stale_decisions([letters.card], letters.store)) == []
     letters.write("Dear others")
-    (one,) = stale([letters.card], letters.store)
+    (one,) = stale_decisions([letters.card], letters.store)
     (behind,) = (v for v in verify(letters.store.root) if v.defects or v.changed_inputs)
     assert (behind.name, behind.defects) == ("letters/data_card", ())
     assert behind.changed_inputs == ("letters/a", f"letters/{PATIENT}")
     assert (one.kind, one.reason) == ("input changed", f"its input changed: letters/a, letters/{PATIENT}")
     assert not letters.make()[1]
     letters.write("Dear others", Ledger(rows_in=12, documents=8, tokens=80, dropped={"retracted": 4}))
-    (one,) = stale([letters.card], letters.store)
+    (one,) = stale_decisions([letters.card], letters.store)
     assert one.reason == "its source changed: counts"
     letters.make()
     letters.write("Dear others", Ledger(rows_in=12, documents=8, tokens=80, dropped={"retracted": 4}, blank_lines=1))
@@ -167,7 +167,7 @@ def test_a_declared_key_of_the_card_makes_it_again(letters: Letters) -> None:
     letters.make()
     card = CardDeclaration(license="MIT", creators=(Creator(name="Me", kind="person"),), published="2026-01-31")  # type: ignore[arg-type]
     letters.declaration = letters.declaration.model_copy(update={"card": card})
-    (one,) = stale([letters.card], letters.store)
+    (one,) = stale_decisions([letters.card], letters.store)
     assert one.kind == "settings changed"
     assert one.reason.startswith("card.license was not set, is MIT now")
     letters.make()

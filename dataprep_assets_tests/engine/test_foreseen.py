@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets_tests.fakes.places import Places
@@ -129,7 +129,10 @@ def test_a_newly_refused_class_renews_every_token(corpus: ChangedCorpus) -> None
     declared = corpus.declared()
     refusing = declared.tokenizer.model_copy(update={"refuse": ("ascii",)})
     changed = declared.model_copy(update={"tokenizer": refusing})
-    told = {one.name.removeprefix("sample_corpus/"): one.reason for one in stale(corpus_specs(changed), corpus.store)}
+    told = {
+        one.name.removeprefix("sample_corpus/"): one.reason
+        for one in stale_decisions(corpus_specs(changed), corpus.store)
+    }
     assert told.keys() == {"engine_certificate", *EVERY_TOKEN}
     assert told["token_bins/val-00000"].startswith("refused was ")
     built = set(run_pipeline(changed, corpus.root, 2).built)
@@ -189,12 +192,12 @@ def test_over_a_bucket_the_same_is_told_and_the_bucket_stays_as_it_is(servers: P
     data = Path(shutil.copytree(SMALL, tmp_path / "data"))
     corpus = sample_declaration(data, views=["nanogpt"])
     assert run_pipeline(corpus, store, 2).failed == {}
-    assert list(stale(corpus_specs(corpus), store)) == []
+    assert list(stale_decisions(corpus_specs(corpus), store)) == []
     shutil.copy(data / VAL, data / VAL.replace("_0", "_99"))
     for key in ("token_bins/train-00001/tokens.bin", "snapshot/train-00000/files.jsonl"):
         place().put(f"sample_corpus/{key}", b"damaged")
     before = {info.key: info.version for info in place().list()}
-    told = {one.name.removeprefix("sample_corpus/") for one in stale(corpus_specs(corpus), store)}
+    told = {one.name.removeprefix("sample_corpus/") for one in stale_decisions(corpus_specs(corpus), store)}
     assert {info.key: info.version for info in place().list()} == before
     assert told >= {"manifest", "token_bins/train-00001", "snapshot/train-00000", "token_bins/val-00001"}
     assert set(run_pipeline(corpus, store, 2).built) == told

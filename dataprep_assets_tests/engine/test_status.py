@@ -11,7 +11,7 @@ from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.results import keep
 from dataprep_assets.engine.checks.verdicts import remember, version_of
 from dataprep_assets.engine.staleness.decide import Decision
-from dataprep_assets.engine.staleness.status import stale, sweep
+from dataprep_assets.engine.staleness.status import stale_decisions, sweep
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus import combined_bins
@@ -69,9 +69,13 @@ def test_damage_names_the_file_and_how_many_more(corpus: ChangedCorpus) -> None:
     assert kind == "damaged"
     assert reason.startswith("damaged: document_ends.bin: sha256")
     assert "more)" not in reason
-    assert list(stale(corpus.specs(), corpus.store, verification="size")) == [], "of this size it was, as `list` looks"
+    assert list(stale_decisions(corpus.specs(), corpus.store, verification="size")) == [], (
+        "of this size it was, as `list` looks"
+    )
     (shard / "tokens.bin").unlink()
-    assert "token_bins/val-00000: damaged" in str(next(stale(corpus.specs(), corpus.store, verification="size")))
+    assert "token_bins/val-00000: damaged" in str(
+        next(stale_decisions(corpus.specs(), corpus.store, verification="size"))
+    )
     assert told(corpus.statuses())["token_bins/val-00000"][1].endswith(" (and 1 more)")
 
 
@@ -285,9 +289,9 @@ def test_an_artifact_without_files_is_as_fresh_as_its_inputs(corpus: ChangedCorp
     specs = corpus.specs()
     olmo = specs[-1]
     told_of = replace(olmo, name="order", inputs=(olmo,), kept=False, recipes=lambda store, slots: [], check_groups=())
-    assert list(stale([*specs, told_of], corpus.store)) == []
+    assert list(stale_decisions([*specs, told_of], corpus.store)) == []
     shutil.rmtree(corpus.root / "sample_corpus/olmo_bins")
-    assert told(list(stale([*specs, told_of], corpus.store))) == {
+    assert told(list(stale_decisions([*specs, told_of], corpus.store))) == {
         "olmo_bins": ("missing", "missing"),
         "order": because_of("olmo_bins", "missing"),
     }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.staleness.status import prune, stale, unplanned
+from dataprep_assets.engine.staleness.status import prune, stale_decisions, unplanned
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.blend.blend import blend_run
@@ -31,7 +31,7 @@ def test_shards_that_are_in_no_plan_any_more_are_told_and_left(tmp_path: Path) -
     assert [str(artifact) for artifact in unplanned(corpus_specs(fewer), store)] == [
         f"sample_corpus/{name}/train-0000{index}" for name in ("snapshot", "token_bins") for index in (1, 2)
     ]
-    assert list(stale(corpus_specs(fewer), store)) == [], "what is in no plan is not stale"
+    assert list(stale_decisions(corpus_specs(fewer), store)) == [], "what is in no plan is not stale"
 
 
 def test_the_run_of_a_blend_before_its_weights_changed_is_in_no_plan(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_what_is_declared_no_more_is_told_and_goes_and_a_folder_of_somebody_stay
     assert list(unplanned(fewer, store)) == []
     assert (tmp_path / "sample_corpus" / "somebodys" / "own").is_dir()
     assert (tmp_path / "sample_corpus" / "a_copy" / "train-00000" / "receipt.json").is_file()
-    assert list(stale(fewer, store)) == []
+    assert list(stale_decisions(fewer, store)) == []
 
 
 def test_without_a_plan_nothing_has_left_it(tmp_path: Path) -> None:

@@ -113,8 +113,8 @@ def test_what_a_killed_run_left_is_removed_beside_what_was_reused_alone(tmp_path
 
 def test_a_task_job_gives_its_function_the_further_arguments() -> None:
     job = TaskJob(Piece("p-0"), work, "more")
-    assert job.first().arguments == (Piece("p-0"), "more")
-    assert (job.partition, job.source_bytes, str(job.first().id)) == ("p-0", 100, "p-0")
+    assert job.first_task().arguments == (Piece("p-0"), "more")
+    assert (job.partition, job.source_bytes, str(job.first_task().id)) == ("p-0", 100, "p-0")
 
 
 def test_fetches_go_one_after_another_and_a_failed_one_stops_no_other() -> None:

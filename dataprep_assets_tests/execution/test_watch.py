@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.bounds import MEMORY, STALL, Bounds, parsed
+from dataprep_assets.bounds import MEMORY, STALL, Bounds, parse_json
 from dataprep_assets.errors import BoundError, ConfigError
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
@@ -245,8 +245,8 @@ def test_the_work_ends_with_its_watcher() -> None:
 
 
 def test_a_json_text_is_parsed_within_its_limits() -> None:
-    assert parsed(b'{"a": [1, 2]}', 20) == {"a": [1, 2]}
+    assert parse_json(b'{"a": [1, 2]}', 20) == {"a": [1, 2]}
     with pytest.raises(ValueError, match="30 bytes, but at most 20 are"):
-        parsed(b" " * 30, 20)
+        parse_json(b" " * 30, 20)
     with pytest.raises(ValueError, match="more than 4,194,304 values"):
-        parsed(b"[" + b"1," * 5_000_000 + b"1]", 1 << 30)
+        parse_json(b"[" + b"1," * 5_000_000 + b"1]", 1 << 30)

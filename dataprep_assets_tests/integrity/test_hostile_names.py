@@ -13,7 +13,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, LocalA
 from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt, parse_receipt, read_receipt
 from dataprep_assets.planning.manifest import MANIFEST, SourceFile, build_manifest, read_manifest, write_manifest
 from dataprep_assets.serving.window.release import Release
-from dataprep_assets.sources.hub_cache import HubFile, checked, is_inside
+from dataprep_assets.sources.hub_cache import HubFile, check_file, is_inside
 from dataprep_assets.stores.store import why_not_a_name
 from dataprep_assets_tests.serving.releases import make_release
 
@@ -98,7 +98,7 @@ def test_no_lock_and_no_hub_names_such_a_file(name: str) -> None:
         parse_lock(data.replace(b'"NAME"', json.dumps(name).encode()), "dataset.lock")
     assert not is_inside(name)
     with pytest.raises(SourceError, match="is not a valid file name in a repository"):
-        checked(HubFile(relpath=name, size=1, sha256=None, etag="0" * 40), "listing")
+        check_file(HubFile(relpath=name, size=1, sha256=None, etag="0" * 40), "listing")
 
 
 def _manifest_of(data: bytes, folder: Path) -> object:

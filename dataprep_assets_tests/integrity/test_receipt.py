@@ -61,7 +61,7 @@ def current(directory: Path, key: str) -> Receipt | None:
 def test_a_receipt_reads_back_as_written(artifact: Path) -> None:
     receipt = require_receipt(artifact)
     receipt.write(artifact)
-    assert read_receipt(artifact) == receipt == current(artifact, KEY) == store_of(artifact).intact(ARTIFACT)
+    assert read_receipt(artifact) == receipt == current(artifact, KEY) == store_of(artifact).intact_receipt(ARTIFACT)
     assert [f.path for f in receipt.files] == ["a.bin", "part/b.bin"]
     assert receipt.total_bytes == 10
 
@@ -76,7 +76,7 @@ def test_every_flipped_bit_of_a_receipt_is_damage(artifact: Path) -> None:
         with pytest.raises(IntegrityError):
             read_receipt(artifact)
         assert current(artifact, KEY) is None
-        assert store_of(artifact).intact(ARTIFACT) is None
+        assert store_of(artifact).intact_receipt(ARTIFACT) is None
 
 
 def _same_json(first: bytes, second: bytes) -> bool:

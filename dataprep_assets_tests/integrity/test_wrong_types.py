@@ -15,7 +15,7 @@ import pytest
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.results import results
 from dataprep_assets.engine.lock.lock import lock_bytes, lock_dataset, parse_lock
-from dataprep_assets.engine.staleness.status import check_decisions, stale
+from dataprep_assets.engine.staleness.status import check_decisions, stale_decisions
 from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.orchestration.checks import findings
@@ -60,7 +60,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Selected:
     corpus.write({"train/a.jsonl": texts[:8], "train/b.jsonl": [*texts[8:], texts[0]]})
     corpus.build()
     for spec in corpus.specs().values():
-        if spec.checks and all(corpus.store.intact(one) for one in _artifacts(spec, corpus.store)):
+        if spec.checks and all(corpus.store.intact_receipt(one) for one in _artifacts(spec, corpus.store)):
             findings(spec, corpus.store, spec.slots(corpus.store))
     return corpus
 
@@ -73,7 +73,7 @@ def look(corpus: Selected) -> None:
     """What the commands ask of a dataset."""
     # by a new object, because a store remembers what it has read
     store, specs = LocalArtifacts(corpus.store.root), list(corpus.specs().values())
-    list(stale(specs, store))
+    list(stale_decisions(specs, store))
     for spec in specs:
         results(spec, store)
         try:

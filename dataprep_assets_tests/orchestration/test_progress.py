@@ -22,7 +22,7 @@ from dataprep_assets.orchestration.runs.terminal import (
     TerminalSink,
     heard,
     say,
-    watched,
+    show_progress,
     watched_in_notebook,
     watching,
 )
@@ -148,7 +148,7 @@ def test_who_reads_the_pipe_no_more_stops_nobody_who_says_something() -> None:
 
 def test_who_reads_the_pipe_no_more_stops_no_step() -> None:
     reader, writer = os.pipe()
-    with os.fdopen(writer, "w") as stream, watched(stream):
+    with os.fdopen(writer, "w") as stream, show_progress(stream):
         (sink,) = watching("corpus/token_bins")
         os.close(reader)
         step = Progress(source_bytes=10, sinks=[sink])

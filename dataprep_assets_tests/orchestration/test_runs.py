@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy
 
 from dataprep_assets.engine.staleness.decide import Decision
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.runs import RunEnd, interruptions
 from dataprep_assets_tests.engine.notices import notices_specs
@@ -27,7 +27,7 @@ def board(tmp_path: Path) -> Iterator[NoticeBoard]:
 
 def behind(board: NoticeBoard) -> list[Decision]:
     """What `dataprep run` asks first: nothing when nothing has to be done."""
-    return list(stale(board.specs, board.store))
+    return list(stale_decisions(board.specs, board.store))
 
 
 def severity(board: NoticeBoard, name: str) -> dg.AssetCheckSeverity:

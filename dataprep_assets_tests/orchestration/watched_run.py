@@ -17,7 +17,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.orchestration.runs import step_build as events
 from dataprep_assets.orchestration.runs import terminal
 from dataprep_assets.orchestration.runs.step_build import sinks_of
-from dataprep_assets.orchestration.runs.terminal import watched
+from dataprep_assets.orchestration.runs.terminal import show_progress
 from dataprep_assets_tests.engine.specs import spec
 
 KEY = dg.AssetKey(["corpus", "token_bins"])
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     before = set(os.environ)
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     with dg.DagsterInstance.ephemeral() as instance:
-        with watched(sys.stderr) if arguments == ["yes"] else contextlib.nullcontext():
+        with show_progress(sys.stderr) if arguments == ["yes"] else contextlib.nullcontext():
             first = dg.materialize([shows], instance=instance, run_config=quiet)
         second = dg.materialize([shows], instance=instance, run_config=quiet)
         messages = [entry.user_message for entry in instance.all_logs(first.run_id)]

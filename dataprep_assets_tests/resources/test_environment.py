@@ -41,7 +41,7 @@ def test_a_folder_is_the_same_storage_without_dagsters_resource(
     environment(variables)
     resource, found = open_storage(tmp_path), local_storage(tmp_path)
     assert found is not None
-    assert found.place() == resource.place()
+    assert found.address() == resource.address()
     for declared in (None, "file:///folder", "s3://bucket/prefix"):
         for private in (False, True):
             assert found.artifacts(declared, private=private) == resource.artifacts(declared, private=private)
@@ -54,7 +54,7 @@ def test_a_bucket_needs_the_resource(environment: Any, tmp_path: Path) -> None:
 
 def test_the_seeds_variables_name_a_bucket_of_r2(environment: Any, tmp_path: Path) -> None:
     environment(R2)
-    place = open_storage(tmp_path).place()
+    place = open_storage(tmp_path).address()
     assert place == S3Place(
         bucket="corpora",
         prefix="remote/tokenized",
@@ -89,7 +89,7 @@ def test_the_projects_own_variables_go_first(environment: Any, tmp_path: Path) -
 def test_read_credentials_serve_where_there_are_no_others(environment: Any, tmp_path: Path) -> None:
     values = {name.replace("WRITE", "READ"): value for name, value in R2.items()}
     environment(values)
-    place = open_storage(tmp_path).place()
+    place = open_storage(tmp_path).address()
     assert isinstance(place, S3Place)
     assert place.key_names[0] == "R2_DATASET_READ_ACCESS_KEY_ID"
     assert place.access_key_id == KEY_ID
@@ -133,14 +133,14 @@ def test_what_is_missing_or_wrong_is_named(
 
 def test_gcs_has_a_bucket_and_a_project(environment: Any, tmp_path: Path) -> None:
     environment({"DATAPREP_STORAGE": "gcs", "DATAPREP_BUCKET": "b", "DATAPREP_ROOT": "p", "GOOGLE_CLOUD_PROJECT": "x"})
-    assert open_storage(tmp_path).place() == GcsPlace(bucket="b", prefix="p", project="x")
+    assert open_storage(tmp_path).address() == GcsPlace(bucket="b", prefix="p", project="x")
 
 
 def test_no_secret_is_in_any_repr_or_in_the_resources_config(environment: Any, tmp_path: Path) -> None:
     environment(R2)
     storage = build_storage(tmp_path)
     opened = open_storage(tmp_path)
-    shown = [repr(x) for x in (storage, opened.place(), opened.artifacts(), build_resources(tmp_path))]
+    shown = [repr(x) for x in (storage, opened.address(), opened.artifacts(), build_resources(tmp_path))]
     shown.append(str(storage.place))
     for text in shown:
         assert SECRET not in text

@@ -26,7 +26,7 @@ class QuickPrefix(ObjectStorePrefix):
     """The source as users have it, with retries that do not wait."""
 
     def open(self) -> Store:
-        place = self.place()
+        place = self.address()
         if isinstance(place, S3Place):
             assert place.endpoint_url is not None
             return new_store(place.endpoint_url, place.bucket, place.prefix)

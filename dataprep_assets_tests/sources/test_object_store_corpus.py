@@ -8,7 +8,7 @@ import yaml
 import zstandard
 
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
@@ -52,13 +52,13 @@ def test_a_corpus_in_a_bucket_has_the_bytes_of_the_same_local_corpus(bucket: Buc
     assert again.built == []
     other = zstandard.compress(b'{"text": "Other text."}\n')
     bucket.put({"train/chunk1/example_train_0.jsonl.zst": other, "train/chunk9/new.jsonl.zst": other})
-    (first, *_) = stale(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))
+    (first, *_) = stale_decisions(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))
     assert first.reason == (
         "its source changed: new file train/chunk9/new.jsonl.zst, edited file train/chunk1/example_train_0.jsonl.zst"
     )
     built = run_pipeline(remote, tmp_path / "remote").built
     assert sum(name.startswith("token_bins") for name in built) == 2
-    assert list(stale(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))) == []
+    assert list(stale_decisions(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))) == []
 
 
 def test_a_shard_whose_object_changed_fails_alone(bucket: Bucket, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_without_its_library_the_extra_is_named(
 
 
 def s3_place(tmp_path: Path, **settings: Any) -> S3Place:
-    place = ObjectStorePrefix(url="s3://bucket/corpus", cache_dir=tmp_path, **settings).place()
+    place = ObjectStorePrefix(url="s3://bucket/corpus", cache_dir=tmp_path, **settings).address()
     assert isinstance(place, S3Place)
     return place
 
@@ -80,7 +80,7 @@ def test_no_credential_is_in_a_repr_a_message_or_a_log(
     s3.put({"a.jsonl.zst": b"x"})
     source = s3.source()
     plain = ObjectStorePrefix(url=source.url, cache_dir=s3.mirror, **s3.settings())
-    told = [repr(source), repr(plain.place()), repr(plain.open())]
+    told = [repr(source), repr(plain.address()), repr(plain.open())]
 
     def fails(call: Callable[[], Any]) -> None:
         with pytest.raises((SourceError, ConfigError)) as raised:

@@ -229,7 +229,7 @@ def test_a_resource_of_dagster_aws_makes_the_client(swift: SwiftServer) -> None:
     from dataprep_assets.resources.r2 import R2StorageResource
 
     bucket = new_bucket(swift.url)
-    place = R2StorageResource(s3=resource, bucket=bucket).place()
+    place = R2StorageResource(s3=resource, bucket=bucket).address()
     assert isinstance(place, S3Place)
     assert s3_client(place).meta.region_name == "auto"
     place().put("key", b"x")

@@ -92,11 +92,11 @@ def work_folder() -> Path:
         return expanded(os.environ.get("DATAPREP_CACHE") or user, "DATAPREP_CACHE").absolute()
 
 
-def place(url: str | None, profile: str | None = None) -> "StoreAddress":
+def open_store(url: str | None, profile: str | None = None) -> "StoreAddress":
     """Return the store at a URL or in a folder, or the environment's storage for None."""
     from dataprep_assets.stores.connect import place_of
 
-    return storage().place() if url is None else place_of(url, os.environ, profile=profile)  # a URL needs no project
+    return storage().address() if url is None else place_of(url, os.environ, profile=profile)  # a URL needs no project
 
 
 def folder(name: str) -> Path:

@@ -44,7 +44,7 @@ def command(
     from dataprep_assets.pipelines.release.adopted_manifest import Adoption, adopt, keep_adopted
     from dataprep_assets.serving.window.release import ReleaseLocation, locate
 
-    location = locate(url) if profile is None else ReleaseLocation(project.place(url, profile)())
+    location = locate(url) if profile is None else ReleaseLocation(project.open_store(url, profile)())
     # names the file of the digests already read from this location, so that adopting it again does not reread the
     # shards
     identity = hashlib.sha256(str(location).encode()).hexdigest()[:16]

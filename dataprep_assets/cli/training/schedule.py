@@ -37,7 +37,7 @@ def command(
     from dataprep_assets.pipelines.schedule.schedule_sources import found_sources
     from dataprep_assets.serving.sampler.changes import changes_of, told_revisions
     from dataprep_assets.serving.sampler.sampler import Sampler
-    from dataprep_assets.serving.sampler.simulation import simulated, told_lines
+    from dataprep_assets.serving.sampler.simulation import simulate, told_lines
 
     component = project.component(dataset)
     if not isinstance(component, ScheduleDataset):
@@ -68,7 +68,7 @@ def command(
                 for index, item in enumerate(schedule.revisions)
             ],
             "sources": [
-                privacy.amounts(asdict(item)) for item in simulated(sampler, sampler.end if until is None else until)
+                privacy.amounts(asdict(item)) for item in simulate(sampler, sampler.end if until is None else until)
             ],
             "pending": [privacy.text(item.sentence, "a source has changed") for item in component.pending(store)],
             "written": None if path is None else str(path),
@@ -81,5 +81,5 @@ def command(
     elif from_step is not None:
         print(f"Dry run: revision {number} from step {from_step} was not written")
     else:
-        project.tell(component.standing(store), f"{dataset}: a source has changed")
+        project.tell(component.standing_lines(store), f"{dataset}: a source has changed")
     return 0

@@ -56,7 +56,7 @@ def command(
 ) -> int:
     """Show the documents that a training step reads, or the steps that read a document."""
     from dataprep_assets.serving.sampler.seen import documents_of_step
-    from dataprep_assets.serving.sampler.simulation import simulated, told_lines
+    from dataprep_assets.serving.sampler.simulation import simulate, told_lines
 
     questions = (("--step", step), ("--document", document), ("--id", id_), ("--where", where))
     given_options = [name for name, value in questions if value is not None]
@@ -77,7 +77,7 @@ def command(
             for line in _by_lines(_tokens_by(ledger, by, until), by, json_):
                 print(line)
         elif json_:
-            print(json.dumps([project.privacy().amounts(vars(item)) for item in simulated(ledger.data.sampler, until)]))
+            print(json.dumps([project.privacy().amounts(vars(item)) for item in simulate(ledger.data.sampler, until)]))
         else:
             project.tell(told_lines(ledger.data.sampler, until), f"{dataset}: scheduled")
         return 0

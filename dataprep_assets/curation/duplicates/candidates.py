@@ -51,7 +51,7 @@ class CandidateSet:
         return int(self.first[-1])
 
     @cached_property
-    def compared(self) -> int:
+    def compared_count(self) -> int:
         """Number of documents with a signature."""
         return sum(shard.documents for shard in self.shards)
 
@@ -100,7 +100,7 @@ def sharing(documents: CandidateSet, key: int, among: NDArray[np.bool_]) -> Iter
         among: Mask of the documents to include.
     """
     # Hashes are uniformly distributed, so ranges of equal width have about the same number of documents.
-    ranges = max(1, -(-documents.compared // AT_ONCE))
+    ranges = max(1, -(-documents.compared_count // AT_ONCE))
     bounds = [number * (1 << 64) // ranges for number in range(ranges + 1)]
     for low, high in pairwise(bounds):
         hashes, nodes = [], []
@@ -194,7 +194,7 @@ class CandidateOrder:
             groups[order[with_theirs]] = len(self.split)
         return groups
 
-    def compared(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def compared_mask(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which candidate pairs are compared: ``(pairs,)``."""
         theirs = self.are_theirs(documents, pairs)
         if self.across:
@@ -205,7 +205,7 @@ class CandidateOrder:
         )
         return is_compared
 
-    def first(self, documents: "CandidateSet", members: Nodes) -> Nodes:
+    def first_members(self, documents: "CandidateSet", members: Nodes) -> Nodes:
         """Return the `FIRST` documents of each split among `members`."""
         ordered = members[np.argsort(self.ranks(members), kind="stable")]
         splits = self.split[documents.shard_of(ordered)]
@@ -244,14 +244,14 @@ def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: Candidate
                 nodes = nodes[sorting]
                 runs = runs_of(np.column_stack([hashes[sorting], groups[sorting].astype(np.uint64)]))
             band_pairs += _in_runs(nodes, *runs, large)
-        band_pairs += [_with_first(members, order.first(documents, members)) for members in large]
+        band_pairs += [_with_first(members, order.first_members(documents, members)) for members in large]
         if large:
             waiting.append((np.concatenate(large), np.repeat(np.arange(len(large)), [len(one) for one in large])))
         all_pairs.append(np.concatenate(band_pairs))
     all_pairs += _sharing_two(documents, waiting, order)
     pairs = _unique(np.concatenate(all_pairs))
     # Without other datasets, either all pairs are compared, or the runs were already cut by split.
-    return pairs[order.compared(documents, pairs)] if order.theirs.any() else pairs
+    return pairs[order.compared_mask(documents, pairs)] if order.theirs.any() else pairs
 
 
 def _in_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> Iterator[NDArray[np.int64]]:
@@ -290,7 +290,7 @@ def _sharing_two(
         large: list[Nodes] = []
         yield from _in_runs(members[sorting], *runs_of(run_pairs[sorting]), large)
         for run_members in large:
-            yield _with_first(run_members, order.first(documents, run_members))
+            yield _with_first(run_members, order.first_members(documents, run_members))
 
 
 def _unique(pairs: NDArray[np.int64]) -> NDArray[np.int64]:

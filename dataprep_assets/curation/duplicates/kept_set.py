@@ -124,7 +124,7 @@ class ComparedPairs:
         unique_pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 4)
         return cls(unique_pairs[np.argsort(_pair_key(unique_pairs[:, 0], unique_pairs[:, 1]), kind="stable")])
 
-    def without(self, places: NDArray[np.int64]) -> Self:
+    def remove(self, places: NDArray[np.int64]) -> Self:
         """Return all pairs except the pairs at some positions."""
         return type(self)(np.delete(self.pairs, places, axis=0))
 
@@ -222,7 +222,7 @@ def kept_set(
         removed=all_removed[sorting],
         representatives=representatives[sorting],
         similarities=alike[sorting],
-        compared=query.compared(),
+        compared=query.compared_pairs(),
         candidates=len(pairs),
         across=query.across,
         across_similarities=query.across_similarities,
@@ -337,7 +337,7 @@ class _KeptQuery:
             np.array([value for _, (_, value) in removals], np.float64),
         )
 
-    def compared(self) -> ComparedPairs:
+    def compared_pairs(self) -> ComparedPairs:
         """Return the compared pairs."""
         return ComparedPairs.from_pairs(np.array(self._compared, np.uint64).reshape(-1, 4))
 

@@ -35,7 +35,7 @@ from dataprep_assets.curation.duplicates.words import (
 )
 from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.formats import document_ends
-from dataprep_assets.formats.flat_bins import mapped
+from dataprep_assets.formats.flat_bins import map_file
 from dataprep_assets.stores.files import create
 from dataprep_assets.tokenization.document_ids import hash_texts
 
@@ -311,4 +311,4 @@ class SignedShard:
                 f"{path}: {count_of(size, 'byte')}, expected {count * dtype.itemsize} for "
                 f"{count_of(self.rows, 'row')}. Materialize `signatures` again"
             )
-        return mapped(path, dtype, count)
+        return map_file(path, dtype, count)

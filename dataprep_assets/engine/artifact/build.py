@@ -144,11 +144,11 @@ def ensure(
     directory = store.directory(artifact)
     # A bucket first uploads artifacts that were built here but could not be sent. This must happen before the lock is
     # taken, because the upload would take our own lock for a build in progress. The check reads no files.
-    if store.knows_digests and (kept_receipt := _kept(recipe, store, verification)) is not None:
+    if store.knows_digests and (kept_receipt := _find_current(recipe, store, verification)) is not None:
         return kept_receipt, True
     with staging(directory, recipe.key) as staged:
         # this is checked under the lock, because another process may have built the artifact while this one waited
-        receipt = _kept(recipe, store, verification)
+        receipt = _find_current(recipe, store, verification)
         # only a writer that resumes can tell which files of a killed build are complete
         if receipt is not None or not resumes:
             shutil.rmtree(staged)
@@ -185,7 +185,7 @@ def ensure(
     return receipt, False
 
 
-def _kept(recipe: Recipe, store: ArtifactStore, verification: Verification) -> Receipt | None:
+def _find_current(recipe: Recipe, store: ArtifactStore, verification: Verification) -> Receipt | None:
     """Return the existing artifact's receipt if its key matches, it is intact and no rebuild is due; otherwise None."""
     receipt = store.current(recipe.artifact, recipe.key, verification)
     if (

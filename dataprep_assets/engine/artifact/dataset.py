@@ -143,7 +143,7 @@ class Dataset(ABC):
                 return DatasetCounts(receipt=receipt, splits=CardFacts.of(receipt).splits)
         return None
 
-    def standing(self, store: ArtifactStore) -> Sequence[str]:
+    def standing_lines(self, store: ArtifactStore) -> Sequence[str]:
         """Return lines that are printed after every run, even a failed or empty one, and by `status`.
 
         `summary` includes them.

@@ -191,7 +191,9 @@ class Recipe(RecipeInputs):
             return None
         first = changed[0]
         difference = f"{first.name} was {first.before or 0}, is {first.now or 0} now"
-        return Change(kind="input changed", reason=f"the ledger of its input changed: {difference}{_rest(changed)}")
+        return Change(
+            kind="input changed", reason=f"the ledger of its input changed: {difference}{_count_rest(changed)}"
+        )
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
@@ -217,10 +219,10 @@ def _describe_changes(shown: list[Changed], of: list[Changed]) -> str:
     told = (
         f"{one.name} was {_format_value(one.before)}, is {_format_value(one.now)} now{one.consequence}" for one in shown
     )
-    return "; ".join(told) + _rest(of, len(shown))
+    return "; ".join(told) + _count_rest(of, len(shown))
 
 
-def _rest(changed: list[Changed], shown: int = 1) -> str:
+def _count_rest(changed: list[Changed], shown: int = 1) -> str:
     return f" (and {len(changed) - shown} more)" if len(changed) > shown else ""
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from dataprep_assets.engine.artifact.losses import Loss, no_losses
 from dataprep_assets.engine.artifact.metadata_values import Shown
 from dataprep_assets.engine.artifact.recipe import Recipe
-from dataprep_assets.engine.checks.check import Check, Finding, Row, judged
+from dataprep_assets.engine.checks.check import Check, Finding, Row, fail_on_errors
 from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeChecks
 from dataprep_assets.engine.trace.place import OpenPlaces
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
@@ -155,7 +155,7 @@ def closed_files(dataset: str, located: Callable[[ArtifactStore, str | None], Ar
     return WholeChecks(checks=(PERMISSIONS_PRIVATE,), open=open)
 
 
-@judged
+@fail_on_errors
 def permissions_private(places: Iterable[Path], home: str | None = None) -> Finding:
     """Fail if other users can read a file in the `places` or open Dagster's folder.
 

@@ -84,7 +84,7 @@ def up_to_date(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
     passed, *check_lines = _checks(dataset, store)
     yield f"{name}: everything is up to date, nothing to do; {passed}; {loss_table(dataset, store).headline}"
     yield from shorten_sections([check_lines], f"dataprep show {name}")[0]
-    yield from dataset.standing(store)
+    yield from dataset.standing_lines(store)
 
 
 def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
@@ -197,7 +197,7 @@ def private_lines(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
         for name, why in results(spec, store).items():
             if why is not None and why.sentence:
                 yield f"{'/'.join(spec.path)}: {name}: {why.sentence}"
-    yield from dataset.standing(store)
+    yield from dataset.standing_lines(store)
 
 
 def _shorten_names(names: Sequence[str]) -> Sequence[str]:

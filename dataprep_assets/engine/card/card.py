@@ -26,7 +26,7 @@ from dataprep_assets.engine.card.contents import (
     CardSubject,
     CardTokenizer,
     SplitCounts,
-    gathered,
+    gather_card,
 )
 from dataprep_assets.engine.checks.check import SAMPLE, Check, Finding, Level, verdict
 from dataprep_assets.engine.checks.verdicts import WholeChecks
@@ -87,7 +87,7 @@ def data_card_spec(subject: CardSubject) -> ArtifactSpec:
         inputs=tuple(spec for spec in subject.specs if spec not in used),
         verification="full",
         names_places=frozenset(receipt_names) if receipt_names else None,
-        recipes=lambda store, _: [_recipe(gathered(subject, store))],
+        recipes=lambda store, _: [_recipe(gather_card(subject, store))],
         build=lambda request: [_build(subject, request.store)],
         metadata=_metadata,
         check_groups=(WholeChecks(checks=_CHECKS, open=partial(_open, subject)),),
@@ -131,7 +131,7 @@ def _totals(card: Card) -> dict[str, Any]:
 
 
 def _build(subject: CardSubject, store: ArtifactStore) -> Outcome:
-    card = gathered(subject, store)
+    card = gather_card(subject, store)
     recipe = _recipe(card)
 
     def write(staged: Path) -> WrittenFiles:
@@ -200,7 +200,7 @@ class _OpenedCard:
 
 def _open(subject: CardSubject, store: ArtifactStore, _: Sequence[str]) -> _OpenedCard:
     artifact = subject.declaration.artifact(DATA_CARD)
-    return _OpenedCard(store.local(artifact), store.require(artifact), gathered(subject, store))
+    return _OpenedCard(store.local(artifact), store.require(artifact), gather_card(subject, store))
 
 
 def _card_matches_receipts(opened: _OpenedCard) -> Finding:

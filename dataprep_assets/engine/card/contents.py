@@ -235,7 +235,7 @@ def selected_by_reason(receipts: Iterable[Receipt]) -> Counter[str]:
     return counts
 
 
-def gathered(subject: CardSubject, store: ArtifactStore) -> Card:
+def gather_card(subject: CardSubject, store: ArtifactStore) -> Card:
     """Return the card of a dataset according to its current receipts.
 
     Raises MissingArtifactError with the first artifact that has no receipt.

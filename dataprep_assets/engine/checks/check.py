@@ -86,7 +86,7 @@ def verdict(
     return Finding(passed=False, summary=summary, facts=facts, table=rows, warning=warning)
 
 
-def accepted(finding: Finding, why: str) -> Finding:
+def accept_warnings(finding: Finding, why: str) -> Finding:
     """Turn a warning that the declaration accepts into a pass with the reason. An unreadable artifact still fails."""
     if finding.passed or "unreadable" in finding.facts:
         return finding
@@ -94,7 +94,7 @@ def accepted(finding: Finding, why: str) -> Finding:
     return replace(finding, passed=True, summary=summary, facts={**finding.facts, ACCEPTED: why})
 
 
-def judged(check: Callable[_P, Finding]) -> Callable[_P, Finding]:
+def fail_on_errors(check: Callable[_P, Finding]) -> Callable[_P, Finding]:
     """Decorate a check's function so that errors of readers and of the file system become failed findings."""
 
     @wraps(check)
@@ -114,7 +114,7 @@ def judged(check: Callable[_P, Finding]) -> Callable[_P, Finding]:
     return wrapped
 
 
-@judged
+@fail_on_errors
 def files_intact(directory: Path, receipt: Receipt, todo: str = REBUILD) -> Finding:
     """Check that every file in the receipt exists with its size and SHA-256, and that there are no other files."""
     return verdict(
@@ -174,7 +174,7 @@ class Check(Generic[S_contra]):
 
     def find(self, subject: S_contra) -> Finding:
         """Return the finding on a subject; raise only for bugs."""
-        return judged(self.function)(subject)
+        return fail_on_errors(self.function)(subject)
 
 
 class Checkable(Protocol):
@@ -204,7 +204,7 @@ class OpenedArtifact:
         """A local folder with all its files."""
         return self.store.local(self.artifact)
 
-    def opened(self) -> Self:
+    def with_files(self) -> Self:
         """Return this subject after reading its receipt and making its files local; raise the errors of `receipt`."""
         _ = self.receipt, self.directory
         return self
@@ -229,7 +229,7 @@ class OpenedPartition(OpenedArtifact, Generic[T]):
     @classmethod
     def open(cls, planned: T) -> Self:
         """Open the partition in a worker; raise the errors of `receipt`."""
-        return cls(planned.artifact, planned.store, planned).opened()
+        return cls(planned.artifact, planned.store, planned).with_files()
 
 
 class _Files(Protocol):

@@ -74,14 +74,14 @@ def check_facts(
     facts = {slot: _facts(verdict, checks) for slot, verdict in known_results(spec, store, slots).items()}
     names = [check.name for check in checks]
 
-    def of(slot: str | None, names: Iterable[str]) -> dict[str, CheckFacts | None]:
+    def facts_of(slot: str | None, names: Iterable[str]) -> dict[str, CheckFacts | None]:
         return {name: facts.get(slot, {}).get(name) for name in names}
 
     if not spec.partition_checks:  # all checks examine the artifact as a whole
-        return {slot: of(None, names) for slot in slots}
-    whole_facts = of(None, [check.name for check in _apart(spec)[1]])
+        return {slot: facts_of(None, names) for slot in slots}
+    whole_facts = facts_of(None, [check.name for check in _apart(spec)[1]])
     failed = {name: fact for name, fact in whole_facts.items() if fact is not None and fact.blocks and not fact.passed}
-    return {**{slot: {**of(slot, spec.partition_checks), **failed} for slot in slots}, None: whole_facts}
+    return {**{slot: {**facts_of(slot, spec.partition_checks), **failed} for slot in slots}, None: whole_facts}
 
 
 def _facts(verdict: Verdict, checks: Sequence[Check[Any]]) -> dict[str, CheckFacts]:

@@ -49,7 +49,7 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
         lock: The lock of the same dataset.
     """
     for spec in specs:
-        if spec.adopt is None or spec.listed is None or store.intact(spec.located(store)) is not None:
+        if spec.adopt is None or spec.listed is None or store.intact_receipt(spec.located(store)) is not None:
             continue
         plan = lock.artifacts.get(lock_name(spec.located(store)))
         if plan is None or plan.key is None:
@@ -88,10 +88,12 @@ def drift_of_recipes(
                 yield Drift(name=lock_name(spec.located(store, slot)), reason="declared, but not in the lock")
             elif present_artifacts.has_inputs(spec, slot):
                 ready.append(slot)
-        yield from _compared(spec, store, lock, ready)
+        yield from _compare_slots(spec, store, lock, ready)
 
 
-def _compared(spec: ArtifactSpec, store: ArtifactStore, lock: Lock, slots: Sequence[str | None]) -> Iterator[Drift]:
+def _compare_slots(
+    spec: ArtifactSpec, store: ArtifactStore, lock: Lock, slots: Sequence[str | None]
+) -> Iterator[Drift]:
     """Yield the drift among slots whose inputs match the lock."""
     if not slots:
         return

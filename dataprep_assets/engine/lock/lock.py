@@ -25,7 +25,7 @@ from dataprep_assets.bounds import json_of
 from dataprep_assets.engine.artifact.recipe import RecipeInputs
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.privacy import SMALL_CELL, Privacy
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.errors import ConfigError, FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Content, Receipt
@@ -55,7 +55,7 @@ class LockCounts:
             rows=self.rows + other.rows, documents=self.documents + other.documents, tokens=self.tokens + other.tokens
         )
 
-    def rounded(self) -> "LockCounts":
+    def round_counts(self) -> "LockCounts":
         """Return a copy that reveals no small count.
 
         1 to 10 become 1; larger numbers keep their first digit (11 to 19 become 11).
@@ -138,8 +138,8 @@ class Locked(RecipeInputs):
         return replace(
             self,
             sources={hidden_name(name): digest for name, digest in self.sources.items()},
-            counts=None if self.counts is None else self.counts.rounded(),
-            files={hidden_name(n): replace(file, counts=file.counts.rounded()) for n, file in self.files.items()},
+            counts=None if self.counts is None else self.counts.round_counts(),
+            files={hidden_name(n): replace(file, counts=file.counts.round_counts()) for n, file in self.files.items()},
         )
 
     def difference(self, now: "Locked") -> str | None:
@@ -249,7 +249,7 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
     Raises MissingArtifactError if an artifact is removed meanwhile.
     """
     declaration = specs[0].declaration
-    if (late := next(stale(specs, store), None)) is not None:
+    if (late := next(stale_decisions(specs, store), None)) is not None:
         raise IntegrityError(
             f"{declaration.dataset}: cannot be locked: {late}. Run `dataprep run {declaration.dataset}`, then lock it"
         )

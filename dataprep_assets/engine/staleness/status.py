@@ -66,7 +66,7 @@ def decisions(
             yield from survey.of_spec(spec)
 
 
-def stale(
+def stale_decisions(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, *, verification: Verification | None = None
 ) -> Iterator[Decision]:
     """Yield the decisions about the artifacts that cannot stay as they are; none if all are up to date."""
@@ -90,7 +90,7 @@ def decisions_of(
         survey = _Survey(view, verification, events)
         if not spec.kept:
             return survey.without_files(spec, slots)
-        return {one.partition: one for one in survey.compared(spec, slots)}
+        return {one.partition: one for one in survey.decide_partitions(spec, slots)}
 
 
 def check_decisions(
@@ -142,7 +142,7 @@ class _Survey:
                 self._unplanned[spec] = replace(decision, name=asset, spec=spec)
                 yield self._unplanned[spec]
             return
-        yield from self.compared(spec, slots)
+        yield from self.decide_partitions(spec, slots)
         # foreseen at once: the specs after it ask this plan for their partitions
         if spec.plans:
             self._foresee(spec, list(self._open.get(spec, {})))
@@ -152,7 +152,7 @@ class _Survey:
         facts, name = self._outside(spec, slots), "/".join(spec.path)
         return {slot: replace(decide(one), name=name, spec=spec, partition=slot) for slot, one in facts.items()}
 
-    def compared(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> Iterator[Decision]:
+    def decide_partitions(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> Iterator[Decision]:
         """Yield the decisions on these partitions of a spec, in order, and then on all of them together."""
         artifacts = {slot: spec.located(self._view, slot) for slot in slots}
         files = {slot: self._receipt(artifact) for slot, artifact in artifacts.items()}
@@ -444,7 +444,7 @@ def _remove_artifacts(
         for planner in planners:
             if not locks.enter_context(alone(store.directory(planner))):
                 raise IntegrityError(f"{store.location(planner)}: a run is building it. Prune after the run has ended")
-            if store.intact(planner) is None:
+            if store.intact_receipt(planner) is None:
                 raise IntegrityError(
                     f"{store.location(planner)}: missing or damaged, so obsolete artifacts cannot be determined. Run "
                     f"{planner.dataset} first"

@@ -75,7 +75,7 @@ class Question:
             raise ConfigError("trace: `npy_shard` cannot be combined with `split` or `shard`. Remove them")
 
     @property
-    def way(self) -> str:
+    def field(self) -> str:
         """The name of the field that identifies the documents."""
         return next(f.name for f in fields(self) if f.name not in _WHERE and getattr(self, f.name) is not None)
 

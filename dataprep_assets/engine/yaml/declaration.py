@@ -197,7 +197,7 @@ class DatasetDeclaration(Declared):
         """Return a copy with relative paths resolved against `folder`."""
         if self.storage is None or "://" in self.storage:
             return self
-        return self.model_copy(update={"storage": str(resolved(Path(self.storage), folder))})
+        return self.model_copy(update={"storage": str(resolve_path(Path(self.storage), folder))})
 
     def store(self, storage: Storage) -> ArtifactStore:
         """Return the store of its artifacts."""
@@ -217,7 +217,7 @@ class DatasetDeclaration(Declared):
         return Artifact(dataset=self.dataset, name=name, partition=partition)
 
 
-def resolved(path: Path, folder: Path) -> Path:
+def resolve_path(path: Path, folder: Path) -> Path:
     """Resolve a declared path against the folder of its YAML, unless it is absolute or starts with `~`.
 
     Raises ConfigError for a path that no file can have.

@@ -124,7 +124,7 @@ _heard: ContextVar[TextIO | None] = ContextVar("heard", default=None)
 
 
 @contextlib.contextmanager
-def watched(stream: TextIO) -> Iterator[None]:
+def show_progress(stream: TextIO) -> Iterator[None]:
     """Show the progress of this process's steps on `stream` (a terminal, pipe or file) inside this context."""
     with _own(stream) as own:
         if own is None:

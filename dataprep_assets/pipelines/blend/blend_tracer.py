@@ -67,7 +67,7 @@ class _PackedShard:
         ordinal, row, _ = self.rows.origins[sequence].tolist()
         return self.files[ordinal], row
 
-    def place(self, sequence: TracedSegment) -> TokenRange:
+    def locate(self, sequence: TracedSegment) -> TokenRange:
         """Return the location of a sequence."""
         return TokenRange(
             artifact=str(self.handle.artifact),
@@ -145,7 +145,7 @@ class ChatTracer(Tracer):
             file=file,
             row=row,
             tokens=sum(len(sequence.ids) for sequence in segments),
-            places=tuple(map(shard.place, segments)),
+            places=tuple(map(shard.locate, segments)),
             text="\n".join(self._decoded(sequence.ids) for sequence in segments) if shown else None,
         )
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from dataprep_assets.bounds import json_of
-from dataprep_assets.engine.yaml.declaration import ATTRIBUTION, Attribution, ReadingDeclaration, resolved
+from dataprep_assets.engine.yaml.declaration import ATTRIBUTION, Attribution, ReadingDeclaration, resolve_path
 from dataprep_assets.engine.yaml.declared_model import PARTITION, Declared
 from dataprep_assets.engine.yaml.mistakes import mistakes, of_json
 from dataprep_assets.engine.yaml.remark import mistakes_error
@@ -30,7 +30,7 @@ _MOST_DATASETS = 10_000
 """Limits of a blend file; the maximum number of datasets takes about a quarter of the bytes."""
 
 
-def noted(notes: Mapping[str, Any]) -> list[str]:
+def note_lines(notes: Mapping[str, Any]) -> list[str]:
     """Return notes as lines of text; values other than strings are shown as JSON."""
     return [
         f"{key.lstrip(_MARK)}: {note if isinstance(note, str) else json.dumps(note, ensure_ascii=False)}"
@@ -212,7 +212,7 @@ class DataBlend(_Noted):
 def _located(dataset: BlendDataset, folder: Path) -> BlendDataset:
     if "://" in dataset.path:
         return dataset
-    return dataset.model_copy(update={"path": str(resolved(Path(dataset.path), folder))})
+    return dataset.model_copy(update={"path": str(resolve_path(Path(dataset.path), folder))})
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from dataprep_assets.engine.source_key import KeyedSources
-from dataprep_assets.engine.yaml.declaration import MadeByEngine, resolved
+from dataprep_assets.engine.yaml.declaration import MadeByEngine, resolve_path
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
@@ -234,7 +234,9 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
 
     def located(self, folder: Path) -> Self:
         changes: dict[str, Any] = {
-            "blend": self.blend.located(folder) if isinstance(self.blend, DataBlend) else resolved(self.blend, folder),
+            "blend": self.blend.located(folder)
+            if isinstance(self.blend, DataBlend)
+            else resolve_path(self.blend, folder),
             "sources": _located_sources(self.sources, folder),
             "tokenizer": self.tokenizer.located(folder) if self.tokenizer else None,
         }
@@ -247,4 +249,6 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
 
 def _located_sources(sources: SourceAccessDeclaration, folder: Path) -> SourceAccessDeclaration:
     paths: Mapping[str, Path | None] = {"hub_cache": sources.hub_cache, "object_cache": sources.object_cache}
-    return sources.model_copy(update={name: resolved(path, folder) for name, path in paths.items() if path is not None})
+    return sources.model_copy(
+        update={name: resolve_path(path, folder) for name, path in paths.items() if path is not None}
+    )

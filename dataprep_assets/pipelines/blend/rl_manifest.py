@@ -51,7 +51,7 @@ def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactS
         check_groups=(
             WholeChecks(
                 checks=_CHECKS,
-                open=lambda store, _: OpenedRlManifest(blend.artifact(RL_MANIFEST), store, blend).opened(),
+                open=lambda store, _: OpenedRlManifest(blend.artifact(RL_MANIFEST), store, blend).with_files(),
             ),
         ),
     )

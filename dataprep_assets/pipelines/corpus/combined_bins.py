@@ -343,7 +343,7 @@ class OpenedCombined(OpenedArtifact):
 def _open(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]) -> OpenedCombined:
     manifest = load_manifest(corpus, store)
     artifact, made_of = corpus.artifact(COMBINED_BINS, split), shard_receipts(corpus, store, manifest, split)
-    return OpenedCombined(artifact, store, corpus, split, manifest, made_of).opened()
+    return OpenedCombined(artifact, store, corpus, split, manifest, made_of).with_files()
 
 
 def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: str) -> Finding:

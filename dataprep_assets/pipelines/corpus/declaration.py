@@ -33,7 +33,7 @@ from dataprep_assets.curation.table import DECIDED, OTHERS, CarriedFields, Colum
 from dataprep_assets.curation.tagging import BuiltInTagger, Tagger, named_tagger
 from dataprep_assets.engine.secret_key import EnvironmentKey
 from dataprep_assets.engine.source_key import key_needed
-from dataprep_assets.engine.yaml.declaration import MadeByEngine, ReadingDeclaration, resolved
+from dataprep_assets.engine.yaml.declaration import MadeByEngine, ReadingDeclaration, resolve_path
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
@@ -427,15 +427,15 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     def located(self, folder: Path) -> Self:
         source: Any = self.source
         if isinstance(source, LocalSource | HubCacheSource):
-            source = source.model_copy(update={"path": resolved(source.path, folder)})
+            source = source.model_copy(update={"path": resolve_path(source.path, folder)})
         elif isinstance(source, AssetSource):
             source = source.located(folder)
         elif isinstance(source, ObjectStoreSource | HubSource) and source.cache_dir is not None:
-            source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
+            source = source.model_copy(update={"cache_dir": resolve_path(source.cache_dir, folder)})
         changed = {
             "source": source,
             "tokenizer": self.tokenizer.located(folder),
-            "retractions": resolved(self.retractions or Path(RETRACTIONS), folder),
+            "retractions": resolve_path(self.retractions or Path(RETRACTIONS), folder),
         }
         corpus = super().located(folder).model_copy(update=changed)
         corpus._folder = folder

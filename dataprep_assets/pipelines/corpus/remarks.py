@@ -103,7 +103,7 @@ def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         else:
             if isinstance(tagger, BenchmarkTagger):
                 yield from benchmark_remarks(corpus, tagger)
-        if (sentence := tagger.absent()) is not None:
+        if (sentence := tagger.why_missing()) is not None:
             yield Remark(keys=("tag", index), sentence=sentence, hint=True)
     if corpus.duplicates is not None and corpus.duplicates.kind == "near":
         try:

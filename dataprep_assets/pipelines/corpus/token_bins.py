@@ -294,7 +294,7 @@ class _ShardChecks(PartitionChecks[TokenShard, OpenedTokens]):
 def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
     shard_checks = _ShardChecks(
         checks=as_declared(TOKEN_BINS_CHECKS, corpus.prove.level, corpus.tokenizer),
-        planned=partial(_planned, corpus),
+        planned=partial(_planned_shards, corpus),
         open=OpenedTokens.open,
         workers=partial(_workers, corpus),
         documents=documents_in,
@@ -310,7 +310,7 @@ def _plan(corpus: CorpusDeclaration, store: ArtifactStore) -> StreamPlan:
     return stream_plan(corpus, load_certificate(corpus, store))
 
 
-def _planned(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[TokenShard]:
+def _planned_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[TokenShard]:
     manifest = load_manifest(corpus, store)
     fetch_again(corpus, manifest, partitions)
     return token_shards(corpus, store, manifest, _plan(corpus, store), partitions)

@@ -256,7 +256,7 @@ class OpenedView(OpenedArtifact):
 
 def _open(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: Sequence[str]) -> OpenedView:
     artifact = corpus.artifact(artifact_name(view.name))
-    return OpenedView(artifact, store, corpus, view, combined_splits(corpus, store)).opened()
+    return OpenedView(artifact, store, corpus, view, combined_splits(corpus, store)).with_files()
 
 
 def matches_combined_bins(opened: OpenedView) -> Finding:

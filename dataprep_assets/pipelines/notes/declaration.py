@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from dataprep_assets.engine.yaml.declaration import MadeByEngine, resolved
+from dataprep_assets.engine.yaml.declaration import MadeByEngine, resolve_path
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tensorflow.tfrecord import ROWS_PER_SHARD
@@ -359,15 +359,15 @@ class NotesDeclaration(MadeByEngine):
     def located(self, folder: Path) -> Self:
         source: Any = self.source
         if isinstance(source, LocalSource):
-            source = source.model_copy(update={"path": resolved(source.path, folder)})
+            source = source.model_copy(update={"path": resolve_path(source.path, folder)})
         elif isinstance(source, AssetSource):
             source = source.located(folder)
         else:
-            source = source.model_copy(update={"cache_dir": resolved(source.cache_dir, folder)})
+            source = source.model_copy(update={"cache_dir": resolve_path(source.cache_dir, folder)})
         update = {
             "source": source,
             "tokenizer": self.tokenizer.located(folder),
-            "retractions": resolved(self.retractions or Path(RETRACTIONS), folder),
+            "retractions": resolve_path(self.retractions or Path(RETRACTIONS), folder),
         }
         return super().located(folder).model_copy(update=update)
 

@@ -175,7 +175,7 @@ class _Parts:
         if self._date_format is None and _YEAR_AND_MONTH.match(value):
             return value[:7]
         try:
-            return _parsed(value, self._date_format).strftime("%Y-%m")
+            return _parse_date(value, self._date_format).strftime("%Y-%m")
         except ValueError:
             failed = True
         # The error is raised outside the handler, so that the error that quotes the date does not become its context.
@@ -220,7 +220,7 @@ class _Parts:
     def _when(self, value: Any) -> int:
         try:
             if isinstance(value, str):
-                moment = _parsed(value, self._date_format)
+                moment = _parse_date(value, self._date_format)
                 # A date without an offset is UTC, because the machine's time zone must not affect the order of notes.
                 # The result is an integer, because seconds as a float would be rounded.
                 since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
@@ -233,7 +233,7 @@ class _Parts:
         raise _NoteRefusedError("bad_date")
 
 
-def _parsed(value: str, date_format: str | None) -> datetime:
+def _parse_date(value: str, date_format: str | None) -> datetime:
     return datetime.fromisoformat(value) if date_format is None else datetime.strptime(value, date_format)
 
 

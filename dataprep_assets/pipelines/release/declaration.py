@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dataprep_assets.engine.yaml.declaration import resolved
+from dataprep_assets.engine.yaml.declaration import resolve_path
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, View
@@ -79,5 +79,5 @@ class ReleaseDeclaration(CorpusDeclaration):
         if "://" in target:
             place_of(target, {})
             return declaration
-        release = self.release.model_copy(update={"publish": str(resolved(Path(target), folder))})
+        release = self.release.model_copy(update={"publish": str(resolve_path(Path(target), folder))})
         return declaration.model_copy(update={"release": release})

@@ -26,7 +26,7 @@ from dataprep_assets.engine.checks.check import (
     Finding,
     OpenedPartition,
     Row,
-    judged,
+    fail_on_errors,
     ledger_of,
     name_of,
     verdict,
@@ -204,7 +204,7 @@ class OpenedNpyShard(OpenedPartition[NpyShard]):
         return self.directory / Path(npy_shards.ids_key(self.facts.prefix, self.facts.index)).name
 
     @property
-    def declared(self) -> dict[str, Any]:
+    def expected_facts(self) -> dict[str, Any]:
         """The expected facts. Other facts describe the whole split, and may be outdated."""
         layout, (split, cut) = self.planned.layout, self.planned.layout.find(self.planned.partition)
         length = self.planned.release.release.sequence_length
@@ -225,7 +225,7 @@ class OpenedNpyShard(OpenedPartition[NpyShard]):
 
 def format_valid(shard: OpenedNpyShard) -> Finding:
     """Check the format: a NumPy 1.0 header of 128 bytes, one dimension, the dtype, whole sequences, one id for each."""
-    for name, expected_fact in shard.declared.items():
+    for name, expected_fact in shard.expected_facts.items():
         if (fact := shard.receipt.facts.get(name)) != expected_fact:
             raise IntegrityError(f"{shard.name}: {name}: the receipt has {fact}, expected {expected_fact}. {REBUILD}")
     dtype, tokens, length = shard.facts.dtype, shard.facts.tokens, shard.facts.sequence_length
@@ -343,7 +343,7 @@ def _opened_splits(release: ReleaseDeclaration, store: ArtifactStore, _: Sequenc
 
 
 def _of_each(find: Callable[[OpenedSplit], Finding], splits: _OpenedSplits) -> Finding:
-    findings = {split.layout.split: judged(find)(split) for split in splits.complete}
+    findings = {split.layout.split: fail_on_errors(find)(split) for split in splits.complete}
     return summarized(findings, list(findings), splits.others, noun="split")
 
 

@@ -242,7 +242,7 @@ def _recipes(
     """
     location = locate(target)
     manifest = release_manifest(release, store, release_layout(release, store))
-    receipt = store.intact(release.artifact(PUBLISHED_SHARDS), release.verify)
+    receipt = store.intact_receipt(release.artifact(PUBLISHED_SHARDS), release.verify)
     recipe = _recipe(
         release, store, manifest, location, PublishedShardsFacts.of(receipt).orphans if receipt is not None else ()
     )
@@ -274,14 +274,14 @@ def _build(release: ReleaseDeclaration, target: str, request: BuildRequest) -> l
     # uploads report from several threads
     progress, lock = request.progress, threading.Lock()
 
-    def sent(count: int) -> None:
+    def count_sent(count: int) -> None:
         with lock:
             progress.add({"source_bytes": count})
             progress.show()
 
     layout = release_layout(release, request.store)
     outcome = publish_release(
-        release, request.store, layout, locate(target), sent, lambda size: progress.expect(size, 1)
+        release, request.store, layout, locate(target), count_sent, lambda size: progress.expect(size, 1)
     )
     return [Outcome.from_receipt(*outcome)]
 

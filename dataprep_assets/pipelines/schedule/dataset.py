@@ -37,7 +37,7 @@ class ScheduleDataset(Dataset):
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(SCHEDULE_ARTIFACT)
 
-    def standing(self, store: ArtifactStore) -> list[str]:
+    def standing_lines(self, store: ArtifactStore) -> list[str]:
         if store.receipt(self.product(store)) is None:
             return []
         return told_pending(self.declaration, store, present_schedule(self.declaration, store))
@@ -69,12 +69,12 @@ class ScheduleDataset(Dataset):
         if store.receipt(self.product(store)) is None:
             return [f"{name}: no schedule yet"]
         data = TrainingData(store, name)
-        return [*told_revisions(data.schedule), *told_lines(data.sampler), *self.standing(store)]
+        return [*told_revisions(data.schedule), *told_lines(data.sampler), *self.standing_lines(store)]
 
     def trainer_lines(self, store: ArtifactStore) -> list[str]:
         if store.receipt(self.product(store)) is None:
             return []
-        lines = [f"data = TrainingData({store.place!r}, {self.declaration.dataset!r})"]
+        lines = [f"data = TrainingData({store.address!r}, {self.declaration.dataset!r})"]
         indices = self.declaration.artifact(MEGATRON_INDICES)
         if self.declaration.megatron is not None and (receipt := store.receipt(indices)) is not None:
             lines.append(

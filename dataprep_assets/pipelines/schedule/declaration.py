@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dataprep_assets.engine.yaml.declaration import DatasetDeclaration, resolved
+from dataprep_assets.engine.yaml.declaration import DatasetDeclaration, resolve_path
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.serving.sampler.training_schedule import Samples
 
@@ -115,4 +115,4 @@ class ScheduleDeclaration(DatasetDeclaration):
 
     def located(self, folder: Path) -> Self:
         declaration = super().located(folder)
-        return declaration.model_copy(update={"revisions": resolved(self.revisions or Path(REVISIONS), folder)})
+        return declaration.model_copy(update={"revisions": resolve_path(self.revisions or Path(REVISIONS), folder)})

@@ -180,7 +180,7 @@ MEGATRON_CHECKS: tuple[Check[OpenedIndices], ...] = (
     Check(
         "files_intact",
         "Every file in the receipt exists with its size and SHA-256.",
-        lambda indices: indices.intact(_AGAIN),
+        lambda indices: indices.is_intact(_AGAIN),
     ),
     Check(
         "index_file_names_valid",

@@ -46,7 +46,7 @@ from dataprep_assets.serving.sampler.next_revision import RevisionRequest, revis
 from dataprep_assets.serving.sampler.packs import pack_bytes, pack_shard
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.seen import SHARD
-from dataprep_assets.serving.sampler.simulation import simulated
+from dataprep_assets.serving.sampler.simulation import simulate
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
 from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory
 from dataprep_assets.stores.files import digest_value
@@ -178,7 +178,7 @@ def _steps(
     """Return the run's total number of steps. With `tokens`, the tokens read by earlier steps are subtracted first."""
     if declaration.tokens is None:
         return declaration.steps
-    read = [] if before is None else simulated(Sampler(before, documents.packs), from_step)
+    read = [] if before is None else simulate(Sampler(before, documents.packs), from_step)
     remaining = int(declaration.tokens) - sum(reading.tokens for reading in read)
     return from_step + max(-(-remaining // (declaration.batch * declaration.sequence_length)), 0)
 
@@ -407,7 +407,7 @@ def _counts_documents(receipt: Receipt, description: Mapping[str, Any], document
 def _losses(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[Loss]:
     """Yield the tokens per source that are not read at any step."""
     data = TrainingData(store, declaration.dataset)
-    read = {reading.source: reading for reading in simulated(data.sampler, data.steps)}
+    read = {reading.source: reading for reading in simulate(data.sampler, data.steps)}
     for source in data.schedule.revisions[-1].sources:
         tokens = sum(shard.tokens for shard in source.shards)
         source_reading = read.get(source.name)
@@ -434,7 +434,7 @@ def _metadata(declaration: ScheduleDeclaration, store: ArtifactStore, receipt: R
             "share": round(reading.share, 4),
             "epochs": round(reading.epochs, 3),
         }
-        for reading in simulated(data.sampler, data.steps)
+        for reading in simulate(data.sampler, data.steps)
     ]
     return {"steps": data.steps, "revisions": len(data.schedule.revisions), "sources": Table(tuple(rows))}
 

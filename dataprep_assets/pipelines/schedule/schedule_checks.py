@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, judged, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, fail_on_errors, verdict
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.formats.document_index import ENDS, IDS
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.schedule.pending_changes import changed_sources, 
 from dataprep_assets.pipelines.schedule.schedule_sources import found_sources
 from dataprep_assets.serving.sampler.next_revision import DocumentEnds, DocumentsOf, changed_between
 from dataprep_assets.serving.sampler.sampler import Sampler
-from dataprep_assets.serving.sampler.simulation import simulated
+from dataprep_assets.serving.sampler.simulation import simulate
 from dataprep_assets.serving.sampler.source_order import Packs
 from dataprep_assets.serving.sampler.training_data import TrainingData, documents_folder
 from dataprep_assets.serving.sampler.training_schedule import Ranges, ScheduleHistory
@@ -35,7 +35,7 @@ class OpenedInPlace(OpenedArtifact):
 
     declaration: ScheduleDeclaration
 
-    def intact(self, remedy: str) -> Finding:
+    def is_intact(self, remedy: str) -> Finding:
         """Return whether every file in the receipt exists with the listed size and SHA-256."""
         receipt = self.receipt
         holds = (
@@ -62,7 +62,7 @@ def _documents(data: TrainingData, content: str) -> DocumentEnds:
     return DocumentEnds(ends=ends, ids=ids)
 
 
-@judged
+@fail_on_errors
 def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
     """Return whether each shard's documents have the number of tokens and samples in the schedule."""
     defects, shards = [], 0
@@ -94,7 +94,7 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
     return verdict(defects, f"{count_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
 
 
-@judged
+@fail_on_errors
 def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
     """Return whether each revision of a schedule continues the previous revision, according to their documents."""
     defects = []
@@ -172,7 +172,7 @@ def _sources_current(opened: OpenedSchedule) -> Finding:
 
 def _repeats(opened: OpenedSchedule) -> Finding:
     declaration, data = opened.declaration, opened.data
-    read = simulated(data.sampler, data.steps)
+    read = simulate(data.sampler, data.steps)
     often = [reading for reading in read if reading.epochs > declaration.most_epochs]
     return verdict(
         [f"source {reading.source} is read {reading.epochs:.1f} times by step {data.steps}" for reading in often],
@@ -187,7 +187,7 @@ SCHEDULE_CHECKS: tuple[Check[OpenedSchedule], ...] = (
     Check(
         "files_intact",
         "Every file in the receipt exists with its size and SHA-256.",
-        lambda opened: opened.intact(AGAIN),
+        lambda opened: opened.is_intact(AGAIN),
     ),
     Check(
         "documents_complete",

@@ -81,7 +81,7 @@ class Tasks(Dataset):
         line = task_line(target) if target.is_dir() else f"its folder is missing: {target}"
         return f"{partition:<24}{facts.version:>16}{files:>8}{rows:>10,}   {line}"
 
-    def standing(self, store: ArtifactStore) -> list[str]:
+    def standing_lines(self, store: ArtifactStore) -> list[str]:
         return self.summary(store)
 
 
@@ -286,7 +286,7 @@ def _identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -> Source
 def _source_files(route: TaskRoute) -> Iterator[tuple[str, Path]]:
     """Yield the name in the old project and the path of each file that a migration would take. Reads no file."""
     for split in route.contract.splits:
-        folders = [route.source, *([route.base] if split in route.declared.inherit else [])]
+        folders = [route.source, *([route.base] if split in route.task_declaration.inherit else [])]
         name = route.contract.files[split].name
         path = next((folder / name for folder in folders if (folder / name).is_file()), None)
         if path is not None:
@@ -298,7 +298,7 @@ def _changes(declaration: TaskMigrationDeclaration, store: ArtifactStore) -> str
     new = versions = edited = 0
     for partition in partitions(declaration):
         artifact = declaration.artifact(TASK_FOLDER, partition)
-        record = read_record(store.local(artifact)) if store.intact(artifact) is not None else None
+        record = read_record(store.local(artifact)) if store.intact_receipt(artifact) is not None else None
         route = route_of(declaration, partition)
         if record is None:
             new += 1

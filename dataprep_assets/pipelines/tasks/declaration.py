@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from dataprep_assets.engine.source_key import KeyedSources
-from dataprep_assets.engine.yaml.declaration import Attribution, resolved
+from dataprep_assets.engine.yaml.declaration import Attribution, resolve_path
 from dataprep_assets.engine.yaml.declared_model import PARTITION
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.tasks.contract import TaskContract, contract_from, shipped_contracts
@@ -111,9 +111,9 @@ class TaskMigrationDeclaration(KeyedSources):
 
     def located(self, folder: Path) -> Self:
         update: dict[str, Path | None] = {
-            "old_root": resolved(self.old_root, folder),
-            "new_root": resolved(self.new_root, folder),
-            "original": self.original and resolved(self.original, folder),
+            "old_root": resolve_path(self.old_root, folder),
+            "new_root": resolve_path(self.new_root, folder),
+            "original": self.original and resolve_path(self.original, folder),
         }
         return super().located(folder).model_copy(update=update)
 

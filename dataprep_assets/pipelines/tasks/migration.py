@@ -75,7 +75,7 @@ class SourceFolder:
             Placement(
                 source=f.path,
                 target=self.route.target / f.file.name,
-                mode=self.route.declared.mode,
+                mode=self.route.task_declaration.mode,
                 sha256=f.rows.sha256,
                 digests=self.route.digests,
                 permissions=PRIVATE_MODE if self.route.declaration.sensitive else MODE,
@@ -90,7 +90,7 @@ class SourceFolder:
         return MigrationRecord(
             task=route.task,
             version=route.version,
-            mode=route.declared.mode,
+            mode=route.task_declaration.mode,
             # relative, so that the record does not depend on the location of the projects
             place=route.target.relative_to(route.declaration.new_root.absolute()).as_posix(),
             files=tuple(f.file for f in self.files),
@@ -123,7 +123,7 @@ def read_source(route: TaskRoute) -> SourceFolder:
         source = _read_file(route, split, route.source, inherited=False)
         # A version's unusable file is not replaced by the base's, which would otherwise be trained on as this version.
         is_missing = isinstance(source, AbsentFile) and source.cause == "missing"
-        if is_missing and route.source != route.base and split in route.declared.inherit:
+        if is_missing and route.source != route.base and split in route.task_declaration.inherit:
             source = _read_file(route, split, route.base, inherited=True)
         if isinstance(source, AbsentFile):
             absent_files.append(source)
@@ -150,7 +150,7 @@ def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool)
         source=relpath,
         version=BASE if inherited else route.version,
         inherited=inherited,
-        how="linked" if route.declared.mode == "symlink" else "copied",
+        how="linked" if route.task_declaration.mode == "symlink" else "copied",
         bytes=rows.bytes,
         sha256=route.digests.digest_of(rows.sha256),
         rows=len(rows.rows),
@@ -179,7 +179,7 @@ def _why_unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCaus
         return "not_regular", f"{place} is not a regular file"
     if not os.access(path, os.R_OK):
         return "unreadable", f"{place} cannot be read: its permissions are {stat.S_IMODE(kind):04o}"
-    is_linked = route.declared.mode == "symlink"
+    is_linked = route.task_declaration.mode == "symlink"
     if is_linked and not path.resolve().is_relative_to(route.declaration.old_root.resolve()):
         return "outside_old_project", f"{place} is itself a link out of the old project. Migrate it by copy"
     return None

@@ -40,7 +40,7 @@ class TaskRoute:
     digests: SourceDigests
 
     @property
-    def declared(self) -> TaskDeclaration:
+    def task_declaration(self) -> TaskDeclaration:
         """The task's part of the declaration."""
         return self.declaration.tasks[self.task]
 
@@ -57,7 +57,7 @@ class TaskRoute:
     @property
     def source(self) -> Path:
         """The version's folder in the old project."""
-        return self.base if self.version == BASE else self.base / self.declared.versions_in / self.version
+        return self.base if self.version == BASE else self.base / self.task_declaration.versions_in / self.version
 
     @property
     def target(self) -> Path:
@@ -102,7 +102,7 @@ def _reason_to_skip(declaration: TaskMigrationDeclaration, partition: str) -> st
         return "no such version"
     for split in route.contract.splits:
         spec = route.contract.files[split]
-        folders = [route.source, *([route.base] if split in route.declared.inherit else [])]
+        folders = [route.source, *([route.base] if split in route.task_declaration.inherit else [])]
         if spec.required and not any((folder / spec.name).is_file() for folder in folders):
             return f"no {split} file"
     return None

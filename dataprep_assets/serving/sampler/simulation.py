@@ -33,7 +33,7 @@ class SourceRead:
     ends: tuple[tuple[int, int], ...]
 
 
-def simulated(sampler: Sampler, until: int) -> list[SourceRead]:
+def simulate(sampler: Sampler, until: int) -> list[SourceRead]:
     """Return the data that the steps before `until` read from each source, in the sources' order of appearance."""
     samples: dict[str, int] = {}
     tokens: dict[str, int] = {}
@@ -75,7 +75,7 @@ def told_lines(sampler: Sampler, until: int | None = None) -> list[str]:
     """Return the simulation as lines of text."""
     stop = sampler.end if until is None else until
     lines = [f"{'source':<24}{'samples':>14}{'tokens':>18}{'share':>9}{'epochs':>9}  epochs end at steps"]
-    for row in simulated(sampler, stop):
+    for row in simulate(sampler, stop):
         steps = [f"{step:,}" for _, step in row.ends]
         text = ", ".join(steps[:4]) + (f" and {len(steps) - 4} more" if len(steps) > 4 else "")
         lines.append(

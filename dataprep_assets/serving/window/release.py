@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from dataprep_assets.bounds import parsed
+from dataprep_assets.bounds import parse_json
 from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES
@@ -165,7 +165,7 @@ class Release:
         Raises FormatError, naming `where`, for anything but a complete manifest.
         """
         try:
-            value = parsed(data, _LARGEST)
+            value = parse_json(data, _LARGEST)
             digest, kind = value.pop("digest"), value.pop("kind")
             version = value["schema_version"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -247,9 +247,7 @@ def _from_answer(response: Mapping[str, Any]) -> Exception:
     return RefusedError(status, code)
 
 
-def explained(
-    refused: RefusedError, *, label: str, bucket: str, endpoint: str, names: CredentialNames
-) -> DataprepError:
+def explain(refused: RefusedError, *, label: str, bucket: str, endpoint: str, names: CredentialNames) -> DataprepError:
     """Return the error for a refusal, with its meaning and the remedy.
 
     `label` names the object in messages, `bucket` and `endpoint` the requested location, and `names` the variables to

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dataprep_assets.errors import DataprepError, IntegrityError, SourceError, TransferError, count_of
-from dataprep_assets.stores.amazon.api import CredentialNames, RefusedError, endpoint_of, explained, translated
+from dataprep_assets.stores.amazon.api import CredentialNames, RefusedError, endpoint_of, explain, translated
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, check_key, no_object
 
@@ -135,15 +135,15 @@ class S3Bucket:
             # A missing bucket has the same status as a missing key, but is never treated as one.
             if {refused.code, str(refused.status)} & answers and refused.code != "NoSuchBucket":
                 return {}
-            raise self.explained(refused, label) from None
+            raise self.explain(refused, label) from None
 
-    def explained(self, refused: RefusedError, label: str) -> DataprepError:
+    def explain(self, refused: RefusedError, label: str) -> DataprepError:
         """Return the error for a refusal, with its meaning and the remedy."""
         if refused.code == "InvalidObjectState":
             return SourceError(
                 f"{label}: the object is archived ({refused}). Restore it from the archive, then run again"
             )
-        return explained(refused, label=label, bucket=self.name, endpoint=self._endpoint, names=self._credentials)
+        return explain(refused, label=label, bucket=self.name, endpoint=self._endpoint, names=self._credentials)
 
     def head(self, key: str) -> Mapping[str, Any] | None:
         """Return HeadObject's response, or None if the object does not exist."""
@@ -158,7 +158,7 @@ class S3Bucket:
                 try:
                     return ask()  # retried, because the listing waited for a wrong clock, which HEAD does not report
                 except RefusedError:
-                    raise self.explained(refused, label) from None
+                    raise self.explain(refused, label) from None
             if not self._seen:
                 # A refusal (403) is ignored, because the keys may allow reading objects but not listing them.
                 self.call("list_objects_v2", label, answers={"403"}, Prefix=self.prefix, MaxKeys=1)
@@ -224,7 +224,7 @@ class S3Bucket:
                 # The upload was completed or aborted after it was listed, so it has no parts.
                 if operation == "list_parts" and refused.code == "NoSuchUpload":
                     return
-                raise self.explained(refused, label) from None
+                raise self.explain(refused, label) from None
             items = page.get(field_name, ())
             yield from items
             if not page["IsTruncated"]:
@@ -344,7 +344,7 @@ def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str
             raise ConflictError(f"{label}: no longer version {version}") from None
         if refused.status == 416:
             raise _PastEndError from None
-        raise bucket.explained(refused, label) from None
+        raise bucket.explain(refused, label) from None
     answer_start, answer_stop, _ = _extent(answer)
     # The version is also checked here, because some stores ignore If-Match.
     if version is not None and etag_of(answer) != version:

@@ -104,7 +104,7 @@ def put_whole(
         unmet = refused.status == 412 or (refused.status == 404 and refused.code != "NoSuchBucket")
         if condition and unmet:
             raise
-        raise bucket.explained(refused, label) from None
+        raise bucket.explain(refused, label) from None
     return ObjectInfo(
         key=key, bytes=len(view), version=etag_of(answer), sha256=metadata.get(DIGEST), md5=plain_md5(answer)
     )
@@ -143,7 +143,7 @@ def send_part(
     except RefusedError as refused:
         if refused.code == "NoSuchUpload":
             raise SpoiltError("the store dropped the upload while it was in progress") from None
-        raise bucket.explained(refused, label) from None
+        raise bucket.explain(refused, label) from None
 
 
 def _check_md5(answer: Mapping[str, Any], expected: str) -> None:
@@ -170,7 +170,7 @@ def complete(
         )
     except RefusedError as refused:
         if refused.code not in _LOST:
-            raise bucket.explained(refused, label) from None
+            raise bucket.explain(refused, label) from None
         lost_code = refused.code
     # Check the object, because the response can be lost after the completion and the object can differ from the parts.
     head_answer = bucket.head(key)
@@ -440,7 +440,7 @@ class Composer:
             return ConflictError(
                 f"{label}: {self._bucket.label(source.key)} was replaced or removed during the copy. Run again"
             )
-        return self._bucket.explained(refused, label)
+        return self._bucket.explain(refused, label)
 
 
 def _cut_metadata(lengths: Sequence[int]) -> dict[str, str]:

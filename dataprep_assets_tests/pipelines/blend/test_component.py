@@ -15,7 +15,7 @@ from dataprep_assets.cli.support.project import component as dataset_named
 from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import definitions_of_dataset, scaffolder
@@ -222,7 +222,7 @@ def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> 
 
 def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Path) -> None:
     made, store = TrainingBlend(shipped("sample_blend_rl")), LocalArtifacts(tmp_path)
-    first, *others = stale(made.specs, store)
+    first, *others = stale_decisions(made.specs, store)
     assert (first.name, first.kind) == ("sample_blend_rl/blend_plan", "missing")
     assert [one.name.split("/")[1] for one in others] == [
         "blend_preview",

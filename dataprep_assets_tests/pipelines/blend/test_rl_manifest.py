@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend import run_lines
 from dataprep_assets.pipelines.blend.dataset import blend_specs
@@ -64,7 +64,7 @@ def test_its_path_stays_while_the_run_is_another(tmp_path: Path) -> None:
     assert before != after
     assert len(Path(before).read_bytes().splitlines()) == 11  # a trainer that has the old run goes on
     assert len(Path(after).read_bytes().splitlines()) == 12
-    assert list(stale(blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
+    assert list(stale_decisions(blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
 
 
 def test_records_are_there_as_often_as_the_weights_ask(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import blend_json
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -172,7 +172,7 @@ def test_a_trainer_may_see_the_storage_elsewhere(tmp_path: Path) -> None:
 
 def _stale(blend: BlendDeclaration, root: Path) -> dict[str, str]:
     """Stale artifacts with their reasons."""
-    return {one.name: one.reason for one in stale(blend_specs(blend), LocalArtifacts(root))}
+    return {one.name: one.reason for one in stale_decisions(blend_specs(blend), LocalArtifacts(root))}
 
 
 def test_nothing_is_stale_after_a_run_and_each_loss_is_noticed(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_blend_is_made_of_google_buckets(tmp_path: Path, monkeypatch: pytest.M
             tmp_path / "s", (1.0, 1.0), blend={"train": entries}, sources={"object_cache": tmp_path / "objects"}
         )
         directory, _, _ = finished(blend, tmp_path / "out")
-        assert list(stale(blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
+        assert list(stale_decisions(blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
     of_folders, _, _ = finished(local, tmp_path / "of folders")
     made, wanted = (
         sorted((path.relative_to(place).parts[1], path.name, path.read_bytes()) for path in place.rglob("*.jsonl"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.engine.staleness.rebuild import rebuild_of
-from dataprep_assets.engine.staleness.status import stale, sweep
+from dataprep_assets.engine.staleness.status import stale_decisions, sweep
 from dataprep_assets.engine.staleness.step_times import StepTimes
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
@@ -78,8 +78,8 @@ def test_the_first_stale_artifact_tells_why_and_the_others_that_they_follow_from
 ) -> None:
     blend, store = pretraining(small_sources(tmp_path / "s")), LocalArtifacts(tmp_path / "out")
     run(blend, tmp_path / "out")
-    assert list(stale(blend_specs(blend), store)) == []
-    found, *others = stale(blend_specs(change(tmp_path) or blend), store)
+    assert list(stale_decisions(blend_specs(blend), store)) == []
+    found, *others = stale_decisions(blend_specs(change(tmp_path) or blend), store)
     assert (found.name, found.kind) == (f"small_blend/{first}", kind)
     assert found.reason.startswith(reason)
     # what is damaged comes back as it was, so nothing follows
@@ -106,7 +106,7 @@ def test_a_run_of_an_older_version_says_so(tmp_path: Path, monkeypatch: pytest.M
     blend = pretraining(small_sources(tmp_path / "s"))
     run(blend, tmp_path / "out")
     monkeypatch.setitem(runs.VERSIONS, "pretrain", 3)
-    (found,) = stale(blend_specs(blend), LocalArtifacts(tmp_path / "out"))
+    (found,) = stale_decisions(blend_specs(blend), LocalArtifacts(tmp_path / "out"))
     assert (found.kind, found.reason) == ("older version", "built by version 2 of this step; the current version is 3")
 
 
@@ -114,7 +114,7 @@ def test_records_tell_their_settings(tmp_path: Path) -> None:
     before = weighted_records(tmp_path / "s", (1.0, 1.0))
     run(before, tmp_path / "out")
     after = weighted_records(tmp_path / "s", (1.0, 1.0), rl={"compression": "zstd"})
-    found = next(stale(blend_specs(after), LocalArtifacts(tmp_path / "out")))
+    found = next(stale_decisions(blend_specs(after), LocalArtifacts(tmp_path / "out")))
     assert found.reason == "options.compression was none, is zstd now"
 
 
@@ -132,6 +132,6 @@ def test_abandoned_uploads_of_a_blend_in_a_bucket_are_given_up(moto: str, tmp_pa
     def unfinished() -> list[str]:
         return [upload["Key"] for upload in client.list_multipart_uploads(Bucket=name).get("Uploads", [])]
 
-    assert list(stale(blend_specs(blend), store)) == []
+    assert list(stale_decisions(blend_specs(blend), store)) == []
     sweep(blend_specs(blend), store)  # an upload of this server counts as begun years ago
     assert unfinished() == ["another/file"]

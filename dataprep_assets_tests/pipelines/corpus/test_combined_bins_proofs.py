@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.engine.checks.check import Finding, judged
+from dataprep_assets.engine.checks.check import Finding, fail_on_errors
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.corpus import combined_bins
@@ -16,8 +16,11 @@ from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined, Sample
 
 SEPARATOR = 4094
-matches_shards, totals_match = judged(combined_bins.matches_shards), judged(combined_bins.totals_match)
-sources_complete, meta_matches = judged(combined_bins.sources_complete), judged(combined_bins.meta_matches)
+matches_shards, totals_match = fail_on_errors(combined_bins.matches_shards), fail_on_errors(combined_bins.totals_match)
+sources_complete, meta_matches = (
+    fail_on_errors(combined_bins.sources_complete),
+    fail_on_errors(combined_bins.meta_matches),
+)
 
 
 def poke(path: Path, byte: int, value: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from dataprep_assets.curation.duplicates.words import WORDS
 from dataprep_assets.curation.retractions import Retraction, add_retractions
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
@@ -122,7 +122,9 @@ def test_what_the_other_dataset_drops_by_a_rule_or_retraction_stands_for_nothing
     add_retractions(listed, DocumentIds(), [Retraction(hash=f"{hash_id(text):016x}")])
     before = shelf.pages().bytes()
     shelf.books(retractions=listed).build()
-    told = {f"{one.name}": one.reason for one in stale(corpus_specs(shelf.pages().corpus), shelf.pages().store)}
+    told = {
+        f"{one.name}": one.reason for one in stale_decisions(corpus_specs(shelf.pages().corpus), shelf.pages().store)
+    }
     assert told["pages/duplicates"].startswith("its source changed: kept rows of books/train-0000")
     pages = shelf.pages()
     # of the version of it in both splits one copy stays in each: they are alike, and no one asked to drop across

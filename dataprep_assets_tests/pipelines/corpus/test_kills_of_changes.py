@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.staleness.status import list_unplanned, prune, stale, unplanned
+from dataprep_assets.engine.staleness.status import list_unplanned, prune, stale_decisions, unplanned
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -97,7 +97,7 @@ class Changed:
         return [
             *(name for name in now.keys() | self.expected.keys() if now.get(name) != self.expected.get(name)),
             *(f"debris: {name}" for name in debris(root)),
-            *(str(one) for one in stale(corpus_specs(corpus), store)),
+            *(str(one) for one in stale_decisions(corpus_specs(corpus), store)),
         ]
 
 

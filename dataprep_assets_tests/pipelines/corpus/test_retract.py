@@ -14,7 +14,7 @@ from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.engine.lock.drift import drift_of_recipes
 from dataprep_assets.engine.lock.lock import lock_dataset
-from dataprep_assets.engine.staleness.status import prune_retracted, retracted_left, stale, unplanned
+from dataprep_assets.engine.staleness.status import prune_retracted, retracted_left, stale_decisions, unplanned
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
@@ -137,7 +137,7 @@ def test_only_the_shards_that_held_them_are_rebuilt_and_nothing_is_left(corpus: 
     (corpus.folder / "ids").write_text("https://example.org/3\ntrain/2.jsonl.zst:11\n")
     found = locate(corpus.declared, corpus.store, read_ids(corpus.folder / "ids"))
     assert {name: digest for shard in found.shards for name, digest in shard.files.items()} == held
-    reasons = {one.name: one.reason for one in stale(corpus_specs(corpus.declared), corpus.store)}
+    reasons = {one.name: one.reason for one in stale_decisions(corpus_specs(corpus.declared), corpus.store)}
     assert "retracted was not set, is ids of 2 documents" in reasons["sample_corpus/token_bins/train-00000"]
     assert {name for name in reasons if "token_bins" in name} == {
         "sample_corpus/token_bins/train-00000",
@@ -161,7 +161,7 @@ def test_only_the_shards_that_held_them_are_rebuilt_and_nothing_is_left(corpus: 
     untouched = ("manifest/", "snapshot/", "token_bins/train-00001", "token_bins/val", "combined_bins/val")
     kept = [name for name in before if name.removeprefix("sample_corpus/").startswith(untouched)]
     assert {name: now[name] for name in kept} == {name: before[name] for name in kept}
-    assert list(stale(corpus_specs(corpus.declared), corpus.store)) == []
+    assert list(stale_decisions(corpus_specs(corpus.declared), corpus.store)) == []
     assert corpus.run().built == []
     corpus.run(tmp_path / "scratch")
     assert products(tmp_path / "scratch") == now
@@ -202,7 +202,7 @@ def test_a_list_that_empties_a_shard_leaves_an_empty_valid_shard(corpus: Retract
     corpus.run()
     assert (corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin").stat().st_size == 0
     assert corpus.failed_proofs("train-00001") - {"looks_like_text"} == set()
-    assert list(stale(corpus_specs(corpus.declared), corpus.store)) == []
+    assert list(stale_decisions(corpus_specs(corpus.declared), corpus.store)) == []
 
 
 def test_without_ids_documents_are_found_by_their_text_and_duplicates_go_too(tmp_path: Path) -> None:

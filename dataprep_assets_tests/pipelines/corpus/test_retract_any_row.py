@@ -13,7 +13,7 @@ from dataprep_assets.engine.checks.check import Finding, ledger_of
 from dataprep_assets.engine.lock.drift import drift_of_recipes
 from dataprep_assets.engine.lock.lock import lock_dataset
 from dataprep_assets.engine.staleness.rebuild import retracted_of, still_held
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.engine.trace.retraction import NOT_BUILT
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -146,7 +146,7 @@ def test_what_a_rule_drops_stays_out_when_the_rule_is_relaxed(tmp_path: Path, li
     harbour.build()
     assert hashed("a2") not in harbour.stream()
     assert harbour.findings(TOKEN_BINS)["no_retracted_document"].passed
-    assert list(stale(harbour.dataset.specs, harbour.store)) == []
+    assert list(stale_decisions(harbour.dataset.specs, harbour.store)) == []
     again = harbour.retract(line)
     assert (len(again.already), again.found) == (1, ())
 

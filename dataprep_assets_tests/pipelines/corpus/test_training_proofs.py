@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.engine.checks.check import Finding, judged
+from dataprep_assets.engine.checks.check import Finding, fail_on_errors
 from dataprep_assets.formats import document_ends
 from dataprep_assets.stream.eye_test import alignment, random_batches_load
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined
@@ -160,4 +160,4 @@ def test_too_few_tokens_are_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_a_failed_finding(tmp_path: Path) -> None:
-    assert "No such file" in judged(sampled)(tmp_path / "gone.bin").summary
+    assert "No such file" in fail_on_errors(sampled)(tmp_path / "gone.bin").summary

@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify
 from dataprep_assets.orchestration.component import asset_of
@@ -110,7 +110,7 @@ def test_the_directory_says_how_to_train_on_it_and_its_version_is_its_content(fi
 
 
 def test_all_is_up_to_date_and_verifies_offline_and_a_second_run_builds_nothing(finished: NotesProject) -> None:
-    assert list(stale(finished.components[0].specs, finished.store)) == []
+    assert list(stale_decisions(finished.components[0].specs, finished.store)) == []
     verdicts = list(verify(finished.root))
     assert len(verdicts) == 11
     assert [v for v in verdicts if v.defects] == []

@@ -10,7 +10,7 @@ import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.card import DATA_CARD
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts
@@ -287,15 +287,15 @@ def test_a_combination_is_stale_when_a_source_is_made_anew(tmp_path: Path) -> No
         source(tmp_path, name)
     store = LocalArtifacts(tmp_path / "out")
     specs = directory_specs(combined())
-    assert [str(one) for one in stale(specs, store)] == ["notes_replay_combined/tfds_directory: missing"]
+    assert [str(one) for one in stale_decisions(specs, store)] == ["notes_replay_combined/tfds_directory: missing"]
     build_replay(combined(), store)
-    assert list(stale(specs, store)) == []
+    assert list(stale_decisions(specs, store)) == []
     assert build_replay(combined(), store)[1]
     source(tmp_path, "replay", people=5)
-    (one,) = stale(specs, store)
+    (one,) = stale_decisions(specs, store)
     assert str(one) == "notes_replay_combined/tfds_directory: its input changed: replay:tfds_directory"
     changed = combined(seed=7, sources=[{"dataset": SOURCES[0]}, {"dataset": SOURCES[2]}])
-    (one,) = stale(directory_specs(changed), store)
+    (one,) = stale_decisions(directory_specs(changed), store)
     assert one.kind == "input changed"
-    (one,) = stale(directory_specs(combined(splits=["val"])), store)
+    (one,) = stale_decisions(directory_specs(combined(splits=["val"])), store)
     assert "no split val" in one.reason

@@ -13,7 +13,7 @@ import yaml
 
 from dataprep_assets.engine.lock.drift import drift_of_contents, drift_of_recipes
 from dataprep_assets.engine.lock.lock import lock_dataset
-from dataprep_assets.engine.staleness.status import prune_retracted, retracted_left, stale
+from dataprep_assets.engine.staleness.status import prune_retracted, retracted_left, stale_decisions
 from dataprep_assets.engine.trace.retraction import Retracted
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -92,7 +92,7 @@ class Ward:
         return retract_patients(self.notes, self.store, ids)
 
     def reasons(self) -> dict[str, str]:
-        return {one.name.partition("/")[2]: one.reason for one in stale(notes_specs(self.notes), self.store)}
+        return {one.name.partition("/")[2]: one.reason for one in stale_decisions(notes_specs(self.notes), self.store)}
 
     def failed(self, month: str) -> dict[str, str]:
         (cohort,) = packed_cohorts(self.notes, self.store, [month])
@@ -326,7 +326,7 @@ def test_a_mixture_that_replays_them_is_stale_until_it_is_made_again(ward: Ward,
     assert traces(ward.root / "both", gone) != []
     ward.retract(*(f"P-2010-01-{at}" for at in range(4)))
     ward.run()
-    found = {one.name: one.reason for one in stale(CombinedCohorts(replay).specs, ward.store)}
+    found = {one.name: one.reason for one in stale_decisions(CombinedCohorts(replay).specs, ward.store)}
     assert found["both/tfds_directory"] == "its input changed: notes:tfds_directory"
     build_replay(replay, ward.store)
     assert traces(ward.root / "both", gone) == []

@@ -10,7 +10,7 @@ import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.staleness.decide import Decision
-from dataprep_assets.engine.staleness.status import stale, sweep
+from dataprep_assets.engine.staleness.status import stale_decisions, sweep
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts import packed_cohort
 from dataprep_assets.pipelines.notes.dataset import notes_specs
@@ -23,7 +23,7 @@ MONTHS = ("2010-01", "2010-02")
 
 
 def examined(notes: NotesDeclaration, store: LocalArtifacts) -> list[Decision]:
-    return list(stale(notes_specs(notes), store))
+    return list(stale_decisions(notes_specs(notes), store))
 
 
 def names(notes: NotesDeclaration, store: LocalArtifacts) -> list[str]:

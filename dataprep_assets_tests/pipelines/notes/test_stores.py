@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.errors import SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
@@ -36,7 +36,7 @@ def test_artifacts_in_a_bucket_are_those_of_a_folder(tmp_path: Path) -> None:
     kept = {name: data for name, data in data_files(bucket).items() if not name.startswith(".")}
     assert kept == {name: data for name, data in data_files(tmp_path / "folder").items() if ".staging/" not in name}
     assert receipts(bucket) == receipts(tmp_path / "folder")
-    assert list(stale(notes_specs(notes), store)) == []
+    assert list(stale_decisions(notes_specs(notes), store)) == []
 
 
 def test_cohorts_of_a_bucket_are_fetched_and_packed(moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.card.card import DATA_CARD
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
@@ -75,7 +75,7 @@ class ReleaseProject(Project):
     def stale(self) -> list[str]:
         """What is missing, damaged or out of date, but for the data card, which follows from the rest."""
         specs = [spec for spec in self.component.specs if spec.name != DATA_CARD]
-        return [one.name for one in stale(specs, self.store)]
+        return [one.name for one in stale_decisions(specs, self.store)]
 
     def plan(self) -> dg.ExecuteInProcessResult:
         """Materialize the plan of the release."""

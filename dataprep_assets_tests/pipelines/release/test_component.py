@@ -14,7 +14,7 @@ from dataprep_assets.cli.support.project import folder
 from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -117,7 +117,7 @@ def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
     assert (options.sequence_length, options.tokens_per_shard) == (2048, 100 * 2**30)
     assert npy_shards.token_bytes(options.tokens_per_shard, release.dtype) == 429_496_729_728
     assert release.source.repo == "mlfoundations/dclm-baseline-1.0-parquet"  # type: ignore[union-attr]
-    first = next(stale(ShardRelease(release).specs, LocalArtifacts(tmp_path)))
+    first = next(stale_decisions(ShardRelease(release).specs, LocalArtifacts(tmp_path)))
     assert (first.name, first.kind) == ("dclm_2t/manifest", "missing")
 
 

@@ -25,7 +25,7 @@ def contents(own: Bins, declared: Any, layout: ReleaseLayout) -> dict[str, str]:
     """The content of each shard, by what its files hold now."""
     found = {}
     for partition in layout.partitions:
-        receipt = own.store.intact(shard_artifact(declared, partition))
+        receipt = own.store.intact_receipt(shard_artifact(declared, partition))
         assert receipt is not None
         found[partition] = receipt.content
     return found

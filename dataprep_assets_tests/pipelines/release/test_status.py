@@ -11,7 +11,7 @@ import pytest
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.card import DATA_CARD
 from dataprep_assets.engine.staleness.decide import Decision
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact
 from dataprep_assets.pipelines.release.npy_shards import SHARD_CHECKS
@@ -51,7 +51,7 @@ class Published:
     def stale(self, **options: Any) -> dict[str, Decision]:
         """What of its own artifacts is stale, by name without the dataset's."""
         specs = [spec for spec in self.declare(**options).specs if spec.name != DATA_CARD]
-        found = {one.name.partition("/")[2]: one for one in stale(specs, self.bins.store)}
+        found = {one.name.partition("/")[2]: one for one in stale_decisions(specs, self.bins.store)}
         assert {name.partition("/")[0] for name in found} <= {NPY_SHARDS, PUBLISHED_SHARDS}
         return found
 

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets.pipelines.tasks.component import TaskMigration
@@ -59,7 +59,7 @@ class Migration:
 
     def stale(self) -> dict[str, str]:
         """Why each stale task folder is stale, by its name."""
-        return {one.name: one.reason for one in stale([self.component.spec(TASK_FOLDER)], self.store)}
+        return {one.name: one.reason for one in stale_decisions([self.component.spec(TASK_FOLDER)], self.store)}
 
     @property
     def definitions(self) -> dg.Definitions:

@@ -16,7 +16,7 @@ from dataprep_assets.cli.support.project import folder
 from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import definitions_of_dataset
@@ -117,7 +117,7 @@ def test_the_mezo_tasks_are_the_six_of_the_guide_and_load_without_the_projects(
     for task in mezo.tasks:
         assert task_line(route_of(mezo, task).target) == f"TASK={cloned_project}/Data/rejection_sampling/0_data/{task}"
     store = LocalArtifacts(tmp_path / "artifacts")
-    assert len(list(stale(TaskMigration(mezo).specs, store))) == 7, "six tasks and the card"
+    assert len(list(stale_decisions(TaskMigration(mezo).specs, store))) == 7, "six tasks and the card"
     assert len(TaskMigration(mezo).summary(store)) == 7
 
 

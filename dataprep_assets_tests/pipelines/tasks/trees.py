@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.engine.staleness.decide import Decision
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.tasks.checks import check_task
 from dataprep_assets.pipelines.tasks.contract import Split, shipped_contracts
@@ -68,7 +68,7 @@ class Project:
 
     def stale(self, declaration: TaskMigrationDeclaration) -> dict[str, Decision]:
         """What of a migration is to be done again, by partition."""
-        found = stale([task_folder_spec(declaration)], self.store)
+        found = stale_decisions([task_folder_spec(declaration)], self.store)
         return {one.name.removeprefix(f"{declaration.dataset}/task_folder/"): one for one in found}
 
     def is_current(self, declaration: TaskMigrationDeclaration, partition: str) -> bool:

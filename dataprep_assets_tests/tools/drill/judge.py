@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.staleness.status import stale
+from dataprep_assets.engine.staleness.status import stale_decisions
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.verify import Verified, verify
@@ -95,7 +95,9 @@ def notice(box: Box, target: Target, examined: Sequence[str] | None = None, *, s
         crash = f"{type(error).__name__}: {error}"
     if status:
         try:
-            why = next((one.reason for one in stale(box.specs, store) if _is(one.spec, one.partition, target)), "")
+            why = next(
+                (one.reason for one in stale_decisions(box.specs, store) if _is(one.spec, one.partition, target)), ""
+            )
         except Exception as error:
             crash = crash or f"status: {type(error).__name__}: {error}"
     return Notice(verify=said, proof=proof, status=why, others=tuple(others), crash=crash)
@@ -111,4 +113,4 @@ def alarms(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[str]:
     for spec in specs:
         slots = [slot for slot in spec.slots(store) if slot is not None]
         found += [f"{'/'.join(spec.path)}: {name}: {said}" for name, said in failed_proofs(spec, store, slots)]
-    return found + [f"status: {one}" for one in stale(specs, store)]
+    return found + [f"status: {one}" for one in stale_decisions(specs, store)]

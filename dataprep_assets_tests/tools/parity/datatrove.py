@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from dataprep_assets.curation.rules import parse, ruled
+from dataprep_assets.curation.rules import parse, rule_numbers
 from dataprep_assets.curation.table import ColumnType, schema_of
 from dataprep_assets.curation.tagging import named_tagger
 from dataprep_assets.sources.readers.records import read_records
@@ -86,7 +86,7 @@ def decided(table: pa.Table, columns: Mapping[str, ColumnType], rules: Mapping[s
     """The rule that drops each row, or None."""
     parsed = {rule: (False, parse(text, columns, rule)) for rule, text in rules.items()}
     names = list(rules)
-    return [names[at] if at >= 0 else None for at in ruled(table, parsed).tolist()]
+    return [names[at] if at >= 0 else None for at in rule_numbers(table, parsed).tolist()]
 
 
 def compare(areas: Mapping[str, Sequence[str]]) -> tuple[list[Row], list[str]]:

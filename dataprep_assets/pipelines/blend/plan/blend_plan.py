@@ -28,7 +28,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset, Unit, noted
+from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset, Unit, note_lines
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import SourcePlace, list_meant, open_place, upstream_of
 from dataprep_assets.pipelines.blend.plan.plan import (
@@ -358,7 +358,7 @@ def _metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapp
         "shards": len(plan.partitions),
         "source_bytes": sum(unit.size_bytes for unit in plan.units),
         "plan_table": Table(plan_rows(blend, plan)),
-        **({"notes": Markdown("\n".join(f"- {line}" for line in noted(notes)))} if notes else {}),
+        **({"notes": Markdown("\n".join(f"- {line}" for line in note_lines(notes)))} if notes else {}),
     }
 
 
@@ -380,7 +380,7 @@ def _describe_dataset(dataset: BlendDataset | None) -> dict[str, str]:
     if dataset is None:  # the dataset is no longer declared
         return {}
     category = {} if dataset.category is None else {"category": dataset.category}
-    return category | ({"notes": "; ".join(noted(dataset.notes))} if dataset.notes else {})
+    return category | ({"notes": "; ".join(note_lines(dataset.notes))} if dataset.notes else {})
 
 
 def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int | float]:

@@ -481,7 +481,7 @@ class _OpenedPreview(OpenedArtifact):
 
 
 def _open(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedPreview:
-    return _OpenedPreview(blend.artifact(BLEND_PREVIEW), store, blend).opened()
+    return _OpenedPreview(blend.artifact(BLEND_PREVIEW), store, blend).with_files()
 
 
 _FAULT_ADVICE = "Set the field that its rows have, correct its rows or its path, add data, or set its weight to 0"

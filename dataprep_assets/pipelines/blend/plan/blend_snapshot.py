@@ -146,7 +146,7 @@ def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence
     plan = load_blend_plan(blend, store)
     for partition in partitions:
         assert partition is not None
-        is_kept = store.intact(blend.artifact(BLEND_SNAPSHOT, partition)) is not None
+        is_kept = store.intact_receipt(blend.artifact(BLEND_SNAPSHOT, partition)) is not None
         line_of_file = {line["relpath"]: line for line in _read_lines(blend, store, partition)} if is_kept else {}
         entries = [part.entry for part in plan.find(partition)[1].parts]
         yield _recipe(blend, partition, [_expected_line(entry, line_of_file.get(entry.relpath)) for entry in entries])

@@ -180,4 +180,4 @@ def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
 
 def has_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> bool:
     """Return whether an intact plan is committed; a damaged one must be rebuilt."""
-    return store.intact(blend.artifact(BLEND_PLAN)) is not None
+    return store.intact_receipt(blend.artifact(BLEND_PLAN)) is not None

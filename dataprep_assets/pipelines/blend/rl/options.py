@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from dataprep_assets.engine.yaml.declaration import resolved
+from dataprep_assets.engine.yaml.declaration import resolve_path
 from dataprep_assets.engine.yaml.declared_model import Declared
 
 RESOLVE = "resolve_hf_placeholders"
@@ -146,4 +146,4 @@ def _located_source(given: Any, folder: Path) -> Any:
         return {**given, "path": _located_source(given["path"], folder)}
     if not isinstance(given, str) or "://" in given:
         return given
-    return str(resolved(Path(given), folder))
+    return str(resolve_path(Path(given), folder))

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator
 
-from dataprep_assets.engine.yaml.declaration import resolved
+from dataprep_assets.engine.yaml.declaration import resolve_path
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.tokenization.chat.choices import PRESETS, Answers, ChatChoices, Like
@@ -133,4 +133,4 @@ class SftOptions(Declared):
         """Return a copy of these settings with the path of a template resolved against `folder`."""
         if isinstance(self.chat_template, HubTemplate) or not is_template_path(self.chat_template):
             return self
-        return self.model_copy(update={"chat_template": str(resolved(Path(self.chat_template), folder))})
+        return self.model_copy(update={"chat_template": str(resolve_path(Path(self.chat_template), folder))})

@@ -16,7 +16,7 @@ from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import packed_rows
-from dataprep_assets.integrity.artifacts import ArtifactStore, absent
+from dataprep_assets.integrity.artifacts import ArtifactStore, missing_subjects
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
@@ -128,7 +128,10 @@ def build_packed_sft(
     """
     if engine.is_this_machine:
         # the tokenizer is loaded once, by the process that the workers are forks of; not at all if every shard is there
-        sft_jobs, missing_shards = [_spooled_and_packed(shard, verification) for shard in shards], absent(shards)
+        sft_jobs, missing_shards = (
+            [_spooled_and_packed(shard, verification) for shard in shards],
+            missing_subjects(shards),
+        )
         prepare = partial(load_tools, missing_shards[0].plan) if missing_shards else None
         return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=prepare)
     jobs = whole_shard_jobs(shards, build_sft_shard, verification, fetches, found=_find_receipt)

@@ -22,7 +22,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.documents import sampled
+from dataprep_assets.curation.documents import sample_rows
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import BadRecordError, FormatError, TokenizerError
@@ -359,7 +359,7 @@ class _Spooling:
         if self._plan.sample_rate <= 0 or not kept:
             return
         ends = np.cumsum(counts)
-        for index in sampled(rows.astype(np.uint64), self._source.sha256, self._plan.sample_rate).tolist():
+        for index in sample_rows(rows.astype(np.uint64), self._source.sha256, self._plan.sample_rate).tolist():
             # a special token that somebody wrote is text here, and the reference would match it: ids differ on purpose
             if kept[index].mark is None:
                 start, stop = offsets[ends[index] - counts[index]], offsets[ends[index]]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.rules import ruled
+from dataprep_assets.curation.rules import rule_numbers
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import side_by_side
 from dataprep_assets.integrity.receipt import RETRACTED
@@ -86,7 +86,7 @@ def ruled_rows(
             table=table,
             good=table["bad"].is_null().to_numpy(),
             listed=are_listed(table["id"], hashes) if len(hashes) else np.zeros(table.num_rows, np.bool_),
-            rule=ruled(table, rules) if rules else np.full(table.num_rows, -1),
+            rule=rule_numbers(table, rules) if rules else np.full(table.num_rows, -1),
             names=tuple(rules),
             # arguments are evaluated from left to right, so the first one is the start of this piece
             alike=removed.among(start, start := start + table.num_rows),

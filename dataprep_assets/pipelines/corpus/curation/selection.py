@@ -320,7 +320,7 @@ NO_BENCHMARK_CONTAMINATION: Check[_Split] = Check(
 
 
 def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
-    def opened(store: ArtifactStore, _: Sequence[str]) -> _Split:
+    def open_split(store: ArtifactStore, _: Sequence[str]) -> _Split:
         return corpus, split, store, load_manifest(corpus, store).partitions(split)
 
     decontamination = corpus.decontaminate
@@ -332,4 +332,4 @@ def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ..
     shard_checks: PartitionChecks[_OpenedSelection, _OpenedSelection] = PartitionChecks(
         checks=SHARD_CHECKS, planned=partial(_plan, corpus)
     )
-    return shard_checks, WholeChecks(checks=split_checks, open=opened)
+    return shard_checks, WholeChecks(checks=split_checks, open=open_split)

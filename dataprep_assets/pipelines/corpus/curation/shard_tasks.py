@@ -88,14 +88,14 @@ class ShardTasks(Generic[S]):
     def group(self, corpus: CorpusDeclaration) -> PartitionChecks[S, Any]:
         """Return the checks of each shard."""
 
-        def planned(store: ArtifactStore, partitions: Sequence[str]) -> list[S]:
+        def planned_shards(store: ArtifactStore, partitions: Sequence[str]) -> list[S]:
             manifest = load_manifest(corpus, store)
             fetch_again(corpus, manifest, partitions)
             return self.shards(corpus, store, manifest, partitions)
 
         return PartitionChecks(
             checks=at_level(self.checks, corpus.prove.level),
-            planned=planned,
+            planned=planned_shards,
             open=self.open,
             workers=lambda *_: CheckWorkers(engine=corpus.engine, declared=corpus.workers),
         )

@@ -275,7 +275,7 @@ def batches_of_shard(
             if some is None:
                 yield batch
             elif len(positions := some.between(start, stop)):
-                yield batch.at(positions)
+                yield batch.take(positions)
             start = stop
     if some is not None and start != some.of:
         raise IntegrityError(f"its source has {count_of(start, 'row')}, but its receipt {some.of:,}. {REBUILD}")

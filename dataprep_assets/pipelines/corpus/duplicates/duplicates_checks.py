@@ -139,7 +139,7 @@ def _rebuild_matches(opened: OpenedDuplicates) -> Finding:
     pairs = (
         ComparedPairs()
         if samples is None
-        else stored_pairs.without(draw_documents(receipt.key, len(stored_pairs.pairs), samples))
+        else stored_pairs.remove(draw_documents(receipt.key, len(stored_pairs.pairs), samples))
     )
     defects = rebuilt_duplicates(corpus, opened.store, receipt, opened.directory, pairs)
     total = sum(facts.removed.values())
@@ -203,5 +203,5 @@ def duplicates_checks(corpus: CorpusDeclaration) -> WholeChecks[OpenedDuplicates
         left_out.add(_RECALL)
     return WholeChecks(
         checks=at_level([check for check in DUPLICATES_CHECKS if check not in left_out], corpus.prove.level),
-        open=lambda store, _: OpenedDuplicates(corpus.artifact(DUPLICATES), store, corpus).opened(),
+        open=lambda store, _: OpenedDuplicates(corpus.artifact(DUPLICATES), store, corpus).with_files(),
     )

@@ -276,7 +276,7 @@ def _commit(
 ) -> tuple[Receipt, bool]:
     def write(staged: Path) -> WrittenFiles:
         # checked under the lock, because a plan for an older manifest would reuse names of shards for other files
-        present_receipt = store.intact(corpus.artifact(MANIFEST))
+        present_receipt = store.intact_receipt(corpus.artifact(MANIFEST))
         if (None if present_receipt is None else present_receipt.content) != planned.before:
             raise _OvertakenError
         if summary := str(planned.changes or ""):
@@ -311,7 +311,7 @@ def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
 
 def has_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> bool:
     """Return whether there is an intact manifest; a damaged one must be rebuilt."""
-    return store.intact(corpus.artifact(MANIFEST)) is not None
+    return store.intact_receipt(corpus.artifact(MANIFEST)) is not None
 
 
 def _settings(corpus: CorpusDeclaration) -> dict[str, Any]:
@@ -339,7 +339,7 @@ def _recipe(corpus: CorpusDeclaration, planned: PlannedManifest) -> Recipe:
 def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
     """Yield the present recipe; a pinned source is not listed again, and an unreachable one is assumed unchanged."""
     artifact = corpus.artifact(MANIFEST)
-    receipt = store.intact(artifact) if is_mirrored(corpus.source) else None
+    receipt = store.intact_receipt(artifact) if is_mirrored(corpus.source) else None
     if receipt is None:
         yield _recipe(corpus, plan_manifest(corpus, store))
         return
@@ -433,7 +433,7 @@ class _OpenedManifest:
     access: SourceAccess
 
     @property
-    def present(self) -> list[ManifestEntry]:
+    def present_entries(self) -> list[ManifestEntry]:
         """The entries that can be checked: of a hub's files, only the mirrored ones."""
         return [e for e in self.manifest.entries if not self.access.mirrored or self.access.path(e).exists()]
 
@@ -608,7 +608,7 @@ _CHECKS: tuple[Check[_OpenedManifest], ...] = (
         "A sample of the listed files exists with the listed sizes.",
         # seeded by the key, so that the same manifest always gets the same sample
         lambda opened: entries_resolve(
-            opened.present, opened.access.path, seed=int(opened.manifest.receipt.key[:8], 16)
+            opened.present_entries, opened.access.path, seed=int(opened.manifest.receipt.key[:8], 16)
         ),
         blocking=False,
     ),

@@ -305,7 +305,7 @@ _HEADROOM: Check[tuple[Path, int]] = Check(
 
 
 def _check_groups(corpus: CorpusDeclaration) -> tuple[CheckGroup, ...]:
-    def planned(store: ArtifactStore, partitions: Sequence[str]) -> Iterator[_OpenedSnapshot]:
+    def planned_shards(store: ArtifactStore, partitions: Sequence[str]) -> Iterator[_OpenedSnapshot]:
         manifest, access = load_manifest(corpus, store), open_source(corpus.source)
         for partition in partitions:
             yield _OpenedSnapshot(
@@ -317,5 +317,7 @@ def _check_groups(corpus: CorpusDeclaration) -> tuple[CheckGroup, ...]:
         size = sum(entry.size_bytes for partition in partitions for entry in manifest.shard(partition))
         return store.root, int(size * TOKEN_BYTES_PER_SOURCE_BYTE)
 
-    shard_checks: PartitionChecks[_OpenedSnapshot, _OpenedSnapshot] = PartitionChecks(checks=_CHECKS, planned=planned)
+    shard_checks: PartitionChecks[_OpenedSnapshot, _OpenedSnapshot] = PartitionChecks(
+        checks=_CHECKS, planned=planned_shards
+    )
     return shard_checks, WholeChecks(checks=(_HEADROOM,), open=needed)

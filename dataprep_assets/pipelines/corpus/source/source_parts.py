@@ -51,7 +51,7 @@ def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
 
 def _changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:
     """Return the changes since the present manifest; changed settings do not count."""
-    source, receipt = corpus.source, store.intact(corpus.artifact(MANIFEST))
+    source, receipt = corpus.source, store.intact_receipt(corpus.artifact(MANIFEST))
     # a pinned commit does not change, so no request is needed
     if receipt is not None and isinstance(source, HubSource) and source.revision == ManifestFacts.of(receipt).commit:
         return ""

@@ -99,7 +99,7 @@ class TracedMonth:
         return indexes[0] if indexes else None
 
     @cached_property
-    def stale(self) -> tuple[Artifact, ...]:
+    def stale_shards(self) -> tuple[Artifact, ...]:
         """The cohort's shards that were built from other rows."""
         return tuple(a for a, content, _ in self._shards if content != self.handle.receipt.content)
 
@@ -268,7 +268,7 @@ class CohortTracer(Tracer):
 
     def _require_split(self, question: Question) -> str:
         if question.split is None and len(self._splits) > 1:
-            raise ConfigError(f"trace: {question.way}: the split is missing. Use one of {', '.join(self._splits)}")
+            raise ConfigError(f"trace: {question.field}: the split is missing. Use one of {', '.join(self._splits)}")
         split = question.split or self._splits[0]
         if split not in self._splits:
             raise NotFoundError(f"trace: unknown split {split!r}. Available: {', '.join(self._splits)}")
@@ -370,7 +370,7 @@ class CohortTracer(Tracer):
         token_ranges = [
             token_range for segment in segments for token_range in self._locate(month, split, segment, note)
         ]
-        for stale_artifact in month.stale:
+        for stale_artifact in month.stale_shards:
             self.notes = tuple(
                 dict.fromkeys([*self.notes, f"{stale_artifact} was built from other rows. Run the dataset first"])
             )

@@ -35,7 +35,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.integrity.artifacts import ArtifactStore, absent
+from dataprep_assets.integrity.artifacts import ArtifactStore, missing_subjects
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import VERSION, PackedCohort, ensure_packed_cohort
@@ -258,7 +258,7 @@ def build_packed_cohorts(
     """
     # The tokenizer is loaded before workers are forked, but only if a cohort has no receipt, because a run without work
     # does not need it.
-    missing_cohorts = absent(cohorts)
+    missing_cohorts = missing_subjects(cohorts)
     return run_tasks(
         [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],
         workers=workers,

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.documents import sampled
+from dataprep_assets.curation.documents import sample_rows
 from dataprep_assets.errors import BadRecordError, Position, RowPosition, count_of
 from dataprep_assets.formats.flat_bins import create, read_ranges
 from dataprep_assets.formats.packed_rows import token_ids
@@ -331,7 +331,7 @@ class _Filling:
         first_number = len(self._columns["headers"])
         # seeded by month and tokenizer, so that every run samples the same notes and a disagreement repeats
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
-        for index in sampled(np.arange(first_number, first_number + len(texts), dtype=np.uint64), seed, rate):
+        for index in sample_rows(np.arange(first_number, first_number + len(texts), dtype=np.uint64), seed, rate):
             where = f"{self._month}: note {first_number + int(index) + 1}, in reading order"
             self._encoder.recheck(texts[index], ids[bounds[index] : bounds[index + 1]], where)
 

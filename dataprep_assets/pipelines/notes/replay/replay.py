@@ -274,7 +274,7 @@ def combined_directory_spec(
         check_groups=(
             WholeChecks(
                 checks=VIRTUAL_CHECKS if replay.mode == "virtual" else COMBINED_CHECKS,
-                open=partial(_opened, replay),
+                open=partial(_open_directory, replay),
                 guard=partial(unquoting, replay.dataset),
             ),
         ),
@@ -366,7 +366,7 @@ def _identity(replay: ReplayDeclaration, store: ArtifactStore) -> SourceIdentity
 
 def _changes(replay: ReplayDeclaration, store: ArtifactStore) -> str:
     """Return the datasets that changed since the mixture was built."""
-    receipt = store.intact(replay.artifact(DIRECTORIES[replay.format]))
+    receipt = store.intact_receipt(replay.artifact(DIRECTORIES[replay.format]))
     if receipt is None:
         return in_words([(len(replay.sources), "dataset", "not combined yet")])
     now, known_contents = _recipe(replay, store, _sources(replay, store)).upstream, receipt.recipe.get("upstream", {})
@@ -514,8 +514,8 @@ class OpenedReplay(OpenedDirectory):
     replay: ReplayDeclaration
 
 
-def _opened(replay: ReplayDeclaration, store: ArtifactStore, _: Sequence[str] = ()) -> OpenedReplay:
-    return OpenedReplay(replay.artifact(DIRECTORIES[replay.format]), store, replay, replay).opened()
+def _open_directory(replay: ReplayDeclaration, store: ArtifactStore, _: Sequence[str] = ()) -> OpenedReplay:
+    return OpenedReplay(replay.artifact(DIRECTORIES[replay.format]), store, replay, replay).with_files()
 
 
 def provenance_complete(opened: OpenedReplay) -> Finding:

@@ -321,7 +321,7 @@ class OpenedNotes(OpenedDirectory):
 
 
 def _open(notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, _: Sequence[str] = ()) -> OpenedNotes:
-    return OpenedNotes(notes.artifact(DIRECTORIES[format]), store, notes, notes, format).opened()
+    return OpenedNotes(notes.artifact(DIRECTORIES[format]), store, notes, notes, format).with_files()
 
 
 def matches_cohort_shards(opened: OpenedNotes) -> Finding:

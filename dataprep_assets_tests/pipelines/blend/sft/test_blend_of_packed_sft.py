@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.engine.artifact.spec import places_of
-from dataprep_assets.engine.staleness.status import stale, sweep
+from dataprep_assets.engine.staleness.status import stale_decisions, sweep
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import blend_json
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -119,7 +119,7 @@ def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
     for check in CHECKS:
         finding = check.find(OpenedRun.open(blend, store))
         assert finding.passed, finding.summary
-    assert list(stale(blend_specs(blend), store)) == []
+    assert list(stale_decisions(blend_specs(blend), store)) == []
     # of a shard that there was, whose build was killed; another run is making one that there is
     spools, gone = LocalArtifacts(shards[0].scratch), spool_artifact(blend.artifact("packed_sft", "gone-00000"), 0)
     for spool in (gone, spool_artifact(shards[0].artifact, 0)):
