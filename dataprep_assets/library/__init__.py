@@ -1,4 +1,4 @@
-"""The library behind `import dataprep_assets`: a project that is opened, and what can be asked of its datasets.
+"""The library behind `import dataprep_assets`: open projects and their datasets.
 
-The command is written with it. Dagster is imported when a declaration is loaded.
+The commands use it. Dagster is imported only where it is needed, such as to build or to read its instance.
 """

@@ -1,4 +1,4 @@
-"""A dataset that is opened: what a person, a script or a notebook does with it."""
+"""An open dataset: checks, builds and reads it for a command, a script or a notebook."""
 
 import os
 import re
@@ -45,29 +45,29 @@ class OpenDataset:
 
     @property
     def name(self) -> str:
-        """Its name, the key `dataset:`."""
+        """Name of the dataset, from the key `dataset:`."""
         return self.component.declaration.dataset
 
     @property
     def specs(self) -> Sequence[ArtifactSpec]:
-        """What it makes, inputs before what is made of them."""
+        """Specs of the artifacts, inputs first."""
         return self.component.specs
 
     @cached_property
     def store(self) -> ArtifactStore:
-        """Where its artifacts are."""
+        """Store of the artifacts."""
         return self.component.store(self.project.storage)
 
     def check(self) -> list[Mistake]:
-        """What is wrong with its declaration, its tokenizer and its local source, and what may be (`Mistake.hint`)."""
+        """Return the mistakes and hints (`Mistake.hint`) about the declaration, its tokenizer and its local source."""
         require_sound_environment()
         return mistakes_of(self.project, self.component, self.project.declaration_of(self.name))
 
     def require_sound(self, *, whole: bool = True) -> list[Mistake]:
-        """Raise ConfigError naming all that holds up a run; else return the hints.
+        """Return the hints; raise ConfigError with all mistakes that prevent a run.
 
-        A first run of the whole is also held up by what only the source and the user's own taggers can tell. A later
-        one is not, because a dataset may be up to date while its source is out of reach.
+        The first run of the whole dataset also checks the source and runs the user's own taggers on it. Later runs do
+        not, because a dataset may be up to date while its source cannot be reached.
         """
         from dataprep_assets.engine.staleness.status import never_built
 
@@ -76,7 +76,7 @@ class OpenDataset:
         if whole and not wrong and never_built(self.specs, self.store):
             place = self.project.declaration_of(self.name)
             mistakes = mistakes_of(self.project, self.component, place, tried=True)
-            # of sensitive data the error of a step says more than a remark: it has the position
+            # for sensitive data, the error of a step is more useful than a remark, because it has the position
             sensitive = self.component.declaration.sensitive
             wrong = [mistake for mistake in mistakes if not mistake.hint and not (sensitive and mistake.of_source)]
         if wrong:
@@ -84,7 +84,7 @@ class OpenDataset:
         return [mistake for mistake in mistakes if mistake.hint]
 
     def status(self) -> Rebuild:
-        """What a run would make now, why, and what that costs. Nothing is written; local sources are read."""
+        """Return what a run would build now, why, and the cost. Reads local sources, and writes nothing."""
         cores = self.component.declaration.workers or len(os.sched_getaffinity(0))
         return rebuild_of(self.specs, self.store, Machine(cores=cores, bandwidth=125e6), self.project.step_times())
 
@@ -96,19 +96,19 @@ class OpenDataset:
         process_count: int | None = None,
         process_index: int | None = None,
     ) -> "RunResult":
-        """Make it, with all checks; what is current is kept. The run is recorded in the project's Dagster instance.
+        """Build the dataset and run its checks, in the project's Dagster instance. Current artifacts are kept.
 
         Args:
-            split: Only the partitions of this split, or of several.
-            partitions: Only this range of them, `FIRST...LAST`, or one.
-            process_count: Cut what these leave into so many even parts, …
-            process_index: … and make this one, from 0.
+            split: Only partitions of this split, or of these splits.
+            partitions: Only this range of partitions, `FIRST...LAST`, or this partition.
+            process_count: Number of even parts into which the selected partitions are cut.
+            process_index: The part to build, from 0.
 
         Returns:
             The result, whose `checks` has the warnings.
 
-        Raises ConfigError for what is wrong with the declaration, RunFailedError for anything else that failed; what
-        was finished is kept, and the next run goes on from there.
+        Raises ConfigError for mistakes in the declaration, and RunFailedError for all other failures. Finished work is
+        kept, and the next run resumes from it.
         """
         part = PartitionSelection(
             splits=split_names(split), bounds=partitions, option="partitions", count=process_count, index=process_index
@@ -122,7 +122,7 @@ class OpenDataset:
         return result
 
     def up_to_date(self) -> bool:
-        """Whether a run has nothing to do: each partition is kept, and Dagster, which is asked last, has all of it."""
+        """Return whether a run has nothing to do: every partition is current, and Dagster (checked last) has it."""
         from dataprep_assets.engine.staleness.decide import Action
         from dataprep_assets.engine.staleness.status import check_decisions, decisions, retracted_left
 
@@ -145,13 +145,13 @@ class OpenDataset:
         verbose: bool = False,
         began: float | None = None,
     ) -> "RunResult":
-        """Execute the dataset's job, or the part of it that makes `only` some partitions.
+        """Execute the dataset's job, or the part of it that builds `only` some partitions.
 
         Args:
-            only: The artifacts to make, each with the partitions to make of it; None for everything.
-            attendants: Who attends to the build.
-            part: What the run's tag says of a part.
-            verbose: Whether Dagster's own error messages go to standard error.
+            only: The artifacts to build, each with its selected partitions; None builds everything.
+            attendants: Listeners in this process that receive the events of the build.
+            part: Description of the part, for the run's tag.
+            verbose: Whether to print Dagster's own error messages on standard error.
             began: Start of the command that builds it, in seconds of `time.monotonic`; default: now.
         """
         import dagster as dg
@@ -177,16 +177,16 @@ class OpenDataset:
     def build_part(
         self, part: PartitionSelection, *, attendants: "Sequence[BuildListener]" = (), verbose: bool = False
     ) -> "RunResult":
-        """Make the chosen partitions, and before them what plans them and what they are made of.
+        """Build the selected partitions, after the artifacts that plan them and their inputs.
 
-        Raises NotFoundError if there are fewer partitions than processes, so that none is left for this one,
-        ConfigError if what they are made of is made of all partitions, such as duplicates, and is not current.
+        Raises NotFoundError if this process has no partition, because there are fewer partitions than processes. Raises
+        ConfigError if an out-of-date input, such as duplicates, is built from all partitions.
         """
         from dataprep_assets.engine.staleness.status import decisions_of
 
         partitioned = part.partitioned(self.specs)
         needed = ancestors(spec for spec in partitioned if part.takes(spec))
-        # refused at once: it would fail after hours, where a shard needs what all shards have to be there for
+        # refused now, because a shard that needs an artifact of all shards would fail after hours
         for spec in self.specs:
             of_all = spec in needed and spec.partitions is None and ancestors([spec]) & set(partitioned)
             if of_all and decisions_of(spec, self.store, [None])[None].is_stale:
@@ -194,7 +194,7 @@ class OpenDataset:
                     f"{part}: {'/'.join(spec.path)}, which this part needs, is built from all partitions and is out "
                     f"of date. Run `dataprep run {self.name}` first"
                 )
-        # what plans the partitions: only when it is made is it known which there are to choose from
+        # the artifacts that plan the partitions are built first, because only they determine the partitions
         first = [spec for spec in ancestors(partitioned) if not ancestors([spec]) & set(partitioned)]
         before = {spec: () for spec in self.specs if spec in first}
         result = self.build(only=before, attendants=attendants, part=str(part), verbose=verbose)
@@ -207,8 +207,10 @@ class OpenDataset:
         )
 
     def complaints(self, result: "RunResult") -> list[str]:
-        """A line for each failure: the artifact, of a mistake in the declaration the place of the first key that the
-        reason names, and the reason."""
+        """Return a line for each failure: the artifact and the reason.
+
+        For a mistake in the declaration, the line also has the location of the first key that the reason names.
+        """
         path, lines = self.project.declaration_of(self.name), []
         for failure in result.failures:
             where, fields = failure.where, type(self.component.declaration).model_fields
@@ -222,21 +224,21 @@ class OpenDataset:
         return lines
 
     def tracer(self) -> Tracer:
-        """Finds documents in its artifacts as they are now; what it opened stays mapped.
+        """Return a tracer for the present artifacts. Files that it opened stay mapped.
 
-        Raises ConfigError for a kind whose artifacts do not say where documents lie.
+        Raises ConfigError for a kind of dataset whose artifacts do not record the positions of documents.
         """
         return self.component.tracer(self.store)
 
     def trace(self, *, decode: bool = True, **question: Any) -> list[Trace]:
-        """The documents at a place of the training data, each with its source row and every place that holds it.
+        """Return the documents at a position of the training data, each with its source row and all its positions.
 
         Args:
-            decode: Whether their texts are decoded; those of sensitive data never are.
-            question: Exactly one way to ask, within a split, shard or file: `trace(token=123, split="train")`. The
-                fields of `Question`.
+            decode: Whether to decode the texts; texts of sensitive data are never decoded.
+            question: Fields of `Question`: exactly one query, within a split, shard or file, such as
+                `trace(token=123, split="train")`.
 
-        Raises NotFoundError if there is none, ConfigError for a question that this dataset cannot answer.
+        Raises NotFoundError if no document is found, and ConfigError for a query that this dataset cannot answer.
         """
         return trace(self.tracer(), decode=decode, **question)
 
@@ -249,17 +251,17 @@ class OpenDataset:
         split: str | Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> "DocumentRows":
-        """Return rows of its table of documents, in the order of the source, as `dataprep documents` lists them.
+        """Return rows of the document table in source order, as `dataprep documents` lists them.
 
         Args:
-            where: Only rows of which this is true, written as a rule is.
-            reason: Only rows that were dropped for this reason: a rule, `duplicate`, `retracted`.
-            kept: Only rows that were kept, or only those that were not.
-            split: Only rows of this split, or of several.
+            where: Only rows that match this rule expression.
+            reason: Only rows dropped for this reason: a rule's name, `duplicate` or `retracted`.
+            kept: True: only kept rows; False: only dropped rows.
+            split: Only rows of this split, or of these splits.
             columns: Only these columns, in this order.
 
-        Raises ConfigError for a dataset without a table or a sensitive one, whose rows are not listed, and for an
-        invalid expression or an unknown reason, split or column; MissingArtifactError if there is no table yet.
+        Raises ConfigError if the dataset has no table or is sensitive (its rows are not listed), and for an invalid
+        expression or an unknown reason, split or column. Raises MissingArtifactError if the table is not built yet.
         """
         if self.component.declaration.sensitive:
             raise ConfigError(
@@ -269,13 +271,13 @@ class OpenDataset:
         return asked.rows(where=where, reason=reason, kept=kept, splits=split_names(split), columns=columns)
 
     def verify(self, verification: Verification = "full") -> Iterator[Verified]:
-        """The verdict on each of its artifacts: the bytes against the receipt. `verification`: `full` or `size`."""
+        """Yield the verdict on each artifact: its bytes compared with its receipt, in full or only by `size`."""
         place = self.project.open_store(self.component.declaration.storage)
         return verify_place(place, verification, dataset=self.name)
 
     @property
     def artifacts(self) -> list[Artifact]:
-        """The artifacts that are there, inputs before what is made of them."""
+        """Finished artifacts, inputs first."""
         found: list[Artifact] = []
         for spec in self.specs:
             with suppress(DataprepError):  # not planned yet
@@ -285,13 +287,13 @@ class OpenDataset:
         return list(dict.fromkeys(found))
 
     def artifact(self, name: str | None = None, partition: str | None = None) -> ArtifactHandle:
-        """An artifact that is there, to be opened as paths, files, ranges of bytes or NumPy arrays.
+        """Return a finished artifact, which can be opened as paths, files, byte ranges or NumPy arrays.
 
         Args:
-            name: For example `nanogpt_bins`; None for what the trainer reads.
-            partition: For example `train-00003` of `token_bins`; a split, of what is made for each.
+            name: Name such as `nanogpt_bins`; None for the artifact that the trainer reads.
+            partition: Partition such as `train-00003` of `token_bins`, or a split of an artifact per split.
 
-        Raises MissingArtifactError if it is not there, ConfigError if the dataset has none of this name or partition.
+        Raises MissingArtifactError if it is not built yet, and ConfigError for an unknown name or partition.
         """
         if name is None:
             return ArtifactHandle.of(self.store, self.component.product(self.store))
@@ -301,14 +303,14 @@ class OpenDataset:
         return ArtifactHandle.of(self.store, asked)
 
     def _require_planned(self, asked: Artifact) -> None:
-        """Raise ConfigError if no artifact of the dataset has the name, or has it with another partition alone."""
+        """Raise ConfigError if no artifact of the dataset has this name and partition."""
         planned: dict[str, list[str | None]] = {}
         for spec in self.specs:
             try:
                 for artifact in spec.artifacts(self.store):
                     planned.setdefault(artifact.name, []).append(artifact.partition)
             except DataprepError:  # not planned yet
-                # as long as nothing is planned, any partition may come
+                # before the plan exists, any partition is possible
                 planned.setdefault(spec.name, []).append(asked.partition)
         if asked.name not in planned:
             raise ConfigError(f"{self.name}: unknown artifact {asked.name!r}{_or(asked.name, planned)}")
@@ -319,7 +321,7 @@ class OpenDataset:
 
 
 def _or(name: str | None, known: Iterable[str]) -> str:
-    """What may have been meant, in words."""
+    """Return the end of a message: the most similar name, or the available names."""
     names = list(known)
     meant = nearest(name or "", names)
     if meant is not None:

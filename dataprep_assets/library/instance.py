@@ -22,9 +22,9 @@ _GONE = re.compile(r"dataprep_assets\.orchestration\.(sqlite_storage|compute_log
 
 
 def open_instance(home: Path) -> dg.DagsterInstance:
-    """The instance of the folder `home`, which is DAGSTER_HOME.
+    """Open the instance in the folder `home`, which is DAGSTER_HOME.
 
-    Raises ConfigError if the folder cannot be created, if its settings are invalid, or if what they name cannot be
+    Raises ConfigError if the folder cannot be created, or if its settings are invalid or name a database that cannot be
     opened.
     """
     # the planned materializations of a run with many partitions are then written in one batch
@@ -56,15 +56,15 @@ def _open_configured(settings: Path) -> dg.DagsterInstance:
     except yaml.MarkedYAMLError as error:
         line, what = not_yaml(error, settings.read_text(encoding="utf-8", errors="replace"))
         raise ConfigError(f"{settings}:{line}: invalid YAML: {what}") from error
-    except Exception as error:  # a database that is damaged, or does not answer, raises what its driver has
-        # without all that Dagster would have taken instead, and without the statement that SQLAlchemy sent
+    except Exception as error:  # the driver of a damaged or unreachable database may raise any error
+        # omits Dagster's list of accepted values, and the statement that SQLAlchemy sent
         why = re.split(r" Expected: | \[SQL: ", " ".join(str(error).split()))[0] or type(error).__name__
         raise ConfigError(f"{settings}: Dagster cannot open its instance: {why:.300}") from error
 
 
 @contextmanager
 def database_errors(home: Path) -> Iterator[None]:
-    """Turn what the driver of Dagster's database raises, on a full disk for example, into a DataprepError."""
+    """Turn errors of Dagster's database driver, such as a full disk, into a DataprepError."""
     from sqlalchemy.exc import DBAPIError
 
     try:
@@ -77,7 +77,7 @@ def database_errors(home: Path) -> Iterator[None]:
 
 
 def _require_own_storage_of_dagster(settings: Path) -> None:
-    """Raise ConfigError if the settings of an instance name classes that an earlier release wrote into them."""
+    """Raise ConfigError if the settings name classes that this package had in earlier releases."""
     found = yaml.safe_load(settings.read_bytes()) if settings.exists() else None
     gone = [key for key, value in found.items() if _GONE.search(str(value))] if isinstance(found, dict) else []
     if gone:
@@ -89,7 +89,7 @@ def _require_own_storage_of_dagster(settings: Path) -> None:
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """Two commands that create the databases of a new home at the same time would collide."""
+    """Lock the folder, because two commands could otherwise create its databases at the same time."""
     with open(home / ".dataprep.lock", "a", opener=own_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

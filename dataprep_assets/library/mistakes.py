@@ -1,4 +1,4 @@
-"""What is wrong with declarations and what they name, before anything is built: each mistake with its file and line."""
+"""Mistakes in declarations, and in the files and libraries that they name, found before a build."""
 
 import os
 import re
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """Something to correct in a declaration, or to know of.
+    """A mistake in a declaration, or a hint at a possible one.
 
     Attributes:
         file: The `defs.yaml`, or a file that it names.
         line: The line there, from 1; None if it is about the file as a whole.
-        sentence: What is wrong, and what to do.
-        hint: Whether it only may be wrong: nothing is held up by it.
-        of_source: Whether only the source can tell: a run of a dataset that is up to date does not ask.
+        sentence: The mistake, and how to correct it.
+        hint: Whether it is only a possible mistake, which does not prevent a run.
+        of_source: Whether only the source shows it, so a run of an up-to-date dataset does not look for it.
     """
 
     file: Path
@@ -44,18 +44,18 @@ class Mistake:
 
     def __str__(self) -> str:
         where = f":{self.line}" if self.line else ""
-        # small counts are not in it any more: who prints it need not look for them
+        # small counts are already removed, so it can be printed as it is
         return f"{self.file}{where}: {self.sentence}"
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object with the documented keys of `--json`."""
+        """Return the object that `--json` prints, with its documented keys."""
         return {"file": str(self.file), "line": self.line, "sentence": self.sentence, "hint": self.hint}
 
 
 def require_sound_environment() -> None:
-    """Raise ConfigError if an environment variable that controls execution has an invalid value, or the locale does."""
+    """Raise ConfigError if the locale, or a variable that controls execution, is invalid."""
     if (encoding := sys.getfilesystemencoding()) != "utf-8":
-        # names of files are in manifests, and must not depend on where they are read
+        # manifests contain file names, which must not depend on the machine that reads them
         raise ConfigError(
             f"LC_ALL, LC_CTYPE or LANG: file names are decoded as {encoding}, not UTF-8. Set LC_ALL=C.UTF-8, and "
             "unset PYTHONUTF8 and PYTHONCOERCECLOCALE"
@@ -65,7 +65,7 @@ def require_sound_environment() -> None:
 
 
 def mistakes_in(project: "OpenProject", path: Path) -> list[Mistake]:
-    """The mistakes in a `defs.yaml`; none of one that declares no dataset."""
+    """Return the mistakes in a `defs.yaml`; an empty list if it declares no dataset."""
     try:
         component = project.declarations.load(path)
         return mistakes_of(project, component, path, tried=True) if isinstance(component, Dataset) else []
@@ -74,10 +74,10 @@ def mistakes_in(project: "OpenProject", path: Path) -> list[Mistake]:
 
 
 def _of_error(text: str, path: Path) -> list[Mistake]:
-    """The lines of an error of loading a file, each of which begins with a place."""
+    """Return a mistake per line of a loading error. A line usually begins with its location."""
     mistakes: list[Mistake] = []
     for line in text.splitlines():
-        # an absolute path may have blanks in it
+        # an absolute path may contain spaces
         if (place := re.match(r"(/.+?|\S+?)(?::(\d+))?: (.+)", line)) and Path(place[1]).is_file():
             number = int(place[2]) if place[2] else None
             mistakes.append(Mistake(file=Path(place[1]), line=number, sentence=place[3]))
@@ -87,13 +87,13 @@ def _of_error(text: str, path: Path) -> list[Mistake]:
 
 
 def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried: bool = False) -> list[Mistake]:
-    """Return the mistakes of a dataset that could be loaded from the `defs.yaml` at `path`.
+    """Return the mistakes of a dataset that was loaded from the `defs.yaml` at `path`.
 
     Args:
         project: Its project.
         component: The dataset.
         path: Its declaration.
-        tried: Whether the user's own code is run on a few rows of the source.
+        tried: Whether to run the user's own code on a few rows of the source.
     """
     remarks = (
         *component.remarks(),
@@ -104,14 +104,14 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried
         *(component.tried() if tried else ()),
     )
     (document, *_) = read_documents(path)
-    # of what is wrong for certain no hint says more
+    # a hint adds nothing to a certain mistake in the same key
     wrong = {remark.keys for remark in remarks if not remark.hint}
     privacy = privacy_of(component.declaration, component.store(project.storage))
     return [
         Mistake(
             file=path,
             line=document.line_of(remark.keys),
-            # a mistake in the declaration repeats it; what else is remarked comes from the source, and may quote it
+            # a mistake in the declaration quotes only the declaration; other remarks may quote the source
             sentence=privacy.text(remark.sentence, f"{'.'.join(map(str, remark.keys))}: look at the source")
             if remark.hint or remark.of_source
             else remark.sentence,
@@ -124,7 +124,7 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried
 
 
 def _of_engine(component: Dataset) -> Iterator[Remark]:
-    """A remark if what is to do the work is not installed."""
+    """Yield a remark if the library that runs the workers is not installed."""
     if isinstance(component.declaration, MadeByEngine):
         try:
             require_engine(os.environ, component.declaration.run_on)
@@ -133,14 +133,14 @@ def _of_engine(component: Dataset) -> Iterator[Remark]:
 
 
 def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
-    """A remark if the artifacts cannot be written into the folder that is to hold them, or a library is missing."""
+    """Yield a remark if the storage folder is not writable, or the library of the store is missing."""
     declared = component.declaration.storage
     place = project.open_store(declared)
     if not isinstance(place, LocalPlace):
         if missing := missing_library(place.url):
             yield Remark(keys=("storage",), sentence=f"{place.url}: {missing}")
         return
-    # by `lexists`: a link that leads nowhere is in the way as well
+    # `lexists`, because a broken link also blocks the folder
     there = next(path for path in (place.root, *place.root.parents) if os.path.lexists(path))
     begins = f"storage: {place.root}: " if declared is not None else f"DATAPREP_ROOT: {place.root}: "
     if not there.is_dir():
@@ -150,17 +150,16 @@ def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
 
 
 def _pending(project: "OpenProject", component: Dataset) -> list[Remark]:
-    """What is declared and no run takes up, by the artifacts in a folder: a bucket is not asked by a check."""
+    """Return remarks on declared changes that no run applies; none for a bucket, because a check must not read it."""
     if not isinstance(project.open_store(component.declaration.storage), LocalPlace):
         return []
-    with suppress(DataprepError):  # the commands that read it say what is wrong with it
+    with suppress(DataprepError):  # the commands that read the artifact report the error
         return list(component.pending(component.store(project.storage)))
     return []
 
 
 def _of_other_datasets(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
-    """A remark for each input dataset that is of another kind, made of this one, or not declared here: another
-    project's, or misspelt."""
+    """Yield a remark for each input dataset of a wrong kind, built from this one, or unknown in this project."""
     declared = project.names
     for source in _splits(component):
         if source.dataset in declared:
@@ -181,19 +180,19 @@ def _of_other_datasets(project: "OpenProject", component: Dataset) -> Iterator[R
 
 
 def _inputs(component: Dataset) -> dict[str, DatasetInput]:
-    """Each other dataset of which a dataset is made, with one of the artifacts."""
+    """Return name → one input, for each other dataset from which a dataset is built."""
     inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, DatasetInput)]
     return {source.dataset: source for source in inputs}
 
 
 def _splits(component: Dataset) -> list[DatasetInput]:
-    """Each split of another dataset that a dataset is made of."""
+    """Return the inputs that are a split of another dataset, each once."""
     inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, DatasetInput)]
     return [source for source in dict.fromkeys(inputs) if source.split is not None]
 
 
 def _of_another_split(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
-    """A remark if a declared dataset has no such split."""
+    """Yield a remark if the input dataset has no such split."""
     for dataset in project.load_all([source.dataset]):
         there = [spec.split for spec in dataset.specs if spec.name == source.name and spec.split is not None]
         if there and source.split not in there:
@@ -205,7 +204,7 @@ def _of_another_split(project: "OpenProject", source: DatasetInput) -> Iterator[
 
 
 def _of_itself(project: "OpenProject", component: Dataset, source: DatasetInput) -> Iterator[Remark]:
-    """A remark if an input dataset is, over others or not, made of this one: none of them could be made first."""
+    """Yield a remark if an input dataset is itself built from this one, directly or through other datasets."""
     own, seen, waiting = component.declaration.dataset, set[str](), [source.dataset]
     while waiting:
         name = waiting.pop()
@@ -223,7 +222,7 @@ def _of_itself(project: "OpenProject", component: Dataset, source: DatasetInput)
 
 
 def _of_another_kind(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
-    """A remark if a declared dataset never has the artifact that another one is made of; one that is broken says so."""
+    """Yield a remark if an input dataset does not build the required artifact. Skips datasets that do not load."""
     for found in project.load_all([source.dataset]):
         if not any(spec.name == source.name for spec in found.specs):
             told = (

@@ -1,4 +1,4 @@
-"""The partitions that a run is limited to: those of a split, a range of them, or one of several even parts."""
+"""Selection of the partitions that a run builds: a split, a range, or one of several even parts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def split_names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the names of splits, each once: of `val,test`, or of several such texts; None if none was given.
+    """Return the distinct split names in `val,test`, or in several such texts; None if there are none.
 
     Raises ConfigError for a text without a name.
     """
@@ -35,7 +35,7 @@ class PartitionSelection:
     Attributes:
         splits: Only partitions of these splits.
         bounds: `FIRST...LAST`, or one name.
-        option: The option that gave the bounds.
+        option: The option that set the bounds, for messages.
         count: Number of even parts into which the remaining partitions are cut.
         index: Which of these parts, from 0.
     """
@@ -54,7 +54,7 @@ class PartitionSelection:
 
     @property
     def is_some(self) -> bool:
-        """Whether anything is limited at all."""
+        """Whether the selection is limited in any way."""
         return any(value is not None for value in (self.splits, self.bounds, self.count))
 
     def __str__(self) -> str:
@@ -68,9 +68,9 @@ class PartitionSelection:
     def select_partitions(
         self, specs: "Sequence[ArtifactSpec]", store: "ArtifactStore"
     ) -> "dict[ArtifactSpec, Sequence[str]]":
-        """The partitioned artifacts with the chosen ones of their partitions; an artifact without any is left out.
+        """Return the partitioned artifacts with their selected partitions; omit artifacts without any.
 
-        Raises ConfigError if there are none of that name.
+        Raises ConfigError if no artifact has partitions within the bounds.
         """
         partitioned = self.partitioned(specs)
         selected: dict[ArtifactSpec, Sequence[str]] = {}
@@ -82,7 +82,7 @@ class PartitionSelection:
             every = spec.partitions.keys(store)
             known += [f"{every[0]}...{every[-1]}"] if every else []
             within = self._select_within_bounds(every)
-            # a range is of one split: that the others have nothing in it is no mistake
+            # a range belongs to one split, so the other splits may have no partition in it
             some |= bool(within)
             if keys := self._of_process(within):
                 selected[spec] = keys
@@ -94,7 +94,7 @@ class PartitionSelection:
         return selected
 
     def partitioned(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":
-        """The partitioned artifacts; raises ConfigError if there are none, or none of the split."""
+        """Return the partitioned artifacts; raise ConfigError if there are none, or if a split is unknown."""
         partitioned = [spec for spec in specs if spec.partitions is not None]
         dataset = specs[0].declaration.dataset
         if not partitioned:
@@ -106,11 +106,11 @@ class PartitionSelection:
         return partitioned
 
     def takes(self, spec: "ArtifactSpec") -> bool:
-        """Whether an artifact is of one of the splits."""
+        """Return whether an artifact belongs to one of the splits."""
         return self.splits is None or spec.split in self.splits
 
     def _select_within_bounds(self, every: Sequence[str]) -> Sequence[str]:
-        """The partitions within the bounds; none if the bounds are not among them."""
+        """Return the partitions within the bounds; an empty list if a bound is not one of them."""
         if self.bounds is None:
             return every
         first, dots, last = self.bounds.partition("...")
@@ -123,5 +123,5 @@ class PartitionSelection:
         if self.count is None or self.index is None:
             return partitions
         size = len(partitions)
-        # each partition is in exactly one part, and parts differ by one partition at most
+        # each partition is in exactly one part, and sizes of parts differ by at most one
         return partitions[size * self.index // self.count : size * (self.index + 1) // self.count]

@@ -1,4 +1,4 @@
-"""A project that is opened: its datasets by name, its storage, its Dagster instance."""
+"""An open project: its datasets by name, its storage, its Dagster instance."""
 
 import os
 import re
@@ -32,12 +32,12 @@ def open_project(folder: str | os.PathLike[str] | None = None) -> "OpenProject":
     """Open a project.
 
     Args:
-        folder: Its folder. By default the one that DATAPREP_PROJECT names, else that of the working folder or of the
-            nearest folder above it.
+        folder: Folder of the project. Default: DATAPREP_PROJECT, else the working folder or its nearest parent with a
+            project.
 
-    The variables of its `.env` are set for this process, as Dagster's commands do.
+    Sets the variables of the project's `.env` for this process, as Dagster's commands do.
 
-    Raises ConfigError if there is none, or its `.env` cannot be read.
+    Raises ConfigError if there is no project, or its `.env` cannot be read.
     """
     project = find(None if folder is None else os.fspath(folder))
     project.load_environment()
@@ -45,7 +45,7 @@ def open_project(folder: str | os.PathLike[str] | None = None) -> "OpenProject":
 
 
 class OpenProject:
-    """A project, as `open_project` opens it. Its files are read when they are asked for, and once."""
+    """A project, opened by `open_project`. Each file is read once, on first use."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -55,33 +55,33 @@ class OpenProject:
 
     @property
     def root(self) -> Path:
-        """Its folder."""
+        """Folder of the project."""
         return self.project.root
 
     @property
     def names(self) -> list[str]:
-        """The names of its datasets, sorted; also of those whose declarations are broken."""
+        """Names of the datasets, sorted, including datasets whose declarations cannot be loaded."""
         return list(self.declarations.files)
 
     def dataset(self, name: str) -> "OpenDataset":
-        """The dataset of this name, loaded.
+        """Load and return the dataset with this name.
 
-        Raises ConfigError if there is none, or its declaration cannot be loaded: with file, line, key, and what is
-        allowed. Other declarations are not looked at.
+        Raises ConfigError if there is none, or if its declaration cannot be loaded; the message has the file, line, key
+        and allowed values. Other declarations are not loaded.
         """
         from dataprep_assets.library.dataset import OpenDataset
 
         return OpenDataset(self, self.load(name))
 
     def declare(self, name: str, component: str, **attributes: Any) -> "OpenDataset":
-        """Declare a dataset: write `defs/NAME/defs.yaml`, as a person would, and load it.
+        """Declare a dataset: write `defs/NAME/defs.yaml` and load it.
 
         Args:
-            name: Its name, which nothing in the project has yet.
-            component: For example `TokenizedCorpus`; the whole dotted name, where it is not one of ours.
-            attributes: What stands below `attributes:`. Relative paths begin in `defs/NAME`.
+            name: Name of the dataset, which must be new in the project.
+            component: Name such as `TokenizedCorpus`; the full dotted name if it is in a different package.
+            attributes: Keys below `attributes:`. Paths are relative to `defs/NAME`.
 
-        Raises ConfigError if it cannot be loaded, or the name or folder is taken; then nothing was written.
+        Raises ConfigError, and leaves no file, if the declaration cannot be loaded or the name or folder is taken.
         """
         import yaml  # type: ignore[import-untyped]
 
@@ -105,28 +105,28 @@ class OpenProject:
         self._forget()
         try:
             return self.dataset(name)
-        # an interruption leaves nothing behind either
+        # BaseException, so that an interruption leaves no file either
         except BaseException:
             path.unlink()
             if not there:
-                with suppress(OSError):  # something else is in it
+                with suppress(OSError):  # it contains other files
                     folder.rmdir()
             self._forget()
             raise
 
     def _forget(self) -> None:
-        """Look at the declarations anew when they are asked for."""
+        """Clear the cache, so that the next access reads the declarations again."""
         from dataprep_assets.declarations import declarations_of
 
         declarations_of.cache_clear()
 
     def check(self, names: Sequence[str] | None = None) -> "Iterator[Mistake]":
-        """What is wrong in declarations, and with the tokenizers and local sources that they name. Builds nothing.
+        """Yield the mistakes in declarations, and in the tokenizers and local sources that they name. Builds nothing.
 
         Args:
-            names: Datasets; None for all that the code location shows.
+            names: Datasets; None for all datasets that the code location shows.
 
-        Raises ConfigError if a variable of the environment has a value that is not allowed.
+        Raises ConfigError if an environment variable has an invalid value.
         """
         from dataprep_assets.library.mistakes import mistakes_in, require_sound_environment
 
@@ -135,9 +135,9 @@ class OpenProject:
             yield from mistakes_in(self, path)
 
     def files(self, names: Sequence[str] | None = None) -> list[Path]:
-        """The `defs.yaml` of each of these datasets; by default of all that are shown, two where a name is used twice.
+        """Return the `defs.yaml` of each of these datasets; None returns the files of all shown datasets.
 
-        Raises ConfigError when there is none of a name.
+        A name that is declared twice has two files. Raises ConfigError for an unknown name.
         """
         from dataprep_assets.project import is_shown, shown_as
 
@@ -147,23 +147,23 @@ class OpenProject:
 
     @property
     def declarations(self) -> "Declarations":
-        """The files that declare its datasets."""
+        """Files that declare the datasets."""
         from dataprep_assets.declarations import declarations_of
         from dataprep_assets.sources.upstream import answered_by
 
-        # for the whole process: where several projects are open, the one in use answers
+        # set for the whole process, so the project that was used last answers
         answered_by(self._upstream, lambda: str(self.home))
         return declarations_of(self.project)
 
     def _upstream(self, key: Sequence[str]) -> "Sequence[Materialization]":
-        """The latest materializations of an asset in the instance."""
+        """Return the latest materializations of an asset in the instance."""
         from dataprep_assets.orchestration.component import latest
 
         with self.instance() as instance:
             return latest(instance, key)
 
     def declaration_of(self, name: str) -> Path:
-        """The `defs.yaml` of a dataset; raises ConfigError when there is none of this name."""
+        """Return the `defs.yaml` of a dataset; raise ConfigError for an unknown name."""
         declared = self.declarations
         if name in declared.files:
             return declared.files[name]
@@ -179,7 +179,7 @@ class OpenProject:
         )
 
     def load(self, name: str) -> "Dataset":
-        """What a dataset's declaration makes; raises as `dataset`."""
+        """Load a dataset's declaration and return its component; raises the errors of `dataset`."""
         from dataprep_assets.engine.artifact.dataset import Dataset
 
         found = self.declarations.load(self.declaration_of(name))
@@ -188,7 +188,7 @@ class OpenProject:
         return found
 
     def load_all(self, names: Iterable[str]) -> "list[Dataset]":
-        """Those of these datasets that can be loaded; the commands of the others say why they cannot."""
+        """Return the datasets that can be loaded. Errors of the others are reported by the commands on them."""
         found = []
         for name in names:
             with suppress(DataprepError, ValueError):
@@ -197,7 +197,7 @@ class OpenProject:
 
     @property
     def storage(self) -> "Storage":
-        """The storage that the environment configures, for datasets that declare none of their own."""
+        """Storage that the environment configures, for datasets that declare none."""
         from dataprep_assets.integrity.storage import local_storage
 
         if (local := local_storage(self.root)) is not None:
@@ -207,14 +207,14 @@ class OpenProject:
         return open_storage(self.root)
 
     def open_store(self, url: str | None, profile: str | None = None) -> "StoreAddress":
-        """The store at a URL or in a folder; without one, that of the storage."""
+        """Return the store at a URL or in a folder; None returns the store of the storage."""
         from dataprep_assets.stores.connect import place_of
 
         return self.storage.address() if url is None else place_of(url, os.environ, profile=profile)
 
     @property
     def home(self) -> Path:
-        """The folder of its Dagster instance: DAGSTER_HOME, by default one inside the project.
+        """Folder of the Dagster instance: DAGSTER_HOME; default: a folder in the project.
 
         Raises ConfigError if DAGSTER_HOME is not an absolute path.
         """
@@ -224,14 +224,14 @@ class OpenProject:
         return home
 
     def step_times(self) -> "StepTimes":
-        """How long steps took in its last runs on this machine."""
+        """Return the durations of steps in the last runs on this machine."""
         from dataprep_assets.engine.staleness.step_times import StepTimes
 
         return StepTimes(self.home / "step_times.json")
 
     @contextmanager
     def instance(self) -> "Iterator[dg.DagsterInstance]":
-        """Its Dagster instance, created on first use. Inside, DAGSTER_HOME is set: its settings and Dagster read it.
+        """Open the Dagster instance, created on first use. DAGSTER_HOME is set inside, because Dagster reads it.
 
         Raises ConfigError if its folder cannot be created, or if its settings are invalid.
         """
