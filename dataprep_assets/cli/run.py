@@ -121,7 +121,7 @@ def _choose_names(names: list[str], *, all_: bool) -> list[str]:
 
 
 def _made_of(dataset: "OpenDataset") -> list[str]:
-    """The other datasets that a dataset is made of."""
+    """Return the other datasets from which a dataset is built."""
     from dataprep_assets.engine.artifact.spec import DatasetInput
 
     inputs = (source for spec in dataset.specs for source in spec.inputs)
@@ -129,9 +129,9 @@ def _made_of(dataset: "OpenDataset") -> list[str]:
 
 
 def _sound(names: Sequence[str], *, whole: bool = True) -> list["OpenDataset"]:
-    """The datasets, opened, if nothing is wrong with any; hints go to standard error.
+    """Open datasets without mistakes, and print hints on standard error.
 
-    Raises ConfigError with what is wrong with each.
+    Raises ConfigError with the mistakes of all datasets.
     """
     datasets, wrong = list["OpenDataset"](), list[str]()
     for name in names:

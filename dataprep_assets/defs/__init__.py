@@ -1,1 +1,1 @@
-"""The cookbook: one folder a dataset, holding `defs.yaml` and nothing but data beside it. Add yours here."""
+"""Datasets: one folder per dataset, with its `defs.yaml`, its data and its code. Add yours here."""

@@ -1,7 +1,8 @@
-"""What `dataprep init` writes: a project of Dagster's `dg` with a small dataset, and the settings of its instance.
+"""Template of `dataprep init`: a project of Dagster's `dg` with a small dataset, and the settings of its instance.
 
-`package/` becomes the package of the project; `NAME` in a file, the project's name, and `SAMPLE`, the dataset. It is a
-copy of a sample of this project, with the samples that it is made of; none needs a network.
+`package/` becomes the package of the project. In its files, `NAME` becomes the project's name, and `SAMPLE` the
+dataset. The dataset is a copy of a sample of this package, together with the samples that it reads. No sample needs a
+network.
 """
 
 import keyword
@@ -21,7 +22,7 @@ _TO_FILL = ("pyproject.toml", "README.md", "package/definitions.py", "package/__
 
 
 class Sample(Enum):
-    """The datasets that a new project may begin with, by what they are of."""
+    """A sample that a new project can start with, by the kind of its data."""
 
     CORPUS = "corpus"
     CHATS = "chats"
@@ -36,7 +37,7 @@ class Sample(Enum):
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The datasets to run, those that others are made of first."""
+        """Names of the datasets to build, inputs first."""
         return _DATASETS.get(self, (f"sample_{self.value}",))
 
 
@@ -69,7 +70,7 @@ def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_text(text, encoding="utf-8")
     shutil.copyfile(TEMPLATE / "gitignore", target / ".gitignore")
-    (target / ".dagster").mkdir(mode=0o700)  # runs, logs and events of every dataset are in it
+    (target / ".dagster").mkdir(mode=0o700)  # it contains the runs, logs and events of every dataset
     shutil.copyfile(TEMPLATE / "dagster.yaml", target / ".dagster" / "dagster.yaml")
     defs = target / name / "defs"
     defs.mkdir()
@@ -77,35 +78,35 @@ def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
     for dataset in _folders(sample.datasets):
         shutil.copytree(_SAMPLES / dataset, defs / dataset, ignore=shutil.ignore_patterns("__pycache__"))
         declared = defs / dataset / "defs.yaml"
-        # samples are a folder deeper in their own project
+        # samples are one folder deeper in this package
         text = declared.read_text(encoding="utf-8").replace("../../../../.dataprep", "../../../.dataprep")
         declared.write_text(text, encoding="utf-8")
     return name
 
 
 def _owner_of(name: str) -> str | None:
-    """Return what Python has under this name, so that it would not import a project's package; None if nothing."""
+    """Return what Python would import by this name instead of the project's package; None if nothing."""
     if keyword.iskeyword(name):
         return "a word of Python's own"
     if name in sys.stdlib_module_names:
         return "a module of Python's standard library"
     from importlib.metadata import requires
 
-    # also those of extras that are not installed yet
+    # includes the packages of extras that are not installed yet
     required = (re.match(r"[\w.-]+", line) for line in requires("dataprep-assets") or ())
     if name in {re.sub(r"\W", "_", found[0]).lower() for found in required if found}:
         return "a package that dataprep needs"
     there = find_spec(name)
     if there is None:
         return None
-    # a package without an `__init__.py`, such as `google`, looks like a folder of that name here
+    # a package without an `__init__.py`, such as `google`, cannot be distinguished here from a folder of that name
     places = [there.origin] if there.origin is not None else list(there.submodule_search_locations or ())
     installed = [place for place in places if there.origin is not None or "site-packages" in Path(place).parts]
     return f"a package that is installed ({installed[0]})" if installed else None
 
 
 def _folders(datasets: Iterable[str]) -> list[str]:
-    """The folders of samples, with those whose tokenizer or data they read."""
+    """Return the folders of samples, and of the samples whose tokenizer or data they read."""
     found = dict[str, None]()
     for dataset in datasets:
         text = (_SAMPLES / dataset / "defs.yaml").read_text(encoding="utf-8")

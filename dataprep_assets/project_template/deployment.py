@@ -1,7 +1,7 @@
-"""What `dataprep init --deploy` writes into a project: its image, and the files of one place to run it.
+"""Template of `dataprep init --deploy`: the image of a project, and the files that deploy it to one target.
 
-Those files are the ones of `deploy/` in this repository, which describe its own project; here they get the names of the
-person's. The image is another one: it installs this package, where ours is built from its source.
+The files are copies of `deploy/` in this repository, with the names of the user's project. The image differs: it
+installs this package, while the repository's image is built from source.
 """
 
 import json
@@ -20,9 +20,9 @@ from dataprep_assets.project import Project, read_project
 _TEMPLATE = Path(__file__).parent
 _DEPLOY = _TEMPLATE / "deploy"
 PAGE = _DEPLOY / "README.md"
-"""What a person reads of all places."""
+"""Page about all targets."""
 _OF_DATASETS = {"duplicates": "rensa", "language": "py3langid", "warc": "fastwarc"}
-"""Extra that declarations ask for → the module that tells whether it is installed."""
+"""Extra that declarations need → the module that shows whether it is installed."""
 _IGNORED = """# passwords, and what is secret of stores and hubs
 compose/.env
 compose/proxy/htpasswd
@@ -32,7 +32,7 @@ wheels/*.whl
 
 
 class DeployTarget(StrEnum):
-    """Where a project can be deployed."""
+    """A system to which a project can be deployed."""
 
     COMPOSE = "compose"
     KUBERNETES = "kubernetes"
@@ -40,9 +40,9 @@ class DeployTarget(StrEnum):
 
 
 def write_deployment(root: Path, place: DeployTarget) -> list[Path]:
-    """Write `deploy/<place>` into a project, and the image that it needs; returns what was written.
+    """Write `deploy/<place>` into a project, and the image that it needs; return the written files.
 
-    Raises ConfigError if the folder is not a project, or has such a folder already.
+    Raises ConfigError if the folder is not a project, or if `deploy/<place>` exists.
     """
     project = read_project(root)
     if project is None:
@@ -54,7 +54,7 @@ def write_deployment(root: Path, place: DeployTarget) -> list[Path]:
     written = [] if place == DeployTarget.SLURM else _write_image(root, project, names)
     for source in sorted(path for path in (_DEPLOY / place).rglob("*") if path.is_file()):
         relative = source.relative_to(_DEPLOY / place)
-        # the image is written above, and what git ignores below
+        # the image is written above, and the .gitignore below
         if relative.name.startswith((".", "Dockerfile")) or relative.name == "dagster-webserver":
             continue
         (target / relative).parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def write_deployment(root: Path, place: DeployTarget) -> list[Path]:
 
 
 def _names(project: Project) -> Mapping[str, str]:
-    """Words of our own files → those of the project's."""
+    """Return text in the repository's files → its replacement for the project."""
     image = re.sub(r"[^a-z0-9]+", "-", project.location.lower()).strip("-")
     defs = project.defs.relative_to(project.root).as_posix()
     return {
@@ -90,7 +90,7 @@ def _names(project: Project) -> Mapping[str, str]:
             f"host: {image}, port: 4000, name: {project.location}"
         ),
         "- name: dataprep-assets": f"- name: {image}",
-        # of the template of the image
+        # words in the template of the image
         "PACKAGE": defs.partition("/")[0],
         "IMAGE": image,
         "MODULE": project.target_module,
@@ -104,10 +104,10 @@ def _of_our_image() -> str:
 
 
 def _write_image(root: Path, project: Project, names: Mapping[str, str]) -> list[Path]:
-    """The Dockerfile and what it copies, each unless it is there: another place has brought it."""
+    """Write the Dockerfile and the files that it copies; keep files that a different target wrote earlier."""
     folder = root / "deploy"
     (folder / "wheels").mkdir(parents=True, exist_ok=True)
-    # git keeps no empty folder, and the image copies this one
+    # because git does not store empty folders, and the image copies this one
     (folder / "wheels" / ".gitkeep").touch()
     sources = [_TEMPLATE / "Dockerfile", _TEMPLATE / "Dockerfile.dockerignore", _DEPLOY / "compose/dagster-webserver"]
     written = []
@@ -130,7 +130,7 @@ def _write_image(root: Path, project: Project, names: Mapping[str, str]) -> list
 
 
 def _installed_from() -> Path | None:
-    """The wheel or folder of this machine that this package was installed from; None if it was an index.
+    """Return the local wheel or folder from which this package was installed; None if it came from an index.
 
     The format is PyPA's "Direct URL Data Structure".
     """
@@ -142,7 +142,7 @@ def _installed_from() -> Path | None:
 
 
 def wheel_wanted(root: Path) -> str | None:
-    """What has to be done so that the image of a project can be built with this package; None if nothing."""
+    """Return the command that builds the wheel for a project's image; None if the image does not need it."""
     origin, wheels = _installed_from(), root / "deploy" / "wheels"
     if origin is None or not wheels.is_dir() or next(wheels.glob("dataprep_assets-*.whl"), None) is not None:
         return None
@@ -151,7 +151,7 @@ def wheel_wanted(root: Path) -> str | None:
 
 
 def _installed_extras() -> list[str]:
-    """What taggers, signatures, formats and engines of this environment need beside the package."""
+    """Return the extras that are installed in this environment."""
     return [extra for extra, library in _OF_DATASETS.items() if find_spec(library) is not None]
 
 

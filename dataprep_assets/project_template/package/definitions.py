@@ -1,4 +1,4 @@
-"""The code location: every dataset declared below `defs/`, with the storage that the environment names."""
+"""Code location: every dataset declared below `defs/`, with the storage that the environment configures."""
 
 from pathlib import Path
 
@@ -9,5 +9,5 @@ from dataprep_assets.code_location import definitions_of
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All datasets of the project."""
+    """Return the definitions of all datasets."""
     return definitions_of(Path(__file__).resolve().parents[1])

@@ -1,6 +1,6 @@
-"""An asset of the user's own, of whose files `sample_documents` is made: any code that leaves files somewhere.
+"""A user's own asset, which writes the source files of `sample_documents`. Any code that writes files can do this.
 
-Here it reads a part of the sample corpus, leaves out lines that repeat the line before, and gives each text a URL.
+This one reads a part of the sample corpus, drops lines that repeat the previous line, and gives each text a URL.
 """
 
 import io
@@ -19,7 +19,7 @@ CLEANED = Path(__file__).parents[4] / ".dataprep" / "sample_cleaning"
 
 
 def cleaned(path: Path, host: str) -> Iterator[dict[str, object]]:
-    """The records of a file, cleaned."""
+    """Yield the cleaned records of a file."""
     with zstandard.open(path, "rb") as file:
         for number, line in enumerate(io.BytesIO(file.read()), 1):
             record = json.loads(line)
@@ -41,7 +41,7 @@ def cleaned(path: Path, host: str) -> Iterator[dict[str, object]]:
     description="Texts of the sample corpus, cleaned: an asset of the user's own.",
 )
 def pages() -> dg.MaterializeResult[None]:
-    """Write the files, and say where they are: the dataset reads `path`."""
+    """Write the files, and record their location in the metadata `path`, which the dataset reads."""
     documents = 0
     for split, folder in (("train", "train/chunk1"), ("val", "validation/chunk1")):
         for source in sorted((TEXTS / folder).iterdir()):
@@ -55,5 +55,5 @@ def pages() -> dg.MaterializeResult[None]:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """The asset where samples are shown; in a project of one's own the asset alone is enough."""
+    """Return the asset if samples are shown; in your own project, define only the asset."""
     return dg.Definitions(assets=[pages] if is_shown("sample") else [])
