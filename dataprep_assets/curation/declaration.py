@@ -35,7 +35,7 @@ ColumnName = Annotated[str, Field(pattern=NAME)]
 
 
 class DeclaredTagger(Declared):
-    """A tagger of one's own: a function, a command or an asset."""
+    """A custom tagger: a function, a command or an asset."""
 
     function: str | None = Field(
         None,
@@ -176,7 +176,7 @@ def _built_in(name: str) -> Tagger:
 
 
 class PriorityColumn(Declared):
-    """A column that decides which of two documents that are alike is kept."""
+    """A column that decides which of two duplicates is kept."""
 
     column: str = Field(description="A column of the document table, carried or from a tagger.")
     order: Literal["highest", "lowest"] | tuple[str, ...] = Field(
@@ -187,7 +187,7 @@ class PriorityColumn(Declared):
 
 
 class DuplicatesDeclaration(Declared):
-    """Which documents are alike, and which of them is kept."""
+    """Rules for which documents are duplicates, and which of them is kept."""
 
     kind: Kind = Field(
         "near",
@@ -299,7 +299,7 @@ class DuplicatesDeclaration(Declared):
 
 
 class BudgetDeclaration(Declared):
-    """How much rules may drop: more than that is a blocking check, before anything is tokenized."""
+    """Limits on the share that rules may drop. A blocking check fails above them, before tokenization."""
 
     per_source: float | None = Field(
         None,
@@ -315,7 +315,7 @@ class BudgetDeclaration(Declared):
 
 
 class FloorDeclaration(Declared):
-    """The least that a tagger has to find of cases of which the truth is known: less is a blocking check."""
+    """Minimum recall and precision of a tagger on cases with known results. A blocking check fails below them."""
 
     recall: float = Field(
         0.9, ge=0, le=1, description="Smallest share of the planted cases of each kind that must be found."

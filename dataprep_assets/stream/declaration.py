@@ -29,7 +29,7 @@ class LocalSource(Attribution):
 
 
 class HubSource(Attribution):
-    """A dataset repository on a Hugging Face hub, mirrored into the standard cache."""
+    """A dataset repository on the Hugging Face Hub, mirrored into the Hub's cache."""
 
     kind: Literal["hub"] = Field(description="`hub`: a dataset repository on the Hugging Face Hub.")
     repo: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="`organization/name` of the dataset repository.")
@@ -45,7 +45,7 @@ class HubSource(Attribution):
 
 
 class HubCacheSource(Attribution):
-    """An already mirrored Hugging Face cache folder, used offline."""
+    """A repository that is already in the Hub's cache, used offline."""
 
     kind: Literal["hf_cache"] = Field(description="`hf_cache`: a repository in the Hub's cache on this machine.")
     path: Path = Field(description="The `datasets--organization--name` folder.")
@@ -58,7 +58,7 @@ class HubCacheSource(Attribution):
 
 
 class ObjectStoreSource(Attribution):
-    """A prefix of a bucket on S3, R2, MinIO or GCS, mirrored. Credentials come from the environment alone."""
+    """A prefix of a bucket on S3, R2, MinIO or GCS, mirrored. Credentials come only from the environment."""
 
     kind: Literal["object_store"] = Field(description="`object_store`: a prefix of an S3 or GCS bucket.")
     url: str = Field(
@@ -86,7 +86,7 @@ class ObjectStoreSource(Attribution):
 
 
 class AssetSource(Attribution):
-    """The files of a Dagster asset, wherever its latest materialization put them: another tool's output, say."""
+    """The files of a Dagster asset's latest materialization, such as the output of a different tool."""
 
     kind: Literal["asset"] = Field(description="`asset`: the files of a Dagster asset.")
     key: tuple[str, ...] = Field(
@@ -129,7 +129,7 @@ Source = Annotated[
 
 
 class TokenizerDeclaration(Declared):
-    """Which tokenizer, from where, and which engine may run it."""
+    """The tokenizer, its location, and the engine that runs it."""
 
     path: Path | None = Field(None, description="Folder with tokenizer.json; relative to this YAML.")
     repo: str | None = Field(None, description="Hub repository of the tokenizer, instead of `path`.")
@@ -166,7 +166,7 @@ class TokenizerDeclaration(Declared):
 
 
 class DocumentPolicy(Declared):
-    """What surrounds and what may be inside a document."""
+    """Tokens around a document, and special tokens in it."""
 
     separator: str = Field(
         "auto",
@@ -180,7 +180,7 @@ class DocumentPolicy(Declared):
 
 
 class BadRecordPolicy(Declared):
-    """What happens to a record that cannot be a document."""
+    """Action for records that cannot become documents."""
 
     policy: Literal["fail", "drop"] = Field(
         "fail", description="`fail` at the first bad record; or `drop`, count and quarantine bad records."

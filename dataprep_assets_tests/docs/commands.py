@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "commands.md"
 _HEAD = """\
 # Commands
 
-Generated from the command by `make docs-reference`; a test fails when it is behind. Do not edit it.
+This page is generated from the commands. Do not edit it: run `make docs-reference`.
 
 `dataprep` without a command lists the datasets of the project and what to do next. `dataprep COMMAND --help` shows \
 what is on this page.

@@ -1,7 +1,8 @@
 """Write `docs/yaml-reference.md` and a page for each component: `make docs-reference`.
 
-A component's page has what it makes (of the sample datasets), a declaration with every key (its scaffold), and its
-keys: the fields of its pydantic model. A nested model has a table of its own on each page whose keys have it.
+A component's page has its artifacts (in the sample datasets), a declaration with every key (its scaffold), and its
+keys, which are the fields of its pydantic model. Each nested model has its own table on the pages that use it.
+
 Entry points: `pages` (the whole texts), and `python -m dataprep_assets_tests.docs.reference`, which writes them.
 """
 
@@ -24,19 +25,19 @@ INDEX = ROOT / "docs" / "yaml-reference.md"
 _HEAD = """\
 # YAML reference
 
-Generated from the models of the components by `make docs-reference`; a test fails when it is behind. Do not edit it.
+This page is generated from the components' models. Do not edit it: run `make docs-reference`.
 
-A dataset is declared in a `defs.yaml` in a folder of its own below `defs/`:
+A dataset is declared in a `defs.yaml` in its own folder below `defs/`:
 
 ```yaml
 type: dataprep_assets.components.TokenizedCorpus   # the component
-attributes:                                        # its keys, as the tables below and the component's page have them
+attributes:                                        # its keys: see below, and the component's page
   dataset: my_corpus
 ```
 
-`dg scaffold defs dataprep_assets.components.<Component> NAME` writes such a file with every key and a comment.
-"Required" in the column *default* means that the key must be there. "None" means that nothing is set.
-Relative paths belong to the folder of the `defs.yaml`. An unknown key is an error.
+`dg scaffold defs dataprep_assets.components.<Component> NAME` writes this file with every key and its comment.
+In the column *default*, "required" means that you must set the key, and "none" that it is not set.
+Paths are relative to the folder of the `defs.yaml`. An unknown key is an error.
 
 | component | |
 |---|---|
@@ -44,21 +45,21 @@ Relative paths belong to the folder of the `defs.yaml`. An unknown key is an err
 _COMPONENT = """\
 # {name}
 
-Generated from the models of the components by `make docs-reference`; a test fails when it is behind. Do not edit it.
+This page is generated from the component's model. Do not edit it: run `make docs-reference`.
 
-{what} How it is used: [{guide_title}](../pipelines/{guide}.md). What its checks prove: [checks](../checks.md#{anchor}).
+{what} See also [{guide_title}](../pipelines/{guide}.md) and the [checks](../checks.md#{anchor}).
 
-## What it makes
+## Artifacts
 
 | artifact | |
 |---|---|
 {artifacts}
 
-A sample's; which there are follows from the declaration (`dataprep show NAME`).
+The table lists the artifacts of the samples. `dataprep show NAME` lists the artifacts of your dataset.
 
-## A declaration
+## Declaration
 
-With every key, as `dg scaffold defs dataprep_assets.components.{name} NAME` writes it:
+`dg scaffold defs dataprep_assets.components.{name} NAME` writes this file, with every key:
 
 ```text
 {scaffold}
@@ -66,7 +67,7 @@ With every key, as `dg scaffold defs dataprep_assets.components.{name} NAME` wri
 
 ## Keys
 
-The [keys of every component](../yaml-reference.md#keys-of-every-component), and:
+These keys are in addition to the [keys of every component](../yaml-reference.md#keys-of-every-component):
 
 """
 _GUIDES = {

@@ -19,7 +19,7 @@ from dataprep_assets.stores.connect import is_bucket
 
 
 class DeclaredSet(ReadingDeclaration):
-    """A benchmark whose items are not to be in the documents."""
+    """A benchmark whose items must not occur in the documents."""
 
     path: str = Field(
         description="A file in any source format, with one item per row: relative to this YAML, "
@@ -57,7 +57,7 @@ class DeclaredSet(ReadingDeclaration):
 
 
 class DecontaminateDeclaration(Declared):
-    """Benchmarks whose items are looked for in the documents."""
+    """Benchmarks to search for in the documents, and the action for documents that contain an item."""
 
     sets: dict[ColumnName, str | DeclaredSet] = Field(
         min_length=1,

@@ -24,7 +24,7 @@ Stage = Literal["pretrain", "sft", "rl"]
 
 
 class PretrainOptions(Declared):
-    """Megatron's `.bin` and `.idx`."""
+    """Options of `pretrain`: Megatron's `.bin` and `.idx` files."""
 
     dtype: Literal["auto", "int32", "uint16"] = Field(
         "auto", description="`auto`: like Megatron, uint16 below 65,500 ids."
@@ -79,7 +79,7 @@ class HeldOut(Declared):
 
 
 class SourceAccessDeclaration(Declared):
-    """How remote sources are reached. Credentials come from the clients' own chains alone."""
+    """Access to remote sources. Credentials come only from the clients' own configuration."""
 
     hub_endpoint: str | None = Field(None, description="URL of the hub; default: HF_ENDPOINT or the public Hub.")
     hub_cache: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
@@ -104,7 +104,7 @@ class SourceAccessDeclaration(Declared):
 
 
 class WandbDeclaration(Declared):
-    """A W&B project that gets the tables of a finished run. Its credentials come from wandb's own chain alone."""
+    """A W&B project that receives the tables of a finished run. Credentials come only from wandb's configuration."""
 
     project: str = Field(min_length=1, description="The project.")
     entity: str | None = Field(None, min_length=1, description="User or team; default: the account's default.")
@@ -119,7 +119,7 @@ def _kind(value: Any) -> str:
 
 
 class BlendDeclaration(MadeByEngine, KeyedSources):
-    """One training blend for one stage."""
+    """A training blend for one stage."""
 
     stage: Stage = Field(description="`pretrain`: bin/idx; `sft`: packed Parquet; `rl`: JSON Lines.")
     blend: Annotated[

@@ -59,7 +59,7 @@ _INSTEAD = {"id": "id_field", "source": "source_field"}
 
 
 class CorpusDocumentPolicy(DocumentPolicy):
-    """What surrounds and identifies a document."""
+    """Tokens around a document, special tokens in it, and its id."""
 
     id_field: str | None = Field(
         None,
@@ -128,7 +128,7 @@ else:
 
 
 class ShardPlanDeclaration(Declared):
-    """How many shards a split is cut into."""
+    """Size or number of a split's shards, and how they change with added files."""
 
     target_bytes: int | None = Field(
         None, ge=1, description="Source bytes per shard; default 1 GiB, at most 4,000 shards."
@@ -153,7 +153,7 @@ class ShardPlanDeclaration(Declared):
 
 
 class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
-    """One tokenized corpus, from source to trainer-ready bins."""
+    """A tokenized corpus, from its source to token files for trainers."""
 
     source: Source = Field(description="Source of the documents.")
     include: tuple[str, ...] = Field(

@@ -16,7 +16,7 @@ from dataprep_assets.stores.connect import place_of
 
 
 class ReleaseOptions(Declared):
-    """How the stream is ordered, cut and published."""
+    """Order of the stream, its shards, and their publication."""
 
     sequence_length: int = Field(2048, ge=2, description="Tokens per training sample.")
     tokens_per_shard: int = Field(
@@ -61,7 +61,7 @@ class ReleaseOptions(Declared):
 
 
 class ReleaseDeclaration(CorpusDeclaration):
-    """One release of npy shards, from source to store."""
+    """A release of npy shards, from its source to the published files."""
 
     views: tuple[View, ...] = Field((), description="Other trainer formats of the same tokens.")
     release: ReleaseOptions = Field(description="Samples and shards of the release, and its published location.")

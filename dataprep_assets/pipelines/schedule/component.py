@@ -10,4 +10,4 @@ from dataprep_assets.pipelines.schedule.dataset import ScheduleDataset
 
 @dg.scaffold_with(scaffolder(Path(__file__).with_name("training_schedule.scaffold.yaml")))
 class TrainingSchedule(ScheduleDataset, DatasetComponent):
-    """What a training run reads at each step, of which shards, with the documents by which it can be traced."""
+    """The shards and samples that a training run reads at each step, with the documents needed to trace them."""

@@ -22,7 +22,7 @@ from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, Tra
 
 
 class ScheduleDataset(Dataset):
-    """What a training run reads at each step, of which shards, with the documents by which it can be traced."""
+    """The shards and samples that a training run reads at each step, with the documents needed to trace them."""
 
     component: ClassVar[str] = "TrainingSchedule"
     pipeline: ClassVar[str] = "schedule"

@@ -14,7 +14,7 @@ REVISIONS = "revisions.json"
 
 
 class ScheduleSource(Declared):
-    """A split of a corpus, a release or a pretraining blend that is read."""
+    """A source of the schedule: a split of a corpus, a release or a pretraining blend."""
 
     dataset: str = Field(description="Name of a corpus, a release or a pretraining blend in the same storage.")
     blend: bool = Field(
@@ -39,7 +39,7 @@ class ScheduleSource(Declared):
 
 
 class MegatronIndices(Declared):
-    """The schedule as the index files that Megatron-Core's data sets look for."""
+    """Index files with which Megatron-Core's data sets read the schedule."""
 
     random_seed: int = Field(1234, ge=0, description="Megatron-LM's `--seed`, which is part of the file names.")
     # a mapping keeps the order of its keys, because the order also decides the files' names
@@ -53,7 +53,7 @@ class MegatronIndices(Declared):
 
 
 class ScheduleDeclaration(DatasetDeclaration):
-    """What a training run reads at each step."""
+    """The data that a training run reads at each step."""
 
     sources: tuple[ScheduleSource, ...] = Field(description="Sources of the run.")
     sequence_length: int = Field(ge=1, description="Tokens per sample.")

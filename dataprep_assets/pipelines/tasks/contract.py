@@ -40,7 +40,7 @@ class FileSpec(Declared):
 
 
 class KeySpec(Declared):
-    """What a key of a row holds. The YAML may give the bare type: `premise: string`."""
+    """Type and allowed values of a row's key. The YAML may contain only the type: `premise: string`."""
 
     type: Literal["string", "integer", "boolean", "strings", "object"]
     one_of: tuple[Scalar, ...] = Field((), description="Allowed values; empty: any of the type.")
@@ -59,7 +59,7 @@ class KeySpec(Declared):
 
 
 class ChoiceGroup(Declared):
-    """Two parallel lists, the texts and the labels of a question's choices, and the key that names the right label."""
+    """The choices of a question: parallel lists of texts and labels, and the key of the right label."""
 
     texts: str = Field(description="Path of the list of texts, e.g., `choices.text`.")
     labels: str = Field(description="Path of the list of labels, e.g., `choices.label`.")
@@ -69,7 +69,7 @@ class ChoiceGroup(Declared):
 
 
 class TaskContract(Declared):
-    """One task; see the module."""
+    """The contract of a task: its files, rows and keys (see the module)."""
 
     folder: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", description="Name of the task's folder.")
     files: dict[Split, FileSpec] = Field(description="The file of each split.")

@@ -23,7 +23,7 @@ InheritedSplit = Literal["validation", "test"]
 
 
 class TaskDeclaration(Attribution):
-    """One task: which of its versions goes to the trainer, and how."""
+    """A task: the versions that the trainer reads, and how they are migrated."""
 
     version: str = Field(
         BASE,
@@ -57,7 +57,7 @@ class TaskDeclaration(Attribution):
 
 
 class TaskMigrationDeclaration(KeyedSources):
-    """Task folders of an old project, put where the new project's trainer looks for them."""
+    """Task folders of an old project, migrated to the folders that the new project's trainer reads."""
 
     old_root: Path = Field(description="Root of the old project; relative paths are relative to this YAML.")
     new_root: Path = Field(description="Root of the new project; relative paths are relative to this YAML.")

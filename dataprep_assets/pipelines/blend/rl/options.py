@@ -86,7 +86,7 @@ _LIKE: Mapping[str, RlRules] = {
 
 
 class RlOptions(Declared):
-    """JSON lines."""
+    """Options of `rl`: JSON Lines."""
 
     transforms: tuple[str | dict[str, Any], ...] = Field(
         ("passthrough",),

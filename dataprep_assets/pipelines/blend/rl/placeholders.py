@@ -28,7 +28,7 @@ _COMMIT = re.compile(r"hf://.*@[0-9a-f]{40}/?")
 
 
 class PlaceholderSource(Declared):
-    """A dataset that placeholders point into."""
+    """A dataset whose rows replace placeholders."""
 
     path: str = Field(
         description="`hf://organization/name@<40-digit commit>`, or a file, folder or glob, relative to the YAML."
