@@ -184,7 +184,7 @@ MEGATRON_CHECKS: tuple[Check[OpenedIndices], ...] = (
     ),
     Check(
         "index_file_names_valid",
-        "The files have the names by which Megatron finds the indices of the current schedule.",
+        "The file names match the names that Megatron derives from the current schedule.",
         _names_found,
     ),
     Check(
