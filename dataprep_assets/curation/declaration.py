@@ -260,7 +260,7 @@ class DuplicatesDeclaration(Declared):
 
     @property
     def normalization(self) -> Normalization:
-        """The normalization with which texts are compared."""
+        """Normalization of texts before they are compared."""
         return self.normalize or ("none" if self.kind == "exact" else "words")
 
     @property

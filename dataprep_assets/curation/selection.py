@@ -64,7 +64,7 @@ class SelectedDocuments:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The rules by which records become documents.
+    """The rules that decide which records become documents.
 
     Attributes:
         ids: The id scheme; None without ids.

@@ -115,7 +115,7 @@ class CarriedFields:
 
     @property
     def records(self) -> RecordFields:
-        """The fields from which texts and their ids are read."""
+        """The fields that contain texts and their ids."""
         return RecordFields(self.text, None if self.ids is None else self.ids.id_field, self.max_record_bytes)
 
     @property

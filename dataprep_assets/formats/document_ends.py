@@ -1,4 +1,4 @@
-"""Document ends: the position at which each document of a token stream stops, from which every index is derived.
+"""Document ends: the end of each document in a token stream. Every index is derived from them.
 
 A headerless little-endian uint64 file with one entry per document: the cumulative number of tokens at its end,
 separator included, exclusive. It has no leading 0. Megatron's ``.idx``, datatrove's ``.ds.index`` (the same bytes),

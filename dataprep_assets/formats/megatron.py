@@ -1,4 +1,4 @@
-"""Megatron's ``.idx``: the index with which a token stream is a Megatron-Core ``IndexedDataset``.
+"""Megatron's ``.idx``: the index that makes a token stream a Megatron-Core ``IndexedDataset``.
 
 The ``.bin`` is the token stream itself, usually a hard link. This module only writes the index, from the document ends,
 with one sequence per document. Layout, little-endian (Megatron-LM, ``megatron/core/datasets/indexed_dataset.py``,

@@ -1,4 +1,4 @@
-"""The index files in the cache of Megatron-Core's data sets, and the names under which Megatron looks for them.
+"""The index files in the cache of Megatron-Core's data sets, and the names that Megatron expects.
 
 A `GPTDataset` maps sample `i` to `sample = shuffle_index[i]`. Its tokens are from `sample_index[sample]` to
 `sample_index[sample + 1]`, which are pairs of a position in `document_index` and an offset in that document. The token
@@ -7,8 +7,8 @@ at the second pair also belongs to the sample, as its last label. Padding, whose
 `.npy` files: int32, shape ``(documents,)``; int32 or int64, shape ``(samples + 1, 2)``; uint32 or int64, shape
 ``(samples,)``; int16 and int64, shape ``(size,)``.
 
-File names contain the MD5 of a description. The description is JSON of all properties by which Megatron distinguishes
-data sets: the prefix as passed to the trainer, number of requested samples, seed, length, tokenizer, weights.
+File names contain the MD5 of a description. The description is JSON of all properties that distinguish data sets
+for Megatron: the prefix as passed to the trainer, number of requested samples, seed, length, tokenizer, weights.
 
 Source: Megatron-LM, `megatron/core/datasets/{megatron_dataset,gpt_dataset,blended_dataset,
 blended_megatron_dataset_builder}.py`, megatron-core 0.16.1. `dataprep_assets_tests/readers/megatron.py` compares the
@@ -116,7 +116,7 @@ class TrainBlend:
 
     @property
     def arguments(self) -> str:
-        """Megatron-LM options, shell-quoted, with which it finds these index files."""
+        """Megatron-LM options, shell-quoted, that make it find these index files."""
         quoted = [shlex.quote(prefix) for prefix in self.prefixes]
         weighed = zip(self.weights, quoted, strict=True)
         paths = quoted[0] if self.is_one else " ".join(f"{weight} {prefix}" for weight, prefix in weighed)

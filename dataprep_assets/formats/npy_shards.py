@@ -1,4 +1,4 @@
-"""Shards of token ids as `.npy` files with a header, and the names by which a shard cache finds them.
+"""Shards of token ids as `.npy` files with a header, and the file names that a shard cache expects.
 
 templar's `SharedShardedDataset` reads this layout (tplr-ai/templar, `src/tplr/sharded_dataset.py`).
 `<prefix>_<iiiiii>.npy` is a NumPy version 1.0 file with a 128-byte header and a one-dimensional array of ids in C

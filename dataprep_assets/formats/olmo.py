@@ -1,4 +1,4 @@
-"""The OLMo index, the JSON with which MaxText's ``olmo_grain`` input reads token streams in place.
+"""The OLMo index: JSON that lets MaxText's ``olmo_grain`` input read token streams in place.
 
 OLMo's ``.npy`` files are headerless despite their name, that is, token streams. The index lists them. An *instance* is
 a window of ``sequence_length`` tokens within one file; the remaining tokens at a file's end are dropped.
@@ -44,8 +44,8 @@ def build_index(
 
     A file is ``(path, label, tokens)``, see `TokenFile`. ``sequence_length``: tokens per instance. The ``dtype`` of the
     files is ``"uint16"`` or ``"uint32"``. ``tokenizer`` is the tokenizer's name, which is part of the fingerprint.
-    Raises FormatError for an empty list, a sequence length below 1, a negative count, and an empty path. Raises
-    FormatError also for a path with a NUL, with which two lists of files could have the same fingerprint.
+    Raises FormatError for an empty list, a sequence length below 1, a negative count, and an empty path. A path with
+    a NUL is also an error, because it could give two lists of files the same fingerprint.
     """
     flat_bins.token_dtype(dtype)
     if sequence_length < 1:

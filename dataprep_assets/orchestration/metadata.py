@@ -17,8 +17,8 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.partitions import asset_key
 
-# Data versions, by which Dagster decides what is out of date. The data version of a partition is the digest of its
-# content.
+# Data versions, which Dagster compares to find out-of-date artifacts. The data version of a partition is the digest
+# of its content.
 #
 # Dagster gives all partitions of a step's result one data version and one set of tags, and marks everything downstream
 # of a changed version as stale. A run of many partitions would therefore make each of them look changed. Here every

@@ -51,7 +51,7 @@ class StockRule:
 
     @property
     def fill_id(self) -> int:
-        """The id with which the pipeline pads rows; labels with this id are not in the loss."""
+        """The id that pads rows in the pipeline; labels with this id are not in the loss."""
         fill_ids = [token_id for token_id in (self.pad_id, self.unk_id) if token_id is not None]
         return fill_ids[0] if fill_ids else _WITHOUT_PAD[self.pipeline]
 

@@ -405,7 +405,7 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
 
 
 def ready(plan: StreamPlan) -> None:
-    """Load the tokenizer and the encoder with which a plan's shards are checked."""
+    """Load the tokenizer and the encoder that check a plan's shards."""
     loaded_once(plan.tokenizer)
     encode_of(plan)
 

@@ -46,7 +46,7 @@ def runs_of(dataset: str) -> "Iterator[tuple[str, SeenLedger]]":
 
 
 def keys_of(ledger: "SeenLedger") -> "set[bytes | None]":
-    """Return the keys with which the sources hash their document ids."""
+    """Return the keys that the sources use to hash their document ids."""
     from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
     # ids of datasets that are not sensitive are hashed without a key

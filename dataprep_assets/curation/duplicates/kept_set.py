@@ -65,7 +65,7 @@ class Priority:
     by_split: bool
 
     def columns(self, nodes: Nodes) -> list[NDArray[np.generic]]:
-        """Return the columns by which documents are sorted, the most important first, each ``(documents,)``."""
+        """Return the sort keys of documents, the most important first, each ``(documents,)``."""
         homes = self.documents.shard_of(nodes)
         rows = nodes - self.documents.first[homes]
         split, priorities = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.float64)

@@ -1,4 +1,4 @@
-"""The words of a text, by which duplicates and benchmark items are found, and the hashes of their shingles.
+"""Words of a text and hashes of their shingles, for finding duplicates and benchmark items.
 
 A word is a run of letters, marks and digits, in one Unicode form (NFKC) and one case. In scripts without spaces between
 words, each letter is a word. Duplicates are compared by words and signs, because `a + b` differs from `a - b`: each
@@ -116,7 +116,7 @@ def words_of(text: str, *, signs: bool = False) -> list[str]:
 
 
 def compared_words(text: str, normalization: Normalization) -> list[str]:
-    """Return the pieces by which duplicates are compared; an empty list for an empty text."""
+    """Return the pieces of a text that are compared for duplicates; an empty list for an empty text."""
     if normalization == "words":
         return words_of(text, signs=True)
     if normalization == "space":

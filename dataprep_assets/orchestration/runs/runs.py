@@ -191,7 +191,7 @@ _SHOWN_ALONE = {"description", "owners", "card", "accept", "automation", "small_
 
 
 def plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
-    """Return the metadata by which the sensor decides what to plan; empty for other artifacts."""
+    """Return the metadata that the sensor uses to decide what to plan; empty for other artifacts."""
     return {PLANS: _digest(spec)} if spec.plans and not _of_partitions(spec) else {}
 
 

@@ -39,7 +39,7 @@ class ScheduleSource(Declared):
 
 
 class MegatronIndices(Declared):
-    """Index files with which Megatron-Core's data sets read the schedule."""
+    """Index files that let Megatron-Core's data sets read the schedule."""
 
     random_seed: int = Field(1234, ge=0, description="Megatron-LM's `--seed`, which is part of the file names.")
     # a mapping keeps the order of its keys, because the order also decides the files' names

@@ -1,4 +1,4 @@
-"""Loader with which MaxText trains on prepacked rows as stored, with their segments and positions.
+"""Loader that lets MaxText train on prepacked rows as stored, with their segments and positions.
 
 No unmodified pipeline of MaxText accepts stored segments (docs/formats/packed-rows.md#maxtext). `install` replaces its
 tfds and grain pipelines with this loader. MaxText's own `get_datasets` finds the files and shards them over the hosts.

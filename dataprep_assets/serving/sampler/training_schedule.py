@@ -62,7 +62,7 @@ class Source:
     """One source of a revision.
 
     Attributes:
-        name: Name in the schedule, under which the next revision continues its order.
+        name: Name in the schedule; the next revision continues the order of the source with this name.
         dataset: Name of its dataset.
         split: Split of the dataset.
         artifact: Artifact whose partitions are the shards; `indexed_bins` for a blend.

@@ -25,7 +25,7 @@ class WindowPlan:
     - `turn_seconds`: time to train on a shard; `fetch_seconds`: time to download and verify the largest shard;
     - `stall_seconds`: longest wait at a swap; `stalled_swaps`: how many of the `swaps` in two epochs wait;
     - `disk_bytes`: maximum size of the shards on disk; `fetched_bytes`: bytes downloaded in two epochs;
-    - `needed_bandwidth`: bytes per second at which no swap waits (0 if all shards are on disk after the start);
+    - `needed_bandwidth`: bytes per second that prevent waiting swaps (0 if all shards are on disk after the start);
     - `advice`: recommended changes, one sentence each; empty if no swap stalls and everything fits.
     """
 

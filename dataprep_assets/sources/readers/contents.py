@@ -47,8 +47,7 @@ _COMPRESSED: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("gzip", re.compile(rb"\x1f\x8b\x08")),
     ("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")),
     ("xz", re.compile(rb"\xfd7zXZ\0")),
-    # The number with which a block, or the end of an empty file, begins is included, because a text may begin with
-    # `BZh`.
+    # The number at the start of a block, or of an empty file's end, is included, because a text may begin with `BZh`.
     ("bzip2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")),
 )
 # Longer marks come first, because the mark of UTF-32 begins with the mark of UTF-16.
@@ -189,7 +188,7 @@ def is_array(data: bytes) -> bool:
 
 
 def shape(head: bytes) -> Kind | None:
-    """Return the kind of content from which no row could be read; None if it is unknown.
+    """Return the kind of a content without readable rows; None if it is unknown.
 
     `head` is its beginning, decompressed: a block, or all of a small file.
     """

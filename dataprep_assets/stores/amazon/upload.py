@@ -1,6 +1,6 @@
 """Writes to an S3 bucket: whole objects, files in parts, and server-side copies and concatenations.
 
-Each body has a Content-MD5, with which the response's ETag is compared. The finished object's ETag is compared with the
+Each body has a Content-MD5, which is compared with the response's ETag. The finished object's ETag is compared with the
 ETags of its parts.
 
 A concatenation consists of copied ranges (UploadPartCopy). The server copies a part from a single source, and all parts

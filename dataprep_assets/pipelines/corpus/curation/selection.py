@@ -150,7 +150,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
 
 
 def _counted_by(corpus: CorpusDeclaration) -> list[str]:
-    """Return the columns, besides the source, by which dropped documents are counted."""
+    """Return the columns that group the counts of dropped documents, in addition to the source."""
     return [LANGUAGE] if corpus.columns.get(LANGUAGE) == "string" else []
 
 

@@ -1,4 +1,4 @@
-"""Kept documents of other datasets, with which a corpus is compared (`duplicates.against`).
+"""Kept documents of other datasets, for comparison with a corpus (`duplicates.against`).
 
 The declarations of other datasets are not read. Their `duplicates` artifacts record how their texts were compared, the
 shards, and the kept rows of each. Documents of other datasets have priority over this one's, so they are never removed.
