@@ -53,7 +53,7 @@ def command(
         str | None,
         typer.Option("--id", metavar="ID", help="Document id (`document.id_field`); for notes, a patient id."),
     ] = None,
-    view: Annotated[str | None, typer.Option(help="View of a corpus with samples: mds.")] = None,
+    view: Annotated[str | None, typer.Option(help="View that contains the sample: mds.")] = None,
     npy_shard: Annotated[str | None, typer.Option(help="Npy shard of a release, e.g. train_000003.")] = None,
     text_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File with the whole text of a document.")

@@ -260,7 +260,8 @@ def read_counts(directory: Path) -> dict[str, int]:
         counts[split] = counts.get(split, 0) + metadata.num_rows
     for split, file_numbers in numbers.items():
         if file_numbers != list(range(totals[split])):
-            raise FormatError(f"{directory}: {split} has the files {file_numbers} of {totals[split]}")
+            found = ", ".join(map(str, file_numbers))
+            raise FormatError(f"{directory}: {split} has only the files {found} of {totals[split]}")
     return counts
 
 

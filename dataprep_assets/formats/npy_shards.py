@@ -159,7 +159,7 @@ def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> No
     """
     head = read_header(path)
     if head.dtype != dtype:
-        raise FormatError(f"{path}: {head.dtype} ids in a release of {dtype}. Download or build it again")
+        raise FormatError(f"{path}: the ids are {head.dtype}, but the release has {dtype}. Download or build it again")
     if head.tokens != tokens:
         raise FormatError(f"{path}: {count_of(head.tokens, 'token')}, expected {tokens}. Download or build it again")
     _check_sequences(path, tokens, sequence_length)

@@ -56,7 +56,7 @@ def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
     Raises ConfigError if the folder is not empty, or if no package can have its name.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target}: exists already and is not empty; name another folder")
+        raise ConfigError(f"{target}: exists already and is not empty. Name a new folder")
     name = re.sub(r"\W", "_", target.resolve().name).strip("_").lower()
     if not name.isidentifier():
         raise ConfigError(f"{target}: no package can be called {name!r}. Begin the folder's name with a letter")

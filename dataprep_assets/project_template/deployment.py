@@ -23,7 +23,7 @@ PAGE = _DEPLOY / "README.md"
 """Page about all targets."""
 _OF_DATASETS = {"duplicates": "rensa", "language": "py3langid", "warc": "fastwarc"}
 """Extra that declarations need → the module that shows whether it is installed."""
-_IGNORED = """# passwords, and what is secret of stores and hubs
+_IGNORED = """# passwords, and secrets for stores and hubs
 compose/.env
 compose/proxy/htpasswd
 compose/credentials/*
@@ -46,10 +46,10 @@ def write_deployment(root: Path, place: DeployTarget) -> list[Path]:
     """
     project = read_project(root)
     if project is None:
-        raise ConfigError(f"{root}: not a project: no pyproject.toml with [tool.dg.project] is there")
+        raise ConfigError(f"{root}: not a project: found no pyproject.toml with [tool.dg.project]")
     target = root / "deploy" / place
     if target.exists():
-        raise ConfigError(f"{target}: is there already; delete it to have it written anew, or edit it")
+        raise ConfigError(f"{target}: exists already. Edit it, or delete it and run again")
     names = _names(project)
     written = [] if place == DeployTarget.SLURM else _write_image(root, project, names)
     for source in sorted(path for path in (_DEPLOY / place).rglob("*") if path.is_file()):
@@ -147,7 +147,7 @@ def wheel_wanted(root: Path) -> str | None:
     if origin is None or not wheels.is_dir() or next(wheels.glob("dataprep_assets-*.whl"), None) is not None:
         return None
     command = shlex.join(["python", "-m", "pip", "wheel", "--no-deps", "-w", str(wheels), str(origin)])
-    return f"{command}   # dataprep-assets is here from no index"
+    return f"{command}   # dataprep-assets was not installed from an index"
 
 
 def _installed_extras() -> list[str]:
@@ -159,8 +159,8 @@ def _requirements() -> str:
     from importlib.metadata import version
 
     lines = [
-        "# What the image has, in the versions of the environment that wrote this file. Take extras out, or add `ray`;",
-        "# what your own components import belongs here, too.",
+        "# Packages of the image, in the versions of the environment that wrote this file. Remove extras or add `ray`.",
+        "# Add the packages that your own components import.",
         f"dataprep-assets[{','.join(['k8s', 'gcs', 'r2', *_installed_extras()])}]=={version('dataprep-assets')}",
         *(f"{name}=={version(name)}" for name in ("dagster", "dagster-webserver")),
     ]

@@ -88,7 +88,7 @@ CASES = [
     (["verify", f"s3://k:{SECRET}@b/x"], {}, 2, "a storage URL contains credentials"),
     (["sync", "s3://", "HERE/copy"], {}, 2, "'s3://' is not a storage URL"),
     (["diff", "HERE/nowhere", "HERE/nowhere"], {}, 2, "nowhere: no lock file or folder"),
-    (["init", "HERE/file"], {}, 2, "file: exists already and is not empty; name another folder"),
+    (["init", "HERE/file"], {}, 2, "file: exists already and is not empty. Name a new folder"),
     (["init", "HERE/json"], {}, 2, "json: json is a module of Python's standard library. "),
     (["init", "/proc/nowhere/my-data"], {}, 1, "/proc/nowhere: No such file or directory"),
     (

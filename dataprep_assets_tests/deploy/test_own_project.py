@@ -228,4 +228,4 @@ def test_the_command_adds_a_place_to_a_project_and_overwrites_nothing(tmp_path: 
     assert (root / "deploy" / "kubernetes" / "values.yaml").exists()
     again = dataprep(tmp_path, "init", ".", "--deploy", "compose", project=root)
     assert again.returncode == 2
-    assert "deploy/compose: is there already; delete it to have it written anew, or edit it" in again.stderr
+    assert "deploy/compose: exists already. Edit it, or delete it and run again" in again.stderr

@@ -94,7 +94,7 @@ def test_a_cut_and_a_longer_file_are_refused(tmp_path: Path) -> None:
 
 def test_a_uint16_shard_in_a_uint32_run_and_another_length_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "train_000000.npy", np.zeros(64, "<u2"))
-    with pytest.raises(FormatError, match="uint16 ids in a release of uint32"):
+    with pytest.raises(FormatError, match="the ids are uint16, but the release has uint32"):
         npy_shards.validate(path, dtype="uint32", tokens=64, sequence_length=16)
     with pytest.raises(FormatError, match="expected 32"):
         npy_shards.validate(path, dtype="uint16", tokens=32, sequence_length=16)

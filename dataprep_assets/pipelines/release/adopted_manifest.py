@@ -61,8 +61,8 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
     objects = {prefix: _numbered(adoption, prefix, files) for prefix, files in _list_objects(location).items()}
     if not objects:
         raise MissingArtifactError(
-            f"{location}: no shards found: a release has {npy_shards.token_key('train', 0)} and "
-            f"{npy_shards.ids_key('train', 0)}, and shards of another prefix in a folder of its name"
+            f"{location}: no shards found. A release has {npy_shards.token_key('train', 0)} and "
+            f"{npy_shards.ids_key('train', 0)}; other prefixes have a folder with their name"
         )
     headers = {tokens.key: _header(location, tokens) for shards in objects.values() for tokens, _ in shards}
     first_files = next(iter(objects.values()))[0]

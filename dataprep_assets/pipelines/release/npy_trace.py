@@ -165,8 +165,8 @@ class NpyStreams:
             layout = ReleaseLayout(splits=self._splits, separator_id=facts.separator_id, meta=meta)
             if handle.receipt.key != shard_recipe(self._release, layout, partition).key:
                 raise IntegrityError(
-                    f"trace: {handle.artifact} was cut from other token bins, or with other settings, than declared "
-                    "now. Run the dataset first"
+                    f"trace: {handle.artifact} was cut from different token bins, or with different settings, than "
+                    "declared now. Rebuild it with `dataprep run`"
                 )
             self._handles[partition] = handle
         return self._handles[partition]

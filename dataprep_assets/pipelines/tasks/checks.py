@@ -346,7 +346,7 @@ CHECKS = (
     ),
     Check[_TaskFolders](
         CONFLICT,
-        "No file in the new project would be overwritten, or comes from somewhere else.",
+        "The new project has no foreign file that a migration would overwrite, or that the trainer would read.",
         lambda folders: folders.finding(CONFLICT, "Move the file away, and migrate again"),
     ),
 )

@@ -103,7 +103,7 @@ class Release:
     def _check(self, prefix: str, index: int, shard: ReleaseShard) -> None:
         name = f"release of {self.dataset}: shard {index} of {prefix}"
         if shard.index != index:
-            raise FormatError(f"{name} is missing: shard {shard.index} is in its place. Publish it again")
+            raise FormatError(f"{name} is missing: shard {shard.index} has its position. Publish the release again")
         keys = (shard.token_file.key, shard.ids_file.key)
         # Other keys are rejected, because with them a manifest could write outside a trainer's cache.
         if keys != (npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index)):

@@ -49,5 +49,5 @@ class WindowState:
             differences = "; ".join(f"{name} {other_values[name]}, the state has {own_values[name]}" for name in wrong)
             raise ConfigError(
                 f"this window cannot resume from that state: {differences}. Use the release, the prefix and the "
-                "steps_per_shard with which the run began"
+                "steps_per_shard that the run began with"
             )

@@ -113,7 +113,7 @@ def test_shards_that_were_cut_otherwise_are_said_and_not_traced(bins: Bins, tmp_
     assert [
         note
         for note in tracer.notes
-        if "was cut from other token bins, or with other settings, than declared now" in note
+        if "was cut from different token bins, or with different settings, than declared now" in note
     ]
 
 
