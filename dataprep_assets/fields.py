@@ -109,7 +109,7 @@ def _narrowed_struct(array: Any, paths: Sequence[str]) -> Any:
 
 
 def _by_name(schema: Any, paths: Sequence[str]) -> dict[str, list[str | None]]:
-    """Return, per column, the parts that some paths name: None for the whole column, else paths inside of it."""
+    """Return column → the parts that `paths` select: None for the whole column, else paths inside it."""
     import pyarrow.types as types
 
     paths_by_name: dict[str, list[str | None]] = {}

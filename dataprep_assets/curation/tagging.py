@@ -22,7 +22,7 @@ from dataprep_assets.curation.text_tagger import TextTagger
 from dataprep_assets.errors import DataprepError, count_of, raise_alone
 
 KEYS = ("file", "row")
-"""The columns by which the output of a command identifies its rows."""
+"""The columns that identify rows in the output of a command."""
 
 
 class TaggingError(DataprepError):

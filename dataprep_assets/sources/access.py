@@ -75,7 +75,7 @@ _OF_THE_DISK = "lost+found"
 """The folder of ext4 at the top of a disk, which only root can read and which contains no data of users."""
 
 
-LEFT_OUT = "caches that `datasets` keeps beside its data, or hidden names that lead to no readable file of the source"
+LEFT_OUT = "caches that `datasets` keeps next to its data, or hidden names without a readable file in the source"
 """Description of the paths in `Listing.left_out`."""
 
 

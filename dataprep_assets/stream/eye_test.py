@@ -268,7 +268,7 @@ def looks_like_text(
         "text.",
         f"The bytes are not {dtype} ids of {bundle.name}, or are damaged. Verify the digests. {REBUILD}"
         if foreign
-        else "Look at these documents. Where files_intact and round_trip pass, the text is like that: say so with "
+        else "Look at these documents. If files_intact and round_trip pass, the source text is like that: set "
         "`accept: {looks_like_text: <why>}`",
         warning=not foreign,
         facts={

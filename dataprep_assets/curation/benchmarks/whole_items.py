@@ -25,7 +25,7 @@ _ANCHOR = 4
 _MOST = 64
 """Maximum number of items with the same anchor. More common anchors cause too many false candidates."""
 _INSTRUCTION, _SHARED = 0.1, 3
-"""Share of a set's items and number of items from which on a text is an instruction instead of a question."""
+"""Minimum share of a set's items, and number of items, that make a text an instruction instead of a question."""
 _AROUND = 24
 """Compared words around an item, in addition to twice its own: letters of choices, `Question`, `Answer`."""
 

@@ -426,7 +426,7 @@ def mixture_matches_weights(run: OpenedRun) -> Finding:
         requested, realised = _requested(run, split), {row.name: row.realised for row in rows}
         worst = max(worst, drift(requested, realised))
         defects += [
-            f"{split}: {name} was to be {want:.4f} of the blend, but is {realised.get(name, 0.0):.4f}"
+            f"{split}: {name} should be {want:.4f} of the blend, but is {realised.get(name, 0.0):.4f}"
             for name, want in requested.items()
             if abs(realised.get(name, 0.0) - want) > blend.tolerance
         ]

@@ -114,10 +114,10 @@ def nothing_left(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
         return "its sources have no rows. Correct its `path`, or set its weight to 0"
     advice = ""
     if blend.stage == "sft" and ledger.dropped.get(_CUT_OFF):
-        advice = f"; where every answer lies behind the cut at `pack_size: {blend.sft_options.pack_size}`, raise it"
+        advice = f"; if every answer was cut off at `pack_size: {blend.sft_options.pack_size}`, raise it"
     elif blend.stage == "sft" and ledger.dropped.get(_TOO_LONG):
-        longer = f"; what is longer than `pack_size: {blend.sft_options.pack_size}` goes by `too_long: drop`"
-        advice = f"{longer}: raise the one, or let the other be `truncate`"
+        longer = f"; rows longer than `pack_size: {blend.sft_options.pack_size}` are dropped by `too_long: drop`"
+        advice = f"{longer}: raise `pack_size`, or set `too_long: truncate`"
     if blend.sensitive:
         return f"none of its rows was kept: {', '.join({**ledger.dropped, **drops})}. Correct its source{advice}"
     return (

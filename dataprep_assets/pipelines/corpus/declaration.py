@@ -64,8 +64,8 @@ class CorpusDocumentPolicy(DocumentPolicy):
     id_field: str | None = Field(
         None,
         min_length=1,
-        description="Field of the document's id (a string or an integer), by which the index finds it; written like "
-        "`text_field`. Default: the text.",
+        description="Field of the document's id (a string or an integer), which the index uses to find it; written "
+        "like `text_field`. Default: the text.",
     )
     id_key: EnvironmentKey | None = Field(
         None,

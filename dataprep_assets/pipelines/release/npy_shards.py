@@ -233,7 +233,7 @@ def format_valid(shard: OpenedNpyShard) -> Finding:
     ids = sample_ids.open_sample_ids(shard.ids_path, tokens // length)
     return Finding(
         passed=True,
-        summary=f"{tokens} {dtype} tokens are {count_of(len(ids), 'sample')} of {length}, and there are as many ids.",
+        summary=f"{tokens} {dtype} tokens are {count_of(len(ids), 'sample')} of {length}, with one id each.",
         facts={"tokens": tokens, "samples": len(ids), "bytes": shard.token_path.stat().st_size},
     )
 

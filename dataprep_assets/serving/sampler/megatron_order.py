@@ -24,7 +24,7 @@ Int64 = NDArray[np.int64]
 _BLOCK = 1 << 18
 """Samples per block."""
 _PADDING = np.array([[0, 1], [0, 0]], np.int64)
-"""Index rows of a sample without tokens, which goes from the second token back to the first."""
+"""Index rows of a sample without tokens, which ranges from the second token back to the first."""
 
 
 @dataclass(frozen=True, eq=False)

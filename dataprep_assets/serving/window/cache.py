@@ -320,7 +320,7 @@ class Cache:
             try:
                 info = store.head(key)
             except DataprepError as error:
-                return f"the store cannot be asked for {file.key} ({error})"
+                return f"cannot query the store for {file.key} ({error})"
             if info is None or info.bytes != file.bytes:
                 return f"the store no longer has {file.key}, so this is the only copy"
         return ""

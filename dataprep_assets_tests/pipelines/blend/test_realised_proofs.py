@@ -47,7 +47,7 @@ def test_rl_records_that_a_transform_leaves_out_are_missing_of_the_share(tmp_pat
     good = finish(blend.model_copy(update={"bad_records": BadRecordPolicy(policy="drop", budget=1)}), tmp_path / "out")
     finding = mixture_matches_weights(good.run)
     assert not finding.passed
-    assert "train: code__train was to be 0.6000 of the blend, but is 0.3333" in finding.summary
+    assert "train: code__train should be 0.6000 of the blend, but is 0.3333" in finding.summary
     assert "transform" in finding.summary
     lenient = good.blend.model_copy(update={"tolerance": 0.5})
     assert mixture_matches_weights(replace(good.run, blend=lenient)).passed

@@ -66,7 +66,7 @@ def test_files_and_shards_are_told_by_what_happened_to_them() -> None:
     ]
     assert isinstance(follows := shown["what_follows"], Markdown)
     assert (
-        "`token_bins` of 2 shards, and nothing of the others: 9.0 kB of source, about 2,345 tokens, about 1.5 s"
+        "`token_bins` of 2 shards, and of no other shard: 9.0 kB of source, about 2,345 tokens, about 1.5 s"
         in follows.text
     )
     assert "`combined_bins` of train, val, then 4 views" in follows.text
@@ -111,7 +111,7 @@ def test_the_build_that_replaces_a_manifest_tells_it_and_the_next_one_nothing(tm
     assert told.keys() == {"changes", "changed_files", "changed_shards", "what_follows"}
     assert isinstance(follows := told["what_follows"], Markdown)
     size = (data / "validation/chunk1/more.jsonl.zst").stat().st_size
-    assert f"of 1 shard, and nothing of the others: {shown_bytes(size)} of source" in follows.text
+    assert f"of 1 shard, and of no other shard: {shown_bytes(size)} of source" in follows.text
     assert build() == {}
 
 

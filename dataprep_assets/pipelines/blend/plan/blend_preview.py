@@ -438,7 +438,7 @@ def _too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview
     if blend.stage != "pretrain" or source.tokens * times >= size:
         return None
     epochs = f", {times:g} times over," if times != 1 else ""
-    # without a unit after the number of rows, because receipts store the sentence without types
+    # the number of rows has no unit, because receipts store only the sentence, and not the type of its numbers
     return (
         f"{unit.name}: {count_of(source.tokens, 'token')} in total (rows: "
         f"{source.rows:,}{from_file_on(blend, unit)}){epochs} are fewer than one sample of {size:,}"

@@ -297,7 +297,7 @@ SHARD_CHECKS: tuple[Check[_OpenedSelection], ...] = (
     ),
 )
 _Split = tuple[CorpusDeclaration, str, ArtifactStore, Sequence[str]]
-"""The arguments of checks that read all selections of a split, whichever of its shards are checked now."""
+"""The arguments of checks that always read all selections of a split, even if only some shards are checked now."""
 SPLIT_CHECKS: tuple[Check[_Split], ...] = (
     Check(
         "within_budget",

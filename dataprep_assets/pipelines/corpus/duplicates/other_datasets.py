@@ -97,7 +97,7 @@ class OtherDocuments:
 
     @property
     def upstream(self) -> Mapping[str, Content]:
-        """The input artifacts of artifacts that depend on these documents."""
+        """Entries for these documents in the inputs of artifacts that depend on them."""
         return {f"{shard.dataset}:{SIGNATURES}/{shard.partition}": shard.signatures for shard in self.shards}
 
     @property

@@ -63,7 +63,7 @@ def curve(banding: Banding, threshold: float, points: Sequence[Point] = ()) -> M
         *_dots(points),
         "</svg>",
     ]
-    suffix = ", and what was found of planted pairs" if points else ""
+    suffix = ", and the share of planted pairs that was found" if points else ""
     return picture(f"the chance that the bands find a pair, by its similarity{suffix}", "\n".join(lines))
 
 

@@ -228,7 +228,7 @@ def _follows(corpus: CorpusDeclaration, splits: Sequence[str], changes: Manifest
     shard_count = len(changes.new_shards) + len(changes.edited_shards)
     lines = []
     if shard_count:
-        work = f"- `snapshot` and `token_bins` of {count_of(shard_count, 'shard')}, and nothing of the others: "
+        work = f"- `snapshot` and `token_bins` of {count_of(shard_count, 'shard')}, and of no other shard: "
         lines.append(work + str(amounts))
     if corpus.combines:
         views = f", then {count_of(len(corpus.views), 'view')}" if corpus.views else ""

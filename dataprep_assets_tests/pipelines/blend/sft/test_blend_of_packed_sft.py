@@ -138,7 +138,7 @@ def test_shards_too_coarse_for_the_weights_fail_the_proof(tmp_path: Path) -> Non
     _run(blend, tmp_path / "out")
     finding = mixture_matches_weights(OpenedRun.open(blend, LocalArtifacts(tmp_path / "out")))
     assert not finding.passed
-    assert "was to be 0.5000 of the blend" in finding.summary
+    assert "should be 0.5000 of the blend" in finding.summary
 
 
 def test_a_dataset_that_lost_everything_says_why(tmp_path: Path) -> None:
@@ -147,10 +147,10 @@ def test_a_dataset_that_lost_everything_says_why(tmp_path: Path) -> None:
         _run(blend, tmp_path / "out")
     assert str(raised.value) == (
         "small_blend: big has a weight of 1.0, but no data in any of its shards, from big.jsonl.zst on: none of "
-        "its 80 rows was kept: 80 empty_after_masking in big.jsonl.zst. Correct its source or its fields; where every "
-        "answer lies behind the cut at `pack_size: 4`, raise it; or set its weight to 0"
+        "its 80 rows was kept: 80 empty_after_masking in big.jsonl.zst. Correct its source or its fields; if every "
+        "answer was cut off at `pack_size: 4`, raise it; or set its weight to 0"
     )
     dropping = {"chat_template": TEMPLATE, "pack_size": 4, "too_long": "drop"}
     with pytest.raises(IntegrityError, match="80 longer_than_pack_size") as raised:
         _run(_blend(tmp_path / "t", num_shards=1, sft=dropping), tmp_path / "dropped")
-    assert "goes by `too_long: drop`: raise the one, or let the other be `truncate`" in str(raised.value)
+    assert "are dropped by `too_long: drop`: raise `pack_size`, or set `too_long: truncate`" in str(raised.value)
