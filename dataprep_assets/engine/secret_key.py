@@ -12,7 +12,7 @@ SHORTEST_KEY = 32
 
 
 class EnvironmentKey(Declared):
-    """A secret under which a sensitive dataset's ids and source files are hashed."""
+    """The secret key for the hashes of a sensitive dataset's ids and source files."""
 
     env: str = Field(
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",

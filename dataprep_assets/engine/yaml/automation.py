@@ -44,7 +44,7 @@ def _cron(text: str) -> str:
 
 
 class EnvironmentVariable(Declared):
-    """A secret that stands in an environment variable."""
+    """A secret in an environment variable."""
 
     env: str = Field(pattern=_VARIABLE, description="Name of the environment variable that holds it.")
 
@@ -56,7 +56,7 @@ class EnvironmentVariable(Declared):
 
 
 class Email(Declared):
-    """Mail over SMTP. User and password come from the environment alone."""
+    """Mail over SMTP. User and password come only from the environment."""
 
     host: str = Field(min_length=1, description="Name of the SMTP server.")
     port: int = Field(587, ge=1, le=65_535, description="Its port.")
@@ -88,7 +88,7 @@ class Email(Declared):
 
 
 class OnFailure(Declared):
-    """Who is told of a failed run, and of a blocking check that failed."""
+    """Notifications of failed runs and failed blocking checks."""
 
     webhook: str | EnvironmentVariable | None = Field(
         None, description="URL that receives a POST with JSON; `{env: NAME}` if the URL is secret."
@@ -110,7 +110,7 @@ class OnFailure(Declared):
 
 
 class Automation(Declared):
-    """What a dataset does by itself; nothing by default."""
+    """Automatic actions of a dataset; default: none."""
 
     on_new_files: str | None = Field(
         None,

@@ -89,7 +89,7 @@ ATTRIBUTION = frozenset(Attribution.model_fields)
 
 
 class Creator(Declared):
-    """Who made a dataset."""
+    """A creator of a dataset."""
 
     name: str = Field(min_length=1, description="Name of the person or organization.")
     kind: Literal["organization", "person"] = Field("organization", description="`organization` or `person`.")
@@ -97,7 +97,7 @@ class Creator(Declared):
 
 
 class CardDeclaration(Attribution):
-    """What the data card says of the dataset that is made; Croissant asks for each of these."""
+    """Entries of the data card for the built dataset. Croissant requires each of them."""
 
     license: str | None = Field(
         None, min_length=1, description="License of the built dataset; default: the licenses of its sources."
@@ -108,7 +108,7 @@ class CardDeclaration(Attribution):
 
 
 class ProvingDeclaration(Declared):
-    """How much is proven, and when it is proven again."""
+    """How much of finished artifacts is checked, and when checks are repeated."""
 
     level: Level = Field(
         SAMPLE,

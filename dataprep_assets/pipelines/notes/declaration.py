@@ -57,7 +57,7 @@ VERSION_HELP = (
 
 
 class NoteFields(Declared):
-    """Where the parts of a record are. A path is keys joined by `.`."""
+    """Paths of the parts of a record. A path is keys joined by `.`."""
 
     patient_id: str = Field("patient_id", description="Path of the patient's id; `$key`: the key of the JSON object.")
     notes: str | None = Field("notes", description="Path of the list of notes; null: each record is one note.")
@@ -85,7 +85,7 @@ class NoteFields(Declared):
 
 
 class CohortFiles(Declared):
-    """Which files of the source are cohorts, and how they are written."""
+    """The files of the source that are cohorts, and their format."""
 
     pattern: str = Field(
         r"(?P<year>\d{4})-(?P<month>\d{2})\.json",
@@ -116,7 +116,7 @@ class CohortFiles(Declared):
 
 
 class Months(Declared):
-    """The months that the dataset must have: its partitions."""
+    """The months that the dataset must have, which are its partitions."""
 
     first: Month = Field(description="First month, YYYY-MM.")
     last: Month = Field(description="Last month, YYYY-MM.")
@@ -142,7 +142,7 @@ class Months(Declared):
 
 
 class NoteTemplate(Declared):
-    """What is put before each note."""
+    """The header template of each note."""
 
     header: str = Field("", description="Text with `{name}` (format) or `{{ name }}` (jinja) for declared fields.")
     engine: Literal["format", "jinja"] = Field("format", description="`jinja` runs in a sandbox.")
@@ -163,7 +163,7 @@ class NoteTemplate(Declared):
 
 
 class LongNotes(Declared):
-    """What becomes of a note that is longer than a row."""
+    """Action for notes that are longer than a row."""
 
     rule: Rule = Field(
         "repeat_header",
@@ -173,7 +173,7 @@ class LongNotes(Declared):
 
 
 class PackingDeclaration(Declared):
-    """Which chunks share a row."""
+    """How chunks are packed into rows."""
 
     algorithm: Algorithm | Literal["concat_then_split"] = Field(
         "first_fit_decreasing",
@@ -183,7 +183,7 @@ class PackingDeclaration(Declared):
 
 
 class PadDeclaration(Declared):
-    """The id that fills prepacked rows. Segmentation says what is padding, never the id."""
+    """The id that fills prepacked rows. Padding is recognized by the segmentation, never by this id."""
 
     token: str | None = Field(None, description="A token by its content, e.g., <|finetune_right_pad_id|>.")
     id: int | None = Field(None, ge=0, description="A token by its id, instead of `token`.")
@@ -199,7 +199,7 @@ class PadDeclaration(Declared):
 
 
 class NotesDeclaration(MadeByEngine):
-    """One dataset of packed notes, from cohort files to directories that trainers read."""
+    """Packed notes, from cohort files to directories that trainers read."""
 
     # a secret written into the YAML by mistake must not appear in an error
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -13,7 +13,7 @@ from dataprep_assets.engine.yaml.declared_model import Declared
 
 
 class PatientKey(Declared):
-    """The secret that turns patient ids into digests, by HMAC-SHA256."""
+    """The secret key for digests of patient ids (HMAC-SHA256)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 

@@ -9,7 +9,7 @@ from dataprep_assets.pipelines.notes.declaration import VERSION_HELP, FileFormat
 
 
 class ReplaySource(Attribution):
-    """One dataset of the same storage that goes into a combination."""
+    """A source of the mixture: a dataset in the same storage."""
 
     dataset: str = Field(description="Name of a dataset of packed notes, or of a combined dataset.")
     weight: float | None = Field(
@@ -18,7 +18,7 @@ class ReplaySource(Attribution):
 
 
 class ReplayDeclaration(DatasetDeclaration):
-    """Several datasets of packed rows as one, shard by shard, without another byte written."""
+    """Several datasets of packed rows as one, shard by shard, without copying data."""
 
     sensitive: bool = Field(True, description="No text and no identifier in any log, event, metadata or plot.")
     sources: tuple[ReplaySource, ...] = Field(min_length=1, description="The datasets, in order.")
