@@ -206,7 +206,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     decontaminate: DecontaminateDeclaration | None = Field(
         None, description="Decontamination: benchmarks whose items must not be in the documents."
     )
-    budget: BudgetDeclaration = Field(BudgetDeclaration(), description="How much rules may drop.")
+    budget: BudgetDeclaration = Field(BudgetDeclaration(), description="Limits on the share that rules may drop.")
     floors: dict[ColumnName, FloorDeclaration] = Field(
         default_factory=dict,
         description="Tagger → the minimum accuracy on test cases planted into documents of the dataset; default: 0.9 "

@@ -195,9 +195,9 @@ def _about(declaration: TaskMigrationDeclaration) -> str:
         files = ", ".join(file.name for file in declaration.contract(name).files.values())
         tasks.append(f"| {name}{' (optional)' if task.optional else ''} | {task.version} | {task.mode} | {files} |")
     about = (
-        "Task folders of the old project, where the new project's trainer looks. A partition is a task, or a task "
-        "and a version. Its metadata shows the origin of every file, the differences of rows from the original, and "
-        "the value of `TASK` in a training script."
+        "Task folders of the old project, migrated to the folders that the trainer reads. A partition is a task, or a "
+        "task and a version. Its metadata shows the origin of every file, the differences of rows from the original, "
+        "and the value of `TASK` in a training script."
     )
     table = "\n".join(["| task | version | mode | files |", "|---|---|---|---|", *tasks])
     return "\n\n".join(part for part in (declaration.description, about, table) if part)
