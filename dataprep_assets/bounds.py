@@ -5,7 +5,7 @@ bounds (`execution.watch` enforces them). A process reports its position (`repor
 progress (`alive`). A process that exceeds a bound is ended, and its task is retried once by itself, `closely`. If it
 exceeds the bound again, the error names the position.
 
-Entry points: `Bounds`, `report_position`, `at_work_on`, `alive`, `told_to`, `is_close`, `parsed`, `json_of`.
+Entry points: `Bounds`, `report_position`, `report_activity`, `alive`, `report_to`, `is_close`, `parsed`, `json_of`.
 """
 
 import json
@@ -52,7 +52,7 @@ class Bounds:
             _number(environment, STALL, _STALL_SECONDS, 1, "seconds"),
         )
 
-    def exceeded(self, memory_bytes: int, stall_seconds: float) -> str | None:
+    def describe_exceeded_bound(self, memory_bytes: int, stall_seconds: float) -> str | None:
         """Return the exceeded bound with its limit and the remedy, as a sentence; None if no bound is exceeded."""
         if memory_bytes > self.memory_bytes:
             took, limit, name = f"{count_of(memory_bytes, 'byte')} of memory", f"{self.memory_bytes:,}", MEMORY
@@ -94,7 +94,7 @@ def report_position(label: str, row: int, byte: int = -1) -> None:
         _Report.tell(_Report.where)
 
 
-def at_work_on(what: str) -> None:
+def report_activity(what: str) -> None:
     """Report work that has no rows; costs as much as `report_position`."""
     if _Report.tell is not None:
         _Report.where, _Report.when = what, time.monotonic()
@@ -109,7 +109,7 @@ def alive() -> None:
 
 
 @contextmanager
-def told_to(tell: Callable[[str], None], *, closely: bool = False) -> Iterator[None]:
+def report_to(tell: Callable[[str], None], *, closely: bool = False) -> Iterator[None]:
     """Send the reports of this process to `tell` inside this context; `closely` limits blocks to one row."""
     before = _Report.tell, _Report.where, _Report.close
     _Report.tell, _Report.where, _Report.close = tell, "", closely

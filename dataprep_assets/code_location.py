@@ -24,7 +24,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.overview import Opened, overview_definitions
-from dataprep_assets.orchestration.runs.planning import with_planning
+from dataprep_assets.orchestration.runs.planning import add_planning
 from dataprep_assets.project import Project, read_project
 from dataprep_assets.resources import build_resources
 from dataprep_assets.resources.environment import build_storage, initialized
@@ -51,7 +51,7 @@ def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in
     if project is None:
         raise ConfigError(f"{root}: not a project: found no pyproject.toml with [tool.dg.project]")
     project.load_environment()  # explicitly, because Dagster loads only the `.env` of the working directory
-    return bind_resources(with_planning(merge_definitions(declarations_of(project), _tree(project))), root, executor)
+    return bind_resources(add_planning(merge_definitions(declarations_of(project), _tree(project))), root, executor)
 
 
 def _open_datasets(loaded: dg.Definitions, root: Path) -> Opened:
@@ -99,30 +99,32 @@ def merge_definitions(declarations: Declarations, whole: dg.ComponentTree) -> dg
 
     They are the whole tree or, if files are wrong, the other files and an asset per error.
     """
-    wrong = _wrong(declarations, declarations.check)
+    wrong = _find_wrong_files(declarations, declarations.check)
     with warnings.catch_warnings():
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)
         while True:  # some errors occur only once the remaining files are loaded
             try:
-                right = _right(declarations, declarations.folder, [path for path in wrong if _is_loaded(path)])
+                right = _load_without(declarations, declarations.folder, [path for path in wrong if _is_loaded(path)])
                 definitions = dg.Definitions.merge(*right) if wrong else whole.build_defs()
-                new_errors = _circular(declarations, definitions)
+                new_errors = _find_cycles(declarations, definitions)
             except Exception:
                 # Build each file separately. An error that no single file causes concerns the whole tree, and is
                 # reraised unchanged.
-                mistakes = _wrong(declarations, lambda path: declarations.tree(path.parent).build_defs(Path()))
+                mistakes = _find_wrong_files(
+                    declarations, lambda path: declarations.tree(path.parent).build_defs(Path())
+                )
                 if not (new_errors := {path: why for path, why in mistakes.items() if path not in wrong}):
                     raise
             if not new_errors:
                 break
             wrong |= new_errors
         groups = _groups(declarations, list(wrong))
-        broken = [_broken(groups[path], why) for path, why in wrong.items()]
+        broken = [_broken_definitions(groups[path], why) for path, why in wrong.items()]
         return dg.Definitions.merge(*broken, definitions) if broken else definitions
 
 
-def _wrong(declarations: Declarations, look: Callable[[Path], object]) -> dict[Path, str]:
+def _find_wrong_files(declarations: Declarations, look: Callable[[Path], object]) -> dict[Path, str]:
     """Return the files for which `look` raises an error, with the reasons."""
     wrong = {}
     for path in declarations.paths:
@@ -133,7 +135,7 @@ def _wrong(declarations: Declarations, look: Callable[[Path], object]) -> dict[P
     return wrong
 
 
-def _circular(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, str]:
+def _find_cycles(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, str]:
     """Return the files of datasets that depend on each other in a cycle, with the reason.
 
     Dagster would reject all datasets because of them.
@@ -168,7 +170,7 @@ def _is_loaded(path: Path) -> bool:
     return path.name == "defs.yaml" or (path.name == "component.yaml" and not path.with_name("defs.yaml").exists())
 
 
-def _right(declarations: Declarations, folder: Path, wrong: Collection[Path]) -> Iterator[dg.Definitions]:
+def _load_without(declarations: Declarations, folder: Path, wrong: Collection[Path]) -> Iterator[dg.Definitions]:
     """Yield the definitions of a folder, except the wrong files."""
     if not any(folder in path.parents for path in wrong):
         yield _without_tree(declarations.tree(folder).build_defs(Path()))
@@ -178,7 +180,7 @@ def _right(declarations: Declarations, folder: Path, wrong: Collection[Path]) ->
     for inner in sorted(folder.iterdir()):
         if inner.is_dir():
             if not inner.name.startswith(".") and _defines(inner):
-                yield from _right(declarations, inner, wrong)
+                yield from _load_without(declarations, inner, wrong)
         elif inner.suffix == ".py" and inner.name != "__init__.py":
             module = importlib.import_module(f"{declarations.module_of(folder)}.{inner.stem}")
             definitions = [value for value in vars(module).values() if isinstance(value, dg.Definitions)]
@@ -220,7 +222,7 @@ def _groups(declarations: Declarations, wrong: Sequence[Path]) -> dict[Path, str
     return groups
 
 
-def _broken(group: str, why: str) -> dg.Definitions:
+def _broken_definitions(group: str, why: str) -> dg.Definitions:
     """Return definitions for a dataset that cannot be loaded: a group whose only asset shows the reason."""
 
     @dg.asset(

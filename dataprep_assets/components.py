@@ -14,14 +14,14 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.extensions import Extensions
 
 
-def _own() -> Iterator[tuple[str, str]]:
+def _own_components() -> Iterator[tuple[str, str]]:
     """Yield each component of this package's pipelines, with the location of its dataset class."""
     for wing in pkgutil.iter_modules(pipelines.__path__, f"{pipelines.__name__}."):
         for component, dataset in import_module(wing.name).DATASETS.items():
             yield component, f"{wing.name}.dataset:{dataset}"
 
 
-PIPELINES = Extensions("pipeline", "dataprep_assets.pipelines", own=dict(_own()))
+PIPELINES = Extensions("pipeline", "dataprep_assets.pipelines", own=dict(_own_components()))
 """Component name → its dataset class. The component itself is in `component.py` next to it."""
 __all__ = list(PIPELINES)
 
@@ -34,9 +34,9 @@ def dataset_type(component: str) -> type[Dataset]:
     extension = PIPELINES[component]
     dataset_class = extension.load()
     if not (isinstance(dataset_class, type) and issubclass(dataset_class, Dataset)):
-        raise extension.unfit("is not a Dataset")
+        raise extension.unfit_error("is not a Dataset")
     if dataset_class.component != component:
-        raise extension.unfit(f"names {dataset_class.component} as its component")
+        raise extension.unfit_error(f"names {dataset_class.component} as its component")
     return dataset_class
 
 

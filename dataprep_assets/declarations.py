@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from dataprep_assets.engine.yaml.declared_keys import nearest
 from dataprep_assets.engine.yaml.mistakes import Document, has_dates, has_templates, read_documents, validated
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.project import Project, is_shown, shown_as
+from dataprep_assets.project import Project, is_shown, shipped_kind
 
 # shell completion only finds names, and imports no other module of this package
 if TYPE_CHECKING:
@@ -119,7 +119,11 @@ class Declarations:
         """Dataset name → the files that declare it and are not hidden."""
         paths_by_name: dict[str, list[Path]] = {}
         for path in self.paths:
-            if path.name == _YAML and is_shown(shown_as(path.parent)) and (name := _declared_name(path)) is not None:
+            if (
+                path.name == _YAML
+                and is_shown(shipped_kind(path.parent))
+                and (name := _declared_name(path)) is not None
+            ):
                 paths_by_name.setdefault(name, []).append(path)
         return paths_by_name
 
@@ -127,7 +131,7 @@ class Declarations:
         """Raise ConfigError if another file declares the same dataset, because their asset keys would be equal."""
         # hidden datasets do not conflict
         other_paths = [path for path in self._declaring.get(dataset, []) if path != document.path]
-        if other_paths and is_shown(shown_as(document.path.parent)):
+        if other_paths and is_shown(shipped_kind(document.path.parent)):
             line = document.line_of(["dataset"])
             raise ConfigError(f"{document.path}:{line}: dataset: {dataset} is also declared in {other_paths[0]}")
 
@@ -143,7 +147,7 @@ def files_below(folder: Path) -> dict[str, Path]:
     # Later files replace earlier ones of the same name: misnamed files are first, then shipped ones, then the user's
     # own.
     paths = _declarations_below(folder)
-    for path in sorted(paths, key=lambda path: (path.name == _YAML, shown_as(path.parent) is None, path)):
+    for path in sorted(paths, key=lambda path: (path.name == _YAML, shipped_kind(path.parent) is None, path)):
         if (name := _declared_name(path)) is not None:
             files_by_name[name] = path
         else:
@@ -263,7 +267,7 @@ def declarations_of(project: Project) -> Declarations:
     Raises ConfigError if the module of its datasets cannot be imported, or if a different copy of the project is
     imported. Otherwise a second checkout would build the datasets of the installed first one.
     """
-    project.importable()
+    project.make_importable()
     try:
         module = importlib.import_module(project.defs_module)
     except ImportError as error:

@@ -155,7 +155,7 @@ def out_of_memory(where: str) -> OutOfMemoryError:
     )
 
 
-def together(errors: Sequence[DataprepError]) -> DataprepError:
+def combine_errors(errors: Sequence[DataprepError]) -> DataprepError:
     """Combine errors (at least one) into one error with their messages; only the first 20 messages are listed."""
     if len(errors) == 1:
         return errors[0]

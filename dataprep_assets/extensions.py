@@ -72,7 +72,7 @@ class Extension:
                 "the package, or uninstall it"
             ) from error
 
-    def unfit(self, why: str) -> ConfigError:
+    def unfit_error(self, why: str) -> ConfigError:
         """Return an error for an object of the wrong type or with wrong attributes."""
         return ConfigError(f"{self}: {self.module}:{self.attribute} {why}. Repair the package, or uninstall it")
 

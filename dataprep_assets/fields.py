@@ -3,7 +3,7 @@
 A field with the whole name takes precedence over a field inside an object: in a row with a key `data.text`, that key is
 read. All keys that name fields of rows use these functions, so dots always have the same meaning.
 
-Entry points: `value_at`, `values_at` and `names_beside` for rows; `narrowed` and `column_at` for Arrow data.
+Entry points: `value_at`, `values_at` and `names_beside` for rows; `select_fields` and `column_at` for Arrow data.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,12 +81,12 @@ def column_at(batch: Any, path: str) -> Any:
     return pc.struct_field(array, inner_path)
 
 
-def narrowed(batch: Any, paths: Sequence[str]) -> Any:
+def select_fields(batch: Any, paths: Sequence[str]) -> Any:
     """Return a `pyarrow.RecordBatch` with only the columns and struct fields that some paths name."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {}
-    for name, rests in _by_name(batch.schema, paths).items():
+    for name, rests in _paths_by_column(batch.schema, paths).items():
         column = batch.column(name)
         columns[name] = (
             column if None in rests else _narrowed_struct(column, [inner_path for inner_path in rests if inner_path])
@@ -98,7 +98,7 @@ def _narrowed_struct(array: Any, paths: Sequence[str]) -> Any:
     import pyarrow as pa
 
     fields: dict[str, Any] = {}
-    for name, rests in _by_name(array.type, paths).items():
+    for name, rests in _paths_by_column(array.type, paths).items():
         inner = array.field(name)
         fields[name] = (
             inner if None in rests else _narrowed_struct(inner, [inner_path for inner_path in rests if inner_path])
@@ -108,7 +108,7 @@ def _narrowed_struct(array: Any, paths: Sequence[str]) -> Any:
     return pa.StructArray.from_arrays([*fields.values()], names=[*fields], mask=array.is_null())
 
 
-def _by_name(schema: Any, paths: Sequence[str]) -> dict[str, list[str | None]]:
+def _paths_by_column(schema: Any, paths: Sequence[str]) -> dict[str, list[str | None]]:
     """Return column → the parts that `paths` select: None for the whole column, else paths inside it."""
     import pyarrow.types as types
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # their folders' names. Shipped assets have the tag `dataprep/shown_as`, and DATAPREP_SHOW selects which of them the
 # code location shows. `dataprep` commands find all datasets by name.
 #
-# Entry points: `shown_as`, `is_shown`.
+# Entry points: `shipped_kind`, `is_shown`.
 
 SHIPPED_FOLDERS = {"samples": "sample", "examples": "example"}
 """Folders of `SHIPPED` → the tag of the assets of the datasets in them."""
@@ -39,7 +39,7 @@ SHOWN_AS = "dataprep/shown_as"
 SHOW = "DATAPREP_SHOW"
 
 
-def shown_as(folder: Path) -> str | None:
+def shipped_kind(folder: Path) -> str | None:
     """Return `sample` or `example` for the folder of a shipped dataset; None for a user's own dataset."""
     return SHIPPED_FOLDERS.get(folder.parent.name) if folder.parent.parent == SHIPPED else None
 
@@ -48,7 +48,7 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
     """Return whether the code location shows datasets of this kind: only samples, unless DATAPREP_SHOW is set.
 
     Args:
-        kind: The result of `shown_as`; the user's own datasets (None) are always shown.
+        kind: The result of `shipped_kind`; the user's own datasets (None) are always shown.
         environment: Environment with DATAPREP_SHOW: `none`, or a comma-separated list of `samples` and `examples`.
 
     Raises ConfigError for any other value.
@@ -65,7 +65,7 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
 # They may be damaged by a disk, a user or an earlier release. All of them can be recomputed, so a file with invalid
 # content is treated as missing.
 #
-# Entry points: `read_state`, `validated`.
+# Entry points: `read_state`, `validate_json`.
 
 T = TypeVar("T")
 
@@ -78,12 +78,12 @@ def read_state(path: str | os.PathLike[str], schema: type[T]) -> T | None:
         schema: A type that pydantic validates, strictly, for example `dict[str, int]` or a TypedDict.
     """
     try:
-        return validated(Path(path).read_bytes(), schema)
+        return validate_json(Path(path).read_bytes(), schema)
     except (OSError, ValueError):  # pydantic's ValidationError is a ValueError
         return None
 
 
-def validated(data: bytes, schema: type[T]) -> T:
+def validate_json(data: bytes, schema: type[T]) -> T:
     """Return the value of a JSON text; raise ValueError if it is not of the type `schema`."""
     return cast("T", _adapter(cast("Hashable", schema)).validate_json(data, strict=True))
 
@@ -136,7 +136,7 @@ class Project:
         """Folder of the project's Dagster instance, unless DAGSTER_HOME is set."""
         return self.root / ".dagster"
 
-    def importable(self) -> None:
+    def make_importable(self) -> None:
         """Add the project's package to `sys.path` if it is not installed."""
         base = self.defs
         for _ in self.defs_module.split("."):

@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.pipelines.notes.privacy import source_errors_without_names, unquoting
-from dataprep_assets.sources.hub import translated
+from dataprep_assets.sources.hub import translate_errors
 from dataprep_assets.stores.retry import RetryableError
 
 SECRET = "X-Amz-Signature=5ec2e7"
@@ -25,7 +25,7 @@ def _refused() -> Exception:
 @pytest.mark.parametrize(
     ("inside", "raised"),
     [
-        (translated, _refused),
+        (translate_errors, _refused),
         (unquoting, lambda: ValueError(SECRET)),
         (unquoting, lambda: _quoting(SECRET)),
         (source_errors_without_names, lambda: OSError(2, "not there", SECRET)),

@@ -46,7 +46,7 @@ from dataprep_assets.cli import (
 from dataprep_assets.cli.support.arguments import Options
 from dataprep_assets.cli.support.examples import examples
 from dataprep_assets.cli.support.project import choose, one_command, privacy
-from dataprep_assets.cli.support.welcome import DOCS, welcome
+from dataprep_assets.cli.support.welcome import DOCS, welcome_lines
 from dataprep_assets.cli.training import release, schedule, seen
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.run_task import without_core
@@ -96,7 +96,7 @@ class _InterruptedError(Exception):
     """Ctrl-C was pressed; typer would end the command without a message."""
 
 
-def _guarded(command: Callable[..., int]) -> Callable[..., int]:
+def _wrap_command(command: Callable[..., int]) -> Callable[..., int]:
     """Wrap a command so that closed output and Ctrl-C raise our own errors: typer would end the process itself."""
 
     @wraps(command)
@@ -117,7 +117,7 @@ for _module in _COMMANDS:
     # by default the summary is cut after some words
     _summary = str(_module.command.__doc__).splitlines()[0]
     _name = _module.__name__.rpartition(".")[2].rstrip("_")
-    _app.command(_name, short_help=_summary, epilog=examples(_name))(_guarded(_module.command))
+    _app.command(_name, short_help=_summary, epilog=examples(_name))(_wrap_command(_module.command))
 
 
 @_app.callback(invoke_without_command=True)
@@ -139,7 +139,7 @@ def _root(
     if folder is not None:
         choose(folder)
     if context.invoked_subcommand is None:
-        print("\n".join(welcome()))
+        print("\n".join(welcome_lines()))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -24,7 +24,7 @@ def command(
     json_: AsJson = False,
 ) -> int:
     """Validate declarations, tokenizers and local sources without building anything."""
-    open_project, error_count = project.current(), 0
+    open_project, error_count = project.current_project(), 0
     files = open_project.files(datasets or None)
     for mistake in open_project.check(datasets or None):
         error_count += not mistake.hint

@@ -61,12 +61,12 @@ def engine_seconds(found: "Cost", machine: "Machine", engine: str) -> float:
 
 def engine_table(found: "Cost", machine: "Machine") -> str:
     """Return a line per engine: the expected time on it with the same cores, and its overhead."""
-    from dataprep_assets.planning.cost import shown_time
+    from dataprep_assets.planning.cost import format_seconds
 
     lines = []
     for engine, own in OVERHEADS.items():
         lines.append(
-            f"{f'on {engine}':<15}{shown_time(engine_seconds(found, machine, engine))}   "
+            f"{f'on {engine}':<15}{format_seconds(engine_seconds(found, machine, engine))}   "
             f"a run begins after {own.run_seconds:.1f} s, a shard costs {own.shard_seconds * 1000:,.0f} ms of a core"
         )
     return "\n".join(lines)

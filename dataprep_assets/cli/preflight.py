@@ -29,13 +29,13 @@ def command(
     from dataprep_assets.stores.preflight import preflight
 
     if read_only:
-        return _reading(url, profile)
+        return _preflight_reading(url, profile)
     store = project.open_store(url, profile)
     print(f"{store.url}:")
     return _print_steps(preflight(store()))
 
 
-def _reading(url: str | None, profile: str | None) -> int:
+def _preflight_reading(url: str | None, profile: str | None) -> int:
     from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, locate
     from dataprep_assets.stores.preflight import preflight_reading
 

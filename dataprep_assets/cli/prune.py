@@ -17,7 +17,7 @@ def command(
 ) -> int:
     """List artifacts that are no longer needed; --yes deletes them."""
     from dataprep_assets.engine.staleness.status import list_unplanned, prune
-    from dataprep_assets.planning.cost import shown_bytes
+    from dataprep_assets.planning.cost import format_bytes
 
     open_dataset = project.open_dataset(dataset)
     specs, store = open_dataset.specs, open_dataset.store
@@ -38,7 +38,7 @@ def command(
     if not obsolete and not json_:
         print(f"{dataset}: nothing to remove")
     if obsolete and not yes and not json_:
-        size = shown_bytes(sum(obsolete_artifact.bytes or 0 for obsolete_artifact in obsolete))
+        size = format_bytes(sum(obsolete_artifact.bytes or 0 for obsolete_artifact in obsolete))
         total = f"{count_of(len(obsolete), 'artifact')}, {size}"
         print(f"{total}. Dry run. Run `dataprep prune {dataset} --yes` to delete them")
     kept_count = 0

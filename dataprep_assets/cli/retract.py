@@ -150,14 +150,15 @@ def _radius(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iter
             affected.append(spec)
     cores = component.declaration.workers or len(os.sched_getaffinity(0))
     name = component.declaration.dataset
-    machine, times = Machine(cores=cores, bandwidth=125e6), project.current().step_times()
+    machine, times = Machine(cores=cores, bandwidth=125e6), project.current_project().step_times()
     rebuild = rebuild_of(affected, store, machine, times, verification="size")
     yield f"{name}: {len(rebuild.works)} to build"
     yield ""
     yield from rebuild_lines(rebuild, project.privacy())
     names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
     specs_by_dataset = {
-        dependent_dataset.declaration.dataset: dependent_dataset.specs for dependent_dataset in project.naming(name)
+        dependent_dataset.declaration.dataset: dependent_dataset.specs
+        for dependent_dataset in project.datasets_naming(name)
     }
     for dependent in reached(name, names, specs_by_dataset):
         yield f"downstream: {dependent.dataset}/{dependent.artifact}, built from {dependent.through}"
@@ -217,7 +218,7 @@ def _tell(dataset: str, retracted: "Retracted") -> None:
             + ("" if match.planned else "  no longer needed")
         )
     _print_rest(len(retracted.held))
-    project.tell(_consequences(retracted), f"{dataset}: other documents are affected")
+    project.tell(_consequence_lines(retracted), f"{dataset}: other documents are affected")
     if retracted.not_found:
         print(("not found; " if privacy.closed else f"not found {len(retracted.not_found)}; ") + retracted.kept)
     for missing_line in retracted.not_found[:MOST_SHOWN]:
@@ -238,7 +239,7 @@ def _cell(count: int, noun: str, privacy: "Privacy") -> str:
     return f"{privacy.count(count)} {noun}s" if privacy.closed else count_of(count, noun)
 
 
-def _consequences(retracted: "Retracted") -> Iterator[str]:
+def _consequence_lines(retracted: "Retracted") -> Iterator[str]:
     if retracted.left_out:
         total = count_of(sum(retracted.left_out.values()), "row")
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in retracted.left_out.items())

@@ -75,18 +75,18 @@ def command(
     if len(datasets) > 1 and (part.is_some or lock is not None):
         raise ConfigError(f"{part if part.is_some else '--lock'}: applies to one dataset. Name only one")
     if dry_run:
-        return max(_foretell(name, as_json=json_) for name in datasets)
+        return max(_print_dry_run(name, as_json=json_) for name in datasets)
     if part.is_some:
         return _run_part(datasets[0], part)
     # all are loaded first, so that an error in the last one is not found after hours of building the others
-    return _run_all([(dataset, lock_of(dataset.name, lock) if locks else None) for dataset in _sound(datasets)])
+    return _run_all([(dataset, lock_of(dataset.name, lock) if locks else None) for dataset in _open_sound(datasets)])
 
 
 def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
     """Build datasets, each with its lock if it has one; skip datasets whose inputs failed."""
     codes, began = dict[str, int](), Options.began
     for dataset, lock_ in sound:
-        failed = [of for of in _made_of(dataset) if codes.get(of)]
+        failed = [of for of in _input_datasets(dataset) if codes.get(of)]
         if failed:
             print(
                 f"{dataset.name}: not built, because its input {' and '.join(failed)} was not built",
@@ -96,7 +96,7 @@ def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
         codes[dataset.name] = codes[failed[0]] if failed else _run(dataset, lock_, began)
         began = time.monotonic()
     if 0 in codes.values():
-        print(project.in_the_browser())
+        print(project.browser_line())
     return max(codes.values())
 
 
@@ -113,14 +113,14 @@ def _choose_names(names: list[str], *, all_: bool) -> list[str]:
         raise ConfigError(f"name a dataset, or pass --all. Available: {known}")
     if not own:
         raise ConfigError("--all: this project declares no dataset except the shipped samples")
-    made_of = {name: _made_of(project.current().dataset(name)) for name in own}
+    made_of = {name: _input_datasets(project.current_project().dataset(name)) for name in own}
     try:
         return [name for name in TopologicalSorter(made_of).static_order() if name in made_of]
     except CycleError as error:
         raise ConfigError(f"--all: {' is built from '.join(error.args[1])}. Remove one of these inputs") from None
 
 
-def _made_of(dataset: "OpenDataset") -> list[str]:
+def _input_datasets(dataset: "OpenDataset") -> list[str]:
     """Return the other datasets from which a dataset is built."""
     from dataprep_assets.engine.artifact.spec import DatasetInput
 
@@ -128,14 +128,14 @@ def _made_of(dataset: "OpenDataset") -> list[str]:
     return list(dict.fromkeys(source.dataset for source in inputs if isinstance(source, DatasetInput)))
 
 
-def _sound(names: Sequence[str], *, whole: bool = True) -> list["OpenDataset"]:
+def _open_sound(names: Sequence[str], *, whole: bool = True) -> list["OpenDataset"]:
     """Open datasets without mistakes, and print hints on standard error.
 
     Raises ConfigError with the mistakes of all datasets.
     """
     datasets, wrong = list["OpenDataset"](), list[str]()
     for name in names:
-        dataset = project.current().dataset(name)
+        dataset = project.current_project().dataset(name)
         try:
             hints = dataset.require_sound(whole=whole)
         except ConfigError as error:
@@ -149,7 +149,7 @@ def _sound(names: Sequence[str], *, whole: bool = True) -> list["OpenDataset"]:
     return datasets
 
 
-def _foretell(name: str, *, as_json: bool) -> int:
+def _print_dry_run(name: str, *, as_json: bool) -> int:
     """Print what a run would build and what the filter rules would drop; return the exit code of `status`."""
     code = tell(name, as_json=as_json)
     dataset = project.open_dataset(name)
@@ -200,9 +200,9 @@ def _run(dataset: "OpenDataset", lock: "Lock | None", began: float) -> int:
 
 @contextmanager
 def _attended() -> Iterator[None]:
-    from dataprep_assets.orchestration.runs.terminal import heard, show_progress
+    from dataprep_assets.orchestration.runs.terminal import show_progress, write_said_lines
 
-    with heard(sys.stdout), nullcontext() if Options.quiet else show_progress(sys.stderr):
+    with write_said_lines(sys.stdout), nullcontext() if Options.quiet else show_progress(sys.stderr):
         yield
 
 
@@ -229,9 +229,9 @@ def _run_part(name: str, part: PartitionSelection) -> int:
     from dataprep_assets.cli.support.steps import Steps
     from dataprep_assets.engine.artifact.summary import count_checks, end_of_run
 
-    (dataset,) = _sound([name], whole=False)
+    (dataset,) = _open_sound([name], whole=False)
     project.take(dataset.component)
-    part.partitioned(dataset.specs)
+    part.partitioned_specs(dataset.specs)
     print(f"{name}:")
     try:
         with _attended():

@@ -73,7 +73,7 @@ def command(
         return 0
     try:
         print(summary(component, store, losses=list(loss_table(component, store).lines())))
-        print(project.in_the_browser())
+        print(project.browser_line())
     except DataprepError as error:
         print(f"\nnot finished: {project.privacy().error(error)}")
         print(f"Run `dataprep status {dataset}` to list the missing artifacts, `dataprep run {dataset}` to build them")
@@ -138,7 +138,11 @@ def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
 def _table(made: Sequence[_Made]) -> Iterator[str]:
     """Yield a line per artifact: a mark for products, the number of present partitions and the first location."""
     rows = [
-        (f"{'*' if artifact.product else ' '} {artifact.artifact}", _describe_presence(artifact), _where(artifact))
+        (
+            f"{'*' if artifact.product else ' '} {artifact.artifact}",
+            _describe_presence(artifact),
+            _location_text(artifact),
+        )
         for artifact in made
     ]
     yield from align_rows([("  artifact", "there", "where"), *rows], right=[1])
@@ -153,5 +157,5 @@ def _describe_presence(one: _Made) -> str:
     return f"{one.there:,} of {count_of(one.planned, one.noun)}"
 
 
-def _where(one: _Made) -> str:
+def _location_text(one: _Made) -> str:
     return f"{one.location or ''}{' …' if one.planned is not None and one.planned > 1 else ''}"

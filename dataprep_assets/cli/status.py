@@ -67,10 +67,10 @@ def _print(
         print()
         for line in rebuild_lines(rebuild, project.privacy()):
             print(line)
-        for downstream in _reached(component, rebuild):
+        for downstream in _affected_artifacts(component, rebuild):
             print(f"downstream: {downstream['dataset']}/{downstream['artifact']}, built from {downstream['through']}")
     project.tell(component.standing_lines(store), f"{name}: the previous run remains valid")
-    for leftover in _still_held(component, store):
+    for leftover in _find_still_held(component, store):
         shards = count_of(leftover.partitions, leftover.noun)
         print(
             f"still holds retracted documents: {leftover.dataset}/{leftover.artifact}, {shards} of source files from "
@@ -89,14 +89,14 @@ def _as_json(
     return {
         "dataset": component.declaration.dataset,
         **rebuild.to_json(),
-        "reaches": _reached(component, rebuild),
+        "reaches": _affected_artifacts(component, rebuild),
         "standing": [project.privacy().text(line, "not shown") for line in component.standing_lines(store)],
-        "still_held": [vars(leftover) for leftover in _still_held(component, store)],
+        "still_held": [vars(leftover) for leftover in _find_still_held(component, store)],
         "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in left],
     }
 
 
-def _reached(component: "Dataset", rebuild: "Rebuild") -> list[dict[str, str]]:
+def _affected_artifacts(component: "Dataset", rebuild: "Rebuild") -> list[dict[str, str]]:
     """Return the artifacts of other declared datasets that depend on artifacts that a run would build."""
     from dataprep_assets.engine.staleness.downstream import reached
 
@@ -105,12 +105,13 @@ def _reached(component: "Dataset", rebuild: "Rebuild") -> list[dict[str, str]]:
         return []
     dataset = component.declaration.dataset
     specs_by_dataset = {
-        dependent_dataset.declaration.dataset: dependent_dataset.specs for dependent_dataset in project.naming(dataset)
+        dependent_dataset.declaration.dataset: dependent_dataset.specs
+        for dependent_dataset in project.datasets_naming(dataset)
     }
     return [vars(downstream) for downstream in reached(dataset, names, specs_by_dataset)]
 
 
-def _still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[StillHeld]":
+def _find_still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[StillHeld]":
     """Yield partitions of other datasets that hold documents retracted by this dataset, and the reverse.
 
     All other datasets are loaded only if this dataset dropped any document as retracted. Otherwise only datasets with a
@@ -120,7 +121,7 @@ def _still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[Still
 
     dataset = component.declaration.dataset
     ours = retracted_of(component.specs, store) if project.may_retract(dataset) else {}
-    other_datasets = project.load_others(dataset) if ours else project.retracting(dataset)
+    other_datasets = project.load_others(dataset) if ours else project.datasets_retracting(dataset)
     dataset_artifacts = {
         other_dataset.declaration.dataset: (other_dataset.specs, other_dataset.store(project.storage()))
         for other_dataset in other_datasets

@@ -48,7 +48,7 @@ def command(
         # each copy has a separate folder, from which it resumes after being killed
         identity = hashlib.sha256(f"{source_place} {destination_place} {prefix}".encode()).hexdigest()[:16]
         work = project.work_folder() / "sync" / identity
-        with nullcontext() if dry_run else _alone(work, destination_place):
+        with nullcontext() if dry_run else _lock_alone(work, destination_place):
             _sync(source_place, destination_place, prefix, tuple(select or ()), output, work, dry_run=dry_run)
     if json_:
         print(
@@ -82,7 +82,7 @@ def _is_closed(place: "StoreAddress") -> bool:
 
 
 @contextmanager
-def _alone(work: Path, here: "StoreAddress") -> Iterator[None]:
+def _lock_alone(work: Path, here: "StoreAddress") -> Iterator[None]:
     """Lock this folder, because two concurrent copies would mistake each other's files for their own.
 
     Raises TransferError if another command is copying in it.

@@ -11,7 +11,7 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
-from dataprep_assets.cli.training.training_steps import runs_of, steps_of, told_steps
+from dataprep_assets.cli.training.training_steps import format_steps, runs_of, steps_of
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.library.part import split_names
 
@@ -95,7 +95,7 @@ def command(
             continue
         print("\n".join(shown_match.lines()))
         for name, steps in read.items():
-            print(f"  {name}: " + (f"reads it at {told_steps(steps)}" if steps else "never reads it"))
+            print(f"  {name}: " + (f"reads it at {format_steps(steps)}" if steps else "never reads it"))
     for note in tracer.notes:
         print(f"note: {note}", file=sys.stderr)
     return 0

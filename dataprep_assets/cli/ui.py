@@ -49,7 +49,7 @@ def command(
     # also SIGINT, because a shell ignores it in background processes of a script
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    open_project = project.current()
+    open_project = project.current_project()
     project_paths = open_project.project
     _require_free(host, port)
     print("Starting Dagster's UI …", flush=True)

@@ -153,7 +153,7 @@ def taggers_of(tag: Iterable[Tag], folder: Path) -> list[Tagger]:
                 f"tag: {item}: your own function must declare its columns: `- {{function: {item}, columns: {{quality: "
                 "number}}`"
             )
-        tagger = _built_in(item) if isinstance(item, str) else item.tagger(folder)
+        tagger = _built_in_tagger(item) if isinstance(item, str) else item.tagger(folder)
         for earlier_tagger in taggers:
             if earlier_tagger.name == tagger.name:
                 raise ConfigError(f"tag: {tagger.name!r} is listed twice. Remove one, or set a different `name`")
@@ -168,7 +168,7 @@ def taggers_of(tag: Iterable[Tag], folder: Path) -> list[Tagger]:
     return taggers
 
 
-def _built_in(name: str) -> Tagger:
+def _built_in_tagger(name: str) -> Tagger:
     try:
         return BuiltInTagger(name=name, columns=named_tagger(name).columns)
     except ConfigError as error:
@@ -246,10 +246,10 @@ class DuplicatesDeclaration(Declared):
             near_keys = [n for n in ("threshold", "shingle", "permutations", "recall") if getattr(self, n) is not None]
             if near_keys:
                 raise ValueError(f"`{near_keys[0]}` has no effect with `kind: exact`. Remove it, or set `kind: near`")
-        elif float(self.banding.chance(self.similarity)) < PROMISED:
+        elif float(self.banding.match_probability(self.similarity)) < PROMISED:
             raise ValueError(
-                f"{self.permutations} permutations find {float(self.banding.chance(self.similarity)):.0%} of the "
-                f"pairs at the threshold {self.similarity}. Raise `permutations` or `threshold`"
+                f"{self.permutations} permutations find {float(self.banding.match_probability(self.similarity)):.0%} "
+                f"of the pairs at the threshold {self.similarity}. Raise `permutations` or `threshold`"
             )
         return self
 

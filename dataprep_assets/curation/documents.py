@@ -60,7 +60,7 @@ class FileDocuments:
         """The ids in the byte format of `document_ids.bin`."""
         return b"" if self.ids is None else self.ids.astype("<u8", copy=False).tobytes()
 
-    def only(self, kept: Sequence[int]) -> "FileDocuments":
+    def select(self, kept: Sequence[int]) -> "FileDocuments":
         """Return the documents with these increasing indices."""
         if len(kept) == len(self.texts):
             return self

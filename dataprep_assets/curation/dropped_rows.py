@@ -98,10 +98,10 @@ def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
         table: Any = pq.ParquetFile(directory / DROPPED, page_checksum_verification=True).read(list(COLUMNS))
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{directory / DROPPED}: cannot be read as Parquet: {error}") from error
-    return by_file([table.to_pydict()])
+    return group_by_file([table.to_pydict()])
 
 
-def by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows]:
+def group_by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows]:
     """Group dropped rows, which are in the order of their files, by file."""
     columns_by_file: dict[str, tuple[list[int], list[str]]] = {}
     for rows in pieces:

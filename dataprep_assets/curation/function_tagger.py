@@ -76,7 +76,7 @@ class FunctionTagger(BatchTagger):
             # The module is parsed instead of imported, because an import would run the user's code here, and this
             # process would keep that version of it.
             file = self._code().file
-            names = set() if file is None else set(_defined(file.read_text(encoding="utf-8")))
+            names = set() if file is None else set(_defined_names(file.read_text(encoding="utf-8")))
         except (ConfigError, OSError, SyntaxError, ValueError):  # `version` or the import reports this error
             return None
         # Names from a star import or a module's `__getattr__` are only known after an import.
@@ -99,7 +99,7 @@ class FunctionTagger(BatchTagger):
     def _function(self) -> Any:
         name, _, attribute = self.function.partition(":")
         try:
-            with self._reading():
+            with self._forbid_uncovered_reads():
                 module = importlib.import_module(name)
         except ConfigError:
             raise
@@ -125,12 +125,12 @@ class FunctionTagger(BatchTagger):
         rows = {"text": batch.texts, **batch.good_rows}
         table = pa.table({name: rows[name] for name in schema.names}, schema=schema)
         called = self._function
-        with self._reading():
+        with self._forbid_uncovered_reads():
             columns: Mapping[str, Sequence[Any]] = called(table)
         return columns
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _forbid_uncovered_reads(self) -> Iterator[None]:
         """Raise ConfigError if this block reads project files that the version does not cover."""
         if self.declared is not None:  # the user changes the version when the values change
             yield
@@ -203,7 +203,7 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
             _watched.read.add(Path(full))
 
 
-def _defined(source: str) -> Iterator[str]:
+def _defined_names(source: str) -> Iterator[str]:
     """Yield the names that a module's source defines at the top level, or `*` for a star import."""
     nodes: list[ast.AST] = [ast.parse(source)]
     while nodes:

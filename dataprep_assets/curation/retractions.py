@@ -59,7 +59,7 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
             "Declare one, or remove the list"
         )
     retractions: dict[str, Retraction] = {}
-    ids_origin = _made_of(ids)
+    ids_origin = _id_settings(ids)
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if not line.strip():
             continue
@@ -144,12 +144,12 @@ def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]])
 
 
 def _line(one: Retraction, ids: DocumentIds) -> dict[str, Any]:
-    line: dict[str, Any] = {"hash": one.hash, **_made_of(ids)}
+    line: dict[str, Any] = {"hash": one.hash, **_id_settings(ids)}
     # The key hides whose hash it is, and a stored id would reveal it.
     return line if one.given is None or ids.key is not None else line | {"id": one.given}
 
 
-def _made_of(ids: DocumentIds) -> dict[str, str]:
+def _id_settings(ids: DocumentIds) -> dict[str, str]:
     made_of = {"of": "text" if ids.id_field is None else f"field {ids.id_field}"}
     return made_of if ids.key_digest is None else made_of | {"key": ids.key_digest}
 
@@ -190,7 +190,7 @@ def are_listed(ids: NDArray[np.uint64], listed: NDArray[np.uint64]) -> NDArray[n
     return is_listed
 
 
-def counted_ids(ids: Sequence[str]) -> str:
+def describe_ids(ids: Sequence[str]) -> str:
     """Return the text for recipes: the number of ids and a digest; empty without ids."""
     return f"ids of {count_of(len(ids), 'document')} ({digest_value(list(ids))[:12]})" if ids else ""
 

@@ -10,7 +10,7 @@ any other syntax is refused with its position. Nothing is evaluated as code.
 
 A comparison with a missing value (null) is neither true nor false, as in SQL, and the same applies to its negation.
 
-Entry points: `Rule`, `parse`; `matching`, `ruled`.
+Entry points: `Rule`, `parse`; `match_rules`, `ruled`.
 """
 
 import ast
@@ -182,7 +182,7 @@ class _Parser:
                 parts = [self._boolean(value, depth) for value in node.values]
                 # Kleene logic is used as in SQL: false `and` null is false, but Arrow's plain `and` returns null.
                 function = "and_kleene" if isinstance(node.op, ast.And) else "or_kleene"
-                return _Part("boolean", lambda: _folded(function, [part.build() for part in parts]))
+                return _Part("boolean", lambda: _fold_parts(function, [part.build() for part in parts]))
             case ast.UnaryOp(op=ast.Not()):
                 operand = self._boolean(node.operand, depth)
                 return _Part("boolean", lambda: _call("invert", operand.build()))
@@ -225,7 +225,7 @@ class _Parser:
         sides, comparisons = [node.left, *node.comparators], []
         for operator, left, right in zip(node.ops, sides[:-1], sides[1:], strict=True):
             comparisons.append(self._comparison_chain(node, operator, left, right, depth))
-        return _Part("boolean", lambda: _folded("and_kleene", [build() for build in comparisons]))
+        return _Part("boolean", lambda: _fold_parts("and_kleene", [build() for build in comparisons]))
 
     def _comparison_chain(
         self, node: ast.AST, operator: ast.cmpop, left: ast.AST, right: ast.AST, depth: int
@@ -237,7 +237,7 @@ class _Parser:
             name = "is_valid" if isinstance(operator, ast.IsNot) else "is_null"
             return lambda: _call(name, left_part.build())
         if isinstance(operator, ast.In | ast.NotIn):
-            return self._in(left_part, operator, right)
+            return self._parse_in(left_part, operator, right)
         right_part = self._part(right, depth + 1)
         if "null" in (left_part.type, right_part.type):
             raise self._rule_error(node, "comparisons with null are never true. Write `is null` or `is not null`")
@@ -246,9 +246,9 @@ class _Parser:
         comparison = _COMPARED[type(operator)]
         if left_part.type == "boolean" and comparison not in ("equal", "not_equal"):
             raise self._rule_error(node, "true and false have no order")
-        return lambda: _call(comparison, *_alike(left_part, right_part))
+        return lambda: _call(comparison, *_unify_types(left_part, right_part))
 
-    def _in(self, one: _Part, operator: ast.cmpop, right: ast.AST) -> Callable[[], Any]:
+    def _parse_in(self, one: _Part, operator: ast.cmpop, right: ast.AST) -> Callable[[], Any]:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
             raise self._rule_error(
                 right, "`in` must be followed by a list with values, e.g., `language in ['en', 'de']`"
@@ -263,7 +263,7 @@ class _Parser:
 
         def build() -> Any:
             # `is_in` is not used, because it treats null like any other value.
-            expression = _folded("or_kleene", [_call("equal", *_alike(one, part)) for part in parts])
+            expression = _fold_parts("or_kleene", [_call("equal", *_unify_types(one, part)) for part in parts])
             return _call("invert", expression) if negated else expression
 
         return build
@@ -312,7 +312,7 @@ def _scalar(value: Any) -> Any:
     return pc.scalar(value)
 
 
-def _alike(one: _Part, other: _Part) -> tuple[Any, Any]:
+def _unify_types(one: _Part, other: _Part) -> tuple[Any, Any]:
     """Return the expressions of two parts of the same type, or of two numbers as floats."""
     if one.type == other.type:
         return one.build(), other.build()
@@ -327,7 +327,7 @@ def _floating(part: _Part) -> Any:
     return part.build().cast("double", safe=False)
 
 
-def _folded(name: str, parts: list[Any]) -> Any:
+def _fold_parts(name: str, parts: list[Any]) -> Any:
     expression = parts[0]
     for part in parts[1:]:
         expression = _call(name, expression, part)
@@ -342,7 +342,7 @@ def _a(kind: str) -> str:
     return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
-def matching(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArray[np.bool_]]:
+def match_rules(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArray[np.bool_]]:
     """Return, for each rule, the rows of a table for which its expression is true: shape `(rows,)`."""
     from pyarrow import acero
 
@@ -363,7 +363,7 @@ def rule_numbers(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> N
     The first matching rule is the reason. A `keep` rule drops the rows for which it is not true.
     """
     rule_numbers = np.full(table.num_rows, -1)
-    matches = matching(table, {name: rule for name, (_, rule) in rules.items()})
+    matches = match_rules(table, {name: rule for name, (_, rule) in rules.items()})
     for number, (name, (keeps, _)) in enumerate(rules.items()):
         drops = ~matches[name] if keeps else matches[name]
         rule_numbers[(rule_numbers < 0) & drops] = number

@@ -94,19 +94,19 @@ class Selection:
             out = self.ruled_out.are_dropped(documents.rows)
             if out.any():
                 drop_counts[SELECTED] = int(np.count_nonzero(out))
-                documents = documents.only(np.flatnonzero(~out).tolist())
+                documents = documents.select(np.flatnonzero(~out).tolist())
         is_listed = self.are_listed(documents)
         retracted_hashes = frozenset[str]()
         if is_listed.any():
             assert documents.ids is not None
             retracted_hashes = frozenset(f"{document_id:016x}" for document_id in documents.ids[is_listed].tolist())
             drop_counts[RETRACTED] = int(np.count_nonzero(is_listed))
-            documents = documents.only(np.flatnonzero(~is_listed).tolist())
+            documents = documents.select(np.flatnonzero(~is_listed).tolist())
         if (least := self.min_characters) is not None:
             long = [index for index, text in enumerate(documents.texts) if len(text) >= least]
             if short := len(documents.texts) - len(long):
                 drop_counts[SHORT] = short
-                documents = documents.only(long)
+                documents = documents.select(long)
         return SelectedDocuments(documents=documents, dropped=drop_counts, retracted=retracted_hashes)
 
     def are_listed(self, documents: FileDocuments) -> NDArray[np.bool_]:
@@ -116,19 +116,19 @@ class Selection:
         assert documents.ids is not None, "documents without ids cannot be removed"
         return np.isin(documents.ids, self.retracted)
 
-    def refusal(self, block: Block) -> str | None:
+    def why_refused(self, block: Block) -> str | None:
         """Return why the only record of a block is not a document, in words; None if it may be one."""
         if block.bad:
-            return bad_in_words(str(block.bad[0]))
-        return next((in_words(reason) for reason in self.select(block).dropped), None)
+            return describe_bad_reason(str(block.bad[0]))
+        return next((describe_reason(reason) for reason in self.select(block).dropped), None)
 
 
-def bad_in_words(reason: str) -> str:
+def describe_bad_reason(reason: str) -> str:
     """Return the reason why a bad record is not a document, in words."""
     return f"was dropped as {reason}"
 
 
-def in_words(reason: str) -> str:
+def describe_reason(reason: str) -> str:
     """Return the reason why a good record is not a document, in words."""
     if reason == DUPLICATE:
         return "is a duplicate"
@@ -144,5 +144,5 @@ def with_tokens(documents: FileDocuments, lengths: NDArray[np.unsignedinteger]) 
     """
     filled = np.flatnonzero(lengths)
     if empty := len(lengths) - len(filled):
-        return SelectedDocuments(documents=documents.only(filled.tolist()), dropped=Counter({NO_TOKENS: empty}))
+        return SelectedDocuments(documents=documents.select(filled.tolist()), dropped=Counter({NO_TOKENS: empty}))
     return SelectedDocuments(documents=documents)

@@ -3,7 +3,7 @@
 A row of the table is a row of the source, in source order, including rows that do not become documents. A refused
 record only has its reason in `bad`. Every file of the table has the same rows in the same order.
 
-Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRows`, `side_by_side`, `runs_of`.
+Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRows`, `read_joined`, `runs_of`.
 """
 
 import math
@@ -162,7 +162,7 @@ class DocumentBatch:
     def __len__(self) -> int:
         return len(self.rows["row"])
 
-    def only(self, wanted: slice) -> Self:
+    def slice_texts(self, wanted: slice) -> Self:
         """Return the rows with a text in a slice of these rows."""
         good = self.good[wanted]
         rows = {name: [values[index] for index in good] for name, values in self.rows.items()}
@@ -369,7 +369,7 @@ class ParquetRows:
         self._file.__exit__(*error)
 
 
-def side_by_side(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator["pa.Table"]:
+def read_joined(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator["pa.Table"]:
     """Yield the rows of several files of one table, each with a part of its columns, in pieces of a row group.
 
     Args:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dataprep_assets.curation.module_code import describe_error, place_in_project
-from dataprep_assets.curation.table import Columns, ColumnType, DocumentBatch, ParquetRows, is_of, side_by_side
+from dataprep_assets.curation.table import Columns, ColumnType, DocumentBatch, ParquetRows, is_of, read_joined
 from dataprep_assets.curation.taggers import TAGGERS
 from dataprep_assets.curation.text_tagger import TextTagger
 from dataprep_assets.errors import DataprepError, count_of, raise_alone
@@ -120,7 +120,7 @@ def named_tagger(name: str) -> TextTagger:
     extension = TAGGERS[name]
     tagger = extension.load()
     if not isinstance(tagger, TextTagger):
-        raise extension.unfit("is not a TextTagger")
+        raise extension.unfit_error("is not a TextTagger")
     return tagger
 
 
@@ -182,7 +182,7 @@ def align(tagger: ExternalTagger, made: Path, rows: Path, target: Path, shard: s
         columns[name] = values
     expected_rows = 0
     with ParquetRows(target, tagger.columns) as writer:
-        for piece in side_by_side([rows], [*KEYS, "bad"]):
+        for piece in read_joined([rows], [*KEYS, "bad"]):
             row_positions: list[int | None] = []
             for file, row, bad in zip(*(piece[name].to_pylist() for name in (*KEYS, "bad")), strict=True):
                 if (position := positions.get((file, row))) is None and bad is None:
@@ -213,7 +213,7 @@ def tags_of(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) -> di
         raise
     except (Exception, SystemExit) as error:  # a user's function may raise any error
         # The texts are tagged again one by one to find the row.
-        index = _culprit(tagger, batch)
+        index = _failing_index(tagger, batch)
         place = place_in_project(error)
         where = f"row {batch.row(index)}" if index is not None else f"rows {batch.row(0)} and after"
         why = type(error).__name__ if sensitive else describe_error(error)
@@ -244,11 +244,11 @@ def _list(values: Any) -> list[Any]:
     return list(values if plain is None else plain())
 
 
-def _culprit(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
+def _failing_index(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
     """Return the index of the first text that raises by itself; None if no text does."""
     for index in range(len(batch.texts)):
         try:
-            _list_columns(tagger, batch.only(slice(index, index + 1)))
+            _list_columns(tagger, batch.slice_texts(slice(index, index + 1)))
         except (Exception, SystemExit):
             return index
     return None

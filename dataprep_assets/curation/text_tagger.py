@@ -30,7 +30,7 @@ _DIRECTIONS = re.compile("[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u20
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
-def normalized(text: str) -> str:
+def normalize(text: str) -> str:
     """Return the text in its normalized form; a text in this form is returned unchanged."""
     if not text.isascii():
         text = unicodedata.normalize("NFC", _DIRECTIONS.sub("", text))
@@ -42,7 +42,7 @@ def normalized(text: str) -> str:
 class TextTagger:
     """A tagger that only uses texts.
 
-    A tagger built by `of_each`, like all built-in ones, measures normalized texts (`normalized`). A tagger with its own
+    A tagger built by `per_text`, like all built-in ones, measures normalized texts (`normalize`). A tagger with its own
     `tag` function gets the unchanged texts.
 
     Attributes:
@@ -59,7 +59,7 @@ class TextTagger:
     planted: Callable[[], Iterable[Case]] | None = None
 
     @classmethod
-    def of_each(
+    def per_text(
         cls,
         columns: Columns,
         measured: Callable[[str], Sequence[Any]],
@@ -73,7 +73,7 @@ class TextTagger:
 
         def tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
             # Without texts, there are no rows to transpose, but every column is required.
-            values = zip(*(measured(normalized(text)) for text in texts), strict=True) if texts else [()] * len(columns)
+            values = zip(*(measured(normalize(text)) for text in texts), strict=True) if texts else [()] * len(columns)
             return dict(zip(columns, map(list, values), strict=True))
 
         return cls(columns=columns, tag=tag, version=lambda: f"{version()}, {VERSION}", planted=planted)

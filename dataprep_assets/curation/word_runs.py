@@ -108,7 +108,7 @@ class Runs:
         inverse = _powers(len(self.hashes))[1]
         return mix_bits((self._sums[stops] - self._sums[starts]) * inverse[starts])
 
-    def weighing(self, weight: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def runs_of_weight(self, weight: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return start and stop of the shortest run of this weight from each word on; runs do not cross texts."""
         words = len(self.hashes)
         if self.weights is None:
@@ -119,14 +119,14 @@ class Runs:
         starts = np.flatnonzero(stops <= np.repeat(self.ends, np.diff(self.ends, prepend=0)))
         return starts, stops[starts]
 
-    def among(self, weight: int, known: "KnownHashes") -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    def find_known(self, weight: int, known: "KnownHashes") -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return the starts and hashes of the runs of this weight whose hashes are known."""
         if self.weights is not None:
-            starts, stops = self.weighing(weight)
+            starts, stops = self.runs_of_weight(weight)
             hashes = self.between(starts, stops)
             indices = known.maybe(hashes)
             return starts[indices], hashes[indices]
-        # This equals `weighing` and `between`, but only checks the text end for the few known runs.
+        # This equals `runs_of_weight` and `between`, but only checks the text end for the few known runs.
         length, words = words_in(weight), len(self.hashes)
         if words < length:
             return np.empty(0, np.int64), np.empty(0, np.uint64)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dataprep_assets.bounds import alive
 from dataprep_assets.errors import count_of
-from dataprep_assets.planning.cost import shown_time
+from dataprep_assets.planning.cost import format_seconds
 
 
 class Sink(Protocol):
@@ -118,7 +118,7 @@ class Progress:
     @property
     def time_left(self) -> str:
         """The time left, as text; `?` before there is a rate."""
-        return shown_time(self.eta_seconds).strip() if self.eta_seconds is not None else "?"
+        return format_seconds(self.eta_seconds).strip() if self.eta_seconds is not None else "?"
 
     def line(self) -> str:
         """Return one line for a log; its CPU percentage is the workers' CPU time divided by elapsed time × workers."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from dataprep_assets.bounds import told_to
+from dataprep_assets.bounds import report_to
 from dataprep_assets.errors import DataprepError, out_of_memory
 from dataprep_assets.integrity.commit import refusal_error
 from dataprep_assets.stores.files import private_files
@@ -138,7 +138,7 @@ def run_task(
     without_core()
     connect(send)
     try:
-        with private_files(private), nullcontext() if tell is None else told_to(tell, closely=task.closely):
+        with private_files(private), nullcontext() if tell is None else report_to(tell, closely=task.closely):
             return "result", task.function(*task.arguments)
     except DataprepError as error:
         # the project wrote this message, and its messages quote no data

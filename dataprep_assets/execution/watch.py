@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dataprep_assets.bounds import Bounds, told_to
+from dataprep_assets.bounds import Bounds, report_to
 from dataprep_assets.execution.run_task import without_core
 
 CAN_WATCH = sys.platform == "linux"
@@ -120,7 +120,7 @@ def _why(bounds: Bounds, pid: int, process: _AtWork) -> str | None:
         return None
     # counted from the first sample after its last progress
     process.since = seconds if process.since is None else process.since
-    why = bounds.exceeded(memory, seconds - process.since)
+    why = bounds.describe_exceeded_bound(memory, seconds - process.since)
     return why and (f"{process.where}: {why}" if process.where else why)
 
 
@@ -173,7 +173,7 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
             _leave_group()
             without_core()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            with told_to(board.write, closely=closely):
+            with report_to(board.write, closely=closely):
                 return work()
         with contextlib.suppress(OSError):  # parent and child both set the group, because either may run first
             os.setpgid(pid, pid)

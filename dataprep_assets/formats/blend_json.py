@@ -30,7 +30,7 @@ class Entry:
     prefix: str
 
 
-def _flat(entries: Sequence[Entry]) -> list[str]:
+def _flatten(entries: Sequence[Entry]) -> list[str]:
     # 15 digits, because a double preserves every decimal of that length: 0.3 is not written as 0.30000000000000004
     return [text for entry in entries for text in (f"{entry.weight:.15g}", entry.prefix)]
 
@@ -39,7 +39,7 @@ def write_blend(path: Path, splits: Mapping[str, Sequence[Entry]]) -> None:
     """Write the blend to the new file `path`. Raises FormatError if Megatron would refuse or misread it."""
     if unknown := set(splits) - set(SPLITS):
         raise FormatError(f"blend: unknown splits {', '.join(sorted(unknown))}. Megatron has {', '.join(SPLITS)}")
-    value = {split: _flat(splits[split]) if split in splits else None for split in SPLITS}
+    value = {split: _flatten(splits[split]) if split in splits else None for split in SPLITS}
     if mistakes := list(_defects(value)):
         raise FormatError(f"{path}: {mistakes[0]}")
     with open(path, "x", encoding="utf-8") as file:
@@ -55,7 +55,7 @@ def data_args(entries: Sequence[Entry]) -> str:
         raise FormatError(
             f"blend: {spaced!r} contains white space, which --data-args-path cannot represent. Use blend.json"
         )
-    return " ".join(_flat(entries)) + "\n"
+    return " ".join(_flatten(entries)) + "\n"
 
 
 def read_blend(path: Path) -> dict[str, list[Entry]]:

@@ -183,11 +183,13 @@ def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], t
 def card_bytes(name: str, splits: Mapping[str, SplitWritten], text: str = "") -> bytes:
     """Return the bytes of the dataset card; for the arguments see `write_card`."""
     about = ["Token ids, a document a row.", *([text] if text else [])]
-    card = f"---\n{yaml.safe_dump(_front(splits), sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n"
+    card = (
+        f"---\n{yaml.safe_dump(_front_matter(splits), sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n"
+    )
     return card.encode()
 
 
-def _front(splits: Mapping[str, SplitWritten]) -> dict[str, Any]:
+def _front_matter(splits: Mapping[str, SplitWritten]) -> dict[str, Any]:
     """Return the card's front matter."""
     files = {name: digest for summary in splits.values() for name, digest in summary.digests.items()}
     return {
@@ -223,7 +225,7 @@ def validate(directory: Path, splits: Mapping[str, SplitWritten]) -> None:
         card_fields = {**front["dataset_info"], "configs": front["configs"]}
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
         raise FormatError(f"{directory / CARD}: not a dataset card: {error}") from error
-    true = _front(splits)
+    true = _front_matter(splits)
     for field, value in {**true["dataset_info"], "configs": true["configs"]}.items():
         if card_fields.get(field) != value:
             raise FormatError(

@@ -226,14 +226,15 @@ def open_packed(path: Path, *, masked: bool = True) -> PackedFile:
         raise FormatError(f"{path}: not a Parquet file: {error}. Rebuild it") from error
     if not columns.equals(expected := schema(masked=masked)):
         raise FormatError(
-            f"{path}: columns are {_spelled(columns)}, but the trainer needs {_spelled(expected)}. Rebuild it"
+            f"{path}: columns are {_format_columns(columns)}, but the trainer needs {_format_columns(expected)}. "
+            "Rebuild it"
         )
     require_no_gaps(path, metadata)
     sizes = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
     return PackedFile(path, metadata.num_rows, sizes)
 
 
-def _spelled(held: "pa.Schema") -> str:
+def _format_columns(held: "pa.Schema") -> str:
     return ", ".join(f"{f.name} {f.type}" for f in held)
 
 

@@ -38,7 +38,7 @@ _BLOCK_BYTES = 1 << 20
 
 def sample_id(tokens: npt.NDArray[Any]) -> int:
     """Return the id of one sample, given its token ids (integers, shape `(sequence_length,)`)."""
-    return int.from_bytes(blake2b(_wide(tokens).data, digest_size=ID_BYTES).digest(), "little")
+    return int.from_bytes(blake2b(_as_wide(tokens).data, digest_size=ID_BYTES).digest(), "little")
 
 
 def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int | None = None) -> npt.NDArray[np.uint64]:
@@ -57,7 +57,7 @@ def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int |
     def hash_block(first: int) -> None:
         stop = min(first + step, samples)
         # Samples are slices of one buffer, so they are not copied. Each block writes only to its own part of `ids`.
-        block = _wide(tokens[first * sequence_length : stop * sequence_length]).data.cast("B")
+        block = _as_wide(tokens[first * sequence_length : stop * sequence_length]).data.cast("B")
         digests = [
             blake2b(block[start : start + width], digest_size=ID_BYTES).digest()
             for start in range(0, len(block), width)
@@ -76,7 +76,7 @@ def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int |
     return ids
 
 
-def _wide(tokens: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+def _as_wide(tokens: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
     return np.ascontiguousarray(tokens, dtype=_WIDE)
 
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, NewType, Self
 
 from dataprep_assets.bounds import parse_json
 from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
-from dataprep_assets.stores.files import digest_value, regular, sha256_file, while_unchanged
+from dataprep_assets.stores.files import cache_by_file, digest_value, regular, sha256_file
 from dataprep_assets.stores.store import why_not_a_name
 
 # The ledger: every row that was read became a document, or was dropped for a reason.
@@ -251,7 +251,7 @@ def read_receipt(directory: Path) -> Receipt | None:
         raise IntegrityError(f"{path}: {what}, not a receipt. Rebuild the artifact") from None
 
 
-@while_unchanged
+@cache_by_file
 def _read_receipt(path: str) -> Receipt:
     with open(path, "rb", opener=regular) as file:
         # one byte more than the maximum is enough to refuse an oversized file

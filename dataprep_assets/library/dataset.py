@@ -184,8 +184,8 @@ class OpenDataset:
         """
         from dataprep_assets.engine.staleness.status import decisions_of
 
-        partitioned = part.partitioned(self.specs)
-        needed = ancestors(spec for spec in partitioned if part.takes(spec))
+        partitioned = part.partitioned_specs(self.specs)
+        needed = ancestors(spec for spec in partitioned if part.includes(spec))
         # refused now, because a shard that needs an artifact of all shards would fail after hours
         for spec in self.specs:
             of_all = spec in needed and spec.partitions is None and ancestors([spec]) & set(partitioned)
@@ -313,14 +313,14 @@ class OpenDataset:
                 # before the plan exists, any partition is possible
                 planned.setdefault(spec.name, []).append(asked.partition)
         if asked.name not in planned:
-            raise ConfigError(f"{self.name}: unknown artifact {asked.name!r}{_or(asked.name, planned)}")
+            raise ConfigError(f"{self.name}: unknown artifact {asked.name!r}{_suggestion(asked.name, planned)}")
         parts = planned[asked.name]
         if asked.partition not in parts:
             wrong = "partition is missing" if asked.partition is None else f"unknown partition {asked.partition!r}"
-            raise ConfigError(f"{self.name}/{asked.name}: {wrong}{_or(asked.partition, filter(None, parts))}")
+            raise ConfigError(f"{self.name}/{asked.name}: {wrong}{_suggestion(asked.partition, filter(None, parts))}")
 
 
-def _or(name: str | None, known: Iterable[str]) -> str:
+def _suggestion(name: str | None, known: Iterable[str]) -> str:
     """Return the end of a message: the most similar name, or the available names."""
     names = list(known)
     meant = nearest(name or "", names)

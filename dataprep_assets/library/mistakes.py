@@ -70,10 +70,10 @@ def mistakes_in(project: "OpenProject", path: Path) -> list[Mistake]:
         component = project.declarations.load(path)
         return mistakes_of(project, component, path, tried=True) if isinstance(component, Dataset) else []
     except DataprepError as error:
-        return _of_error(str(error), path)
+        return _mistakes_of_error(str(error), path)
 
 
-def _of_error(text: str, path: Path) -> list[Mistake]:
+def _mistakes_of_error(text: str, path: Path) -> list[Mistake]:
     """Return a mistake per line of a loading error. A line usually begins with its location."""
     mistakes: list[Mistake] = []
     for line in text.splitlines():
@@ -97,10 +97,10 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried
     """
     remarks = (
         *component.remarks(),
-        *_of_other_datasets(project, component),
-        *_of_engine(component),
-        *_of_storage(project, component),
-        *_pending(project, component),
+        *_input_remarks(project, component),
+        *_engine_remarks(component),
+        *_storage_remarks(project, component),
+        *_pending_remarks(project, component),
         *(component.tried() if tried else ()),
     )
     (document, *_) = read_documents(path)
@@ -123,7 +123,7 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried
     ]
 
 
-def _of_engine(component: Dataset) -> Iterator[Remark]:
+def _engine_remarks(component: Dataset) -> Iterator[Remark]:
     """Yield a remark if the library that runs the workers is not installed."""
     if isinstance(component.declaration, MadeByEngine):
         try:
@@ -132,7 +132,7 @@ def _of_engine(component: Dataset) -> Iterator[Remark]:
             yield Remark(keys=("run_on",), sentence=str(error))
 
 
-def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
+def _storage_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
     """Yield a remark if the storage folder is not writable, or the library of the store is missing."""
     declared = component.declaration.storage
     place = project.open_store(declared)
@@ -149,7 +149,7 @@ def _of_storage(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
         yield Remark(keys=("storage",), sentence=f"{begins}not writable: you cannot write to {there}")
 
 
-def _pending(project: "OpenProject", component: Dataset) -> list[Remark]:
+def _pending_remarks(project: "OpenProject", component: Dataset) -> list[Remark]:
     """Return remarks on declared changes that no run applies; none for a bucket, because a check must not read it."""
     if not isinstance(project.open_store(component.declaration.storage), LocalPlace):
         return []
@@ -158,17 +158,17 @@ def _pending(project: "OpenProject", component: Dataset) -> list[Remark]:
     return []
 
 
-def _of_other_datasets(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
+def _input_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
     """Yield a remark for each input dataset of a wrong kind, built from this one, or unknown in this project."""
     declared = project.names
     for source in _splits(component):
         if source.dataset in declared:
-            yield from _of_another_split(project, source)
+            yield from _unknown_split_remarks(project, source)
     for source in _inputs(component).values():
         name = source.dataset
         if name in declared:
-            yield from _of_another_kind(project, source)
-            yield from _of_itself(project, component, source)
+            yield from _wrong_kind_remarks(project, source)
+            yield from _cycle_remarks(project, component, source)
             for other in project.load_all([name]):
                 yield from component.remarks_on(other)
             continue
@@ -191,7 +191,7 @@ def _splits(component: Dataset) -> list[DatasetInput]:
     return [source for source in dict.fromkeys(inputs) if source.split is not None]
 
 
-def _of_another_split(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
+def _unknown_split_remarks(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
     """Yield a remark if the input dataset has no such split."""
     for dataset in project.load_all([source.dataset]):
         there = [spec.split for spec in dataset.specs if spec.name == source.name and spec.split is not None]
@@ -203,7 +203,7 @@ def _of_another_split(project: "OpenProject", source: DatasetInput) -> Iterator[
             yield Remark(keys=source.keys, sentence=sentence)
 
 
-def _of_itself(project: "OpenProject", component: Dataset, source: DatasetInput) -> Iterator[Remark]:
+def _cycle_remarks(project: "OpenProject", component: Dataset, source: DatasetInput) -> Iterator[Remark]:
     """Yield a remark if an input dataset is itself built from this one, directly or through other datasets."""
     own, seen, waiting = component.declaration.dataset, set[str](), [source.dataset]
     while waiting:
@@ -221,7 +221,7 @@ def _of_itself(project: "OpenProject", component: Dataset, source: DatasetInput)
         seen.add(name)
 
 
-def _of_another_kind(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
+def _wrong_kind_remarks(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
     """Yield a remark if an input dataset does not build the required artifact. Skips datasets that do not load."""
     for found in project.load_all([source.dataset]):
         if not any(spec.name == source.name for spec in found.specs):

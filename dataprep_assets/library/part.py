@@ -72,19 +72,19 @@ class PartitionSelection:
 
         Raises ConfigError if no artifact has partitions within the bounds.
         """
-        partitioned = self.partitioned(specs)
+        partitioned = self.partitioned_specs(specs)
         selected: dict[ArtifactSpec, Sequence[str]] = {}
         known: list[str] = []
         some = False
         for spec in partitioned:
-            if not self.takes(spec) or spec.partitions is None:
+            if not self.includes(spec) or spec.partitions is None:
                 continue
             every = spec.partitions.keys(store)
             known += [f"{every[0]}...{every[-1]}"] if every else []
             within = self._select_within_bounds(every)
             # a range belongs to one split, so the other splits may have no partition in it
             some |= bool(within)
-            if keys := self._of_process(within):
+            if keys := self._select_process_part(within):
                 selected[spec] = keys
         if self.bounds is not None and not some:
             raise ConfigError(
@@ -93,7 +93,7 @@ class PartitionSelection:
             )
         return selected
 
-    def partitioned(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":
+    def partitioned_specs(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":
         """Return the partitioned artifacts; raise ConfigError if there are none, or if a split is unknown."""
         partitioned = [spec for spec in specs if spec.partitions is not None]
         dataset = specs[0].declaration.dataset
@@ -105,7 +105,7 @@ class PartitionSelection:
         require_known("split", self.splits or (), splits)
         return partitioned
 
-    def takes(self, spec: "ArtifactSpec") -> bool:
+    def includes(self, spec: "ArtifactSpec") -> bool:
         """Return whether an artifact belongs to one of the splits."""
         return self.splits is None or spec.split in self.splits
 
@@ -119,7 +119,7 @@ class PartitionSelection:
             return []
         return every[every.index(first) : every.index(last) + 1]
 
-    def _of_process(self, partitions: Sequence[str]) -> Sequence[str]:
+    def _select_process_part(self, partitions: Sequence[str]) -> Sequence[str]:
         if self.count is None or self.index is None:
             return partitions
         size = len(partitions)

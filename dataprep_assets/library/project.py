@@ -139,28 +139,28 @@ class OpenProject:
 
         A name that is declared twice has two files. Raises ConfigError for an unknown name.
         """
-        from dataprep_assets.project import is_shown, shown_as
+        from dataprep_assets.project import is_shown, shipped_kind
 
         if names is None:
-            return [path for path in self.declarations.paths if is_shown(shown_as(path.parent))]
+            return [path for path in self.declarations.paths if is_shown(shipped_kind(path.parent))]
         return [self.declaration_of(name) for name in names]
 
     @property
     def declarations(self) -> "Declarations":
         """Files that declare the datasets."""
         from dataprep_assets.declarations import declarations_of
-        from dataprep_assets.sources.upstream import answered_by
+        from dataprep_assets.sources.upstream import set_provider
 
         # set for the whole process, so the project that was used last answers
-        answered_by(self._upstream, lambda: str(self.home))
+        set_provider(self._upstream, lambda: str(self.home))
         return declarations_of(self.project)
 
     def _upstream(self, key: Sequence[str]) -> "Sequence[Materialization]":
         """Return the latest materializations of an asset in the instance."""
-        from dataprep_assets.orchestration.component import latest
+        from dataprep_assets.orchestration.component import latest_materializations
 
         with self.instance() as instance:
-            return latest(instance, key)
+            return latest_materializations(instance, key)
 
     def declaration_of(self, name: str) -> Path:
         """Return the `defs.yaml` of a dataset; raise ConfigError for an unknown name."""

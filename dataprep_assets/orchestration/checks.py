@@ -16,7 +16,7 @@ from dataprep_assets.engine.staleness.decide import CHECK_FAILED, Action
 from dataprep_assets.engine.staleness.status import check_decisions
 from dataprep_assets.errors import DataprepError, count_of, raise_alone
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.metadata import rendered, rendered_entries, table
+from dataprep_assets.orchestration.metadata import render, rendered_entries, table
 from dataprep_assets.orchestration.partitions import Context, asset_key, partitions_of_run
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.files import private_files, privately
@@ -95,7 +95,7 @@ def findings(
         if due_slots:
             with private_files(spec.declaration.sensitive):
                 keep(spec, store, before, result, due_slots)
-        result |= _built_in_vain(spec, store, slots, result)
+        result |= _findings_after_rebuild(spec, store, slots, result)
         if (oldest_time := oldest(spec, store)) is not None:
             age = {OLDEST: datetime.fromtimestamp(oldest_time, UTC).isoformat(timespec="seconds")}
             result = {name: replace(finding, facts={**finding.facts, **age}) for name, finding in result.items()}
@@ -124,7 +124,7 @@ def _examine(spec: ArtifactSpec, store: ArtifactStore, left: Sequence[str | None
         yield name, replace(finding, facts={"examined": "before"})
 
 
-def _built_in_vain(
+def _findings_after_rebuild(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], found: Mapping[str, Finding]
 ) -> Iterator[tuple[str, Finding]]:
     """Yield the findings that failed before and after a rebuild, with advice on what to do."""
@@ -158,7 +158,7 @@ def check_result(spec: ArtifactSpec, store: ArtifactStore | None, name: str, fin
     if finding.table:
         metadata["table"] = table(finding.table[:_MAX_ROWS])
     if finding.plot is not None:
-        metadata["plot"] = rendered(finding.plot)
+        metadata["plot"] = render(finding.plot)
     return dg.AssetCheckResult(
         asset_key=asset_key(spec),
         check_name=name,

@@ -29,23 +29,23 @@ from dataprep_assets.orchestration.runs.step_build import StepBuild, refusals
 from dataprep_assets.orchestration.sensors.automation import automation_of, check_crons
 from dataprep_assets.orchestration.sensors.freshness import policy_of
 from dataprep_assets.planning.cost import SHARDS_A_RUN
-from dataprep_assets.project import SHOWN_AS, is_shown, shown_as
+from dataprep_assets.project import SHOWN_AS, is_shown, shipped_kind
 from dataprep_assets.resources import StorageResource, io_manager
-from dataprep_assets.sources.upstream import Materialization, answered_by
+from dataprep_assets.sources.upstream import Materialization, set_provider
 from dataprep_assets.stores.files import private_files
 
 _PAGE = 1000
 
 
-def asked_of_the_environment() -> None:
+def use_own_instance() -> None:
     """Read the materializations of other assets from this process's instance, unless another provider is set."""
-    answered_by(_of_the_environment, lambda: os.environ.get("DAGSTER_HOME"), by_default=True)
+    set_provider(_of_the_environment, lambda: os.environ.get("DAGSTER_HOME"), by_default=True)
 
 
 def _of_the_environment(key: Sequence[str]) -> list[Materialization]:
     try:
         with dg.DagsterInstance.get() as instance:
-            return latest(instance, key)
+            return latest_materializations(instance, key)
     except dg.DagsterError as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
@@ -53,7 +53,7 @@ def _of_the_environment(key: Sequence[str]) -> list[Materialization]:
         ) from error
 
 
-def latest(instance: dg.DagsterInstance, key: Sequence[str]) -> list[Materialization]:
+def latest_materializations(instance: dg.DagsterInstance, key: Sequence[str]) -> list[Materialization]:
     """Return the latest materialization of an asset, or of each of its materialized partitions, sorted by partition."""
     asset = dg.AssetKey(list(key))
     event = instance.get_latest_materialization_event(asset)
@@ -180,7 +180,7 @@ def scaffolder(template: Path) -> type[DeclarationScaffolder]:
 
 D = TypeVar("D", bound=DatasetDeclaration)
 # a process that Dagster starts opens no project, so it reads other assets from the instance of its environment
-asked_of_the_environment()
+use_own_instance()
 
 
 class _AsWritten(BaseModel):
@@ -233,7 +233,7 @@ def definitions_of_dataset(dataset: Dataset) -> dg.Definitions:
 
 
 def _kind(dataset: Dataset) -> str | None:
-    return None if dataset.folder is None else shown_as(dataset.folder)
+    return None if dataset.folder is None else shipped_kind(dataset.folder)
 
 
 class DatasetComponent(Dataset, dg.Component):

@@ -58,7 +58,7 @@ def step_result() -> dg.MaterializeResult[Any]:
     return dg.MaterializeResult(metadata={_REPORTED_BY_BODY: True})
 
 
-def rendered(value: Shown) -> dg.MetadataValue:
+def render(value: Shown) -> dg.MetadataValue:
     """Convert a value to the form in which Dagster's UI shows it."""
     if isinstance(value, Table):
         return table(value.rows)
@@ -129,7 +129,7 @@ def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reus
 
 def rendered_entries(spec: ArtifactSpec, shown: Mapping[str, Shown]) -> dict[str, dg.MetadataValue]:
     """Convert an artifact's metadata to the form in which the UI shows it, with private entries withheld."""
-    return {name: rendered(value) for name, value in privacy_of(spec.declaration).entries(shown).items()}
+    return {name: render(value) for name, value in privacy_of(spec.declaration).entries(shown).items()}
 
 
 def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str, Shown]:

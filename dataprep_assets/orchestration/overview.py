@@ -26,8 +26,8 @@ from dataprep_assets.engine.privacy import privacy_of
 from dataprep_assets.engine.staleness.status import never_built, stale_decisions
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.metadata import rendered
-from dataprep_assets.orchestration.runs.dataset_runs import belongs
+from dataprep_assets.orchestration.metadata import render
+from dataprep_assets.orchestration.runs.dataset_runs import builds_dataset
 from dataprep_assets.orchestration.runs.planning import PLANNER
 from dataprep_assets.stores.files import digest_value
 
@@ -108,7 +108,7 @@ def overview(opened: Opened, instance: dg.DagsterInstance, specs: Sequence[dg.As
         _state(
             name,
             *opened[name],
-            last_build=next((run for run in builds if belongs(run.dagster_run, name)), None),
+            last_build=next((run for run in builds if builds_dataset(run.dagster_run, name)), None),
             freshness=next((state for key, state in fresh.items() if key.path[0] == name), None),
         )
         for name in sorted(opened)
@@ -200,7 +200,7 @@ def overview_definitions(located: Callable[[], dg.Definitions], opened: Callable
     def datasets(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         definitions = located()
         states = overview(opened(), context.instance, list(definitions.resolve_all_asset_specs()))
-        return dg.MaterializeResult(metadata=page(states, _broken(definitions)))
+        return dg.MaterializeResult(metadata=page(states, _broken_declarations(definitions)))
 
     @dg.sensor(
         asset_selection=[DATASETS],
@@ -218,7 +218,7 @@ def overview_definitions(located: Callable[[], dg.Definitions], opened: Callable
     return dg.Definitions(assets=[datasets], sensors=[datasets_sensor])
 
 
-def _broken(definitions: dg.Definitions) -> dict[dg.AssetKey, str]:
+def _broken_declarations(definitions: dg.Definitions) -> dict[dg.AssetKey, str]:
     """Return the assets that represent declarations that cannot be loaded (`code_location`), with the reasons."""
     specs = [spec for spec in definitions.resolve_all_asset_specs() if spec.key.path[1:] == ["cannot_be_loaded"]]
     return {spec.key: (spec.description or "").partition("```")[2].rpartition("```")[0].strip() for spec in specs}
@@ -235,7 +235,7 @@ def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> s
             [spec.key.to_user_string() for spec in specs],
             [[run.dagster_run.run_id, run.update_timestamp.isoformat()] for run in other_runs[:1]],
             [[key.to_user_string(), state] for key, state in sorted(_freshness(specs, instance).items())],
-            [[key.to_user_string(), why] for key, why in sorted(_broken(definitions).items())],
+            [[key.to_user_string(), why] for key, why in sorted(_broken_declarations(definitions).items())],
             # the page shows the age of verdicts in days
             f"{datetime.now(UTC):%Y-%m-%d}",
         ]
@@ -272,7 +272,7 @@ def page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> d
         ]
     )
     entries["details"] = Markdown("\n".join(f"- {_line(one)}" for one in sorted_states))
-    return {name: rendered(value) for name, value in entries.items()}
+    return {name: render(value) for name, value in entries.items()}
 
 
 def _line(state: DatasetState) -> str:

@@ -65,13 +65,13 @@ def _given_order(lengths: Int64, _seed: int) -> Int64:
     return np.arange(lengths.size, dtype=np.int64)
 
 
-def _decreasing(lengths: Int64, _seed: int) -> Int64:
+def _decreasing_order(lengths: Int64, _seed: int) -> Int64:
     falling = lengths.max(initial=0) - lengths
     # The smallest dtype is used, because NumPy's stable sort of 16-bit integers is a radix sort.
     return np.argsort(falling.astype(np.min_scalar_type(falling.max(initial=0))), kind="stable")
 
 
-def _shuffled(lengths: Int64, seed: int) -> Int64:
+def _shuffled_order(lengths: Int64, seed: int) -> Int64:
     # NumPy guarantees the raw stream of PCG64 forever, but not the results of Generator.permutation.
     return np.argsort(np.random.PCG64(seed).random_raw(lengths.size), kind="stable")
 
@@ -203,8 +203,8 @@ class _Method:
 _METHODS: dict[Algorithm, _Method] = {
     "concatenative": _Method(_given_order, next_fit),
     "first_fit": _Method(_given_order, _first_fit),
-    "first_fit_shuffle": _Method(_shuffled, _first_fit),
-    "first_fit_decreasing": _Method(_decreasing, _first_fit_decreasing),
+    "first_fit_shuffle": _Method(_shuffled_order, _first_fit),
+    "first_fit_decreasing": _Method(_decreasing_order, _first_fit_decreasing),
     "best_fit": _Method(_given_order, _best_fit),
-    "best_fit_decreasing": _Method(_decreasing, _best_fit),
+    "best_fit_decreasing": _Method(_decreasing_order, _best_fit),
 }

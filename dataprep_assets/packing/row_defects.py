@@ -139,7 +139,7 @@ Check = tuple[str, Mask, str]
 """Column, mask of the wrong positions, and reason."""
 
 
-def _before(values: NDArray[Any]) -> NDArray[Any]:
+def _left_neighbors(values: NDArray[Any]) -> NDArray[Any]:
     """Return each position's left neighbor, 0 at the first position."""
     return np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
 
@@ -147,7 +147,7 @@ def _before(values: NDArray[Any]) -> NDArray[Any]:
 def _segmentation(segments: NDArray[Any]) -> Iterator[Check]:
     name = "inputs_segmentation"
     is_first = np.arange(segments.shape[1]) == 0
-    before = _before(segments)
+    before = _left_neighbors(segments)
     padding_only = ~segments.any(axis=1, keepdims=True)
     yield name, padding_only & is_first, "the row is all padding"
     yield name, segments < 0, "is negative"
@@ -165,10 +165,14 @@ def _segmentation(segments: NDArray[Any]) -> Iterator[Check]:
 def _positions(segments: NDArray[Any], positions: NDArray[Any]) -> Iterator[Check]:
     name = "inputs_position"
     real = segments != 0
-    begins = segments != _before(segments)
+    begins = segments != _left_neighbors(segments)
     yield name, ~real & (positions != 0), "is not 0 on padding"
     yield name, real & begins & (positions != 0), "does not restart at 0 with its segment"
-    yield name, real & ~begins & (positions != _before(positions) + 1), "is not one more than the position before"
+    yield (
+        name,
+        real & ~begins & (positions != _left_neighbors(positions) + 1),
+        "is not one more than the position before",
+    )
 
 
 def _tokens(

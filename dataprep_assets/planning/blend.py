@@ -5,9 +5,9 @@ least loaded shard). Ties are broken as in Nemotron's `create_size_balanced_assi
 files as Nemotron does. If there are fewer files than shards, files are cut by rows, each into at least one shard,
 however uneven the files are.
 
-Entry points: `assign_by_size`, `shares_by_size`, `sampled_shards`, `held_out`; `requested_shares`, `outlook`,
-`shard_weights`, `shards_for_shares`, `drift`; for records that are read as often as they are listed, `record_repeats`
-and `record_shares`.
+Entry points: `assign_by_size`, `shares_by_size`, `sampled_shards`, `split_shards`; `requested_shares`,
+`source_outlooks`, `shard_weights`, `shards_for_shares`, `drift`; for records that are read as often as they are listed,
+`record_repeats` and `record_shares`.
 """
 
 import hashlib
@@ -93,7 +93,7 @@ def sampled_shards(
     return sorted(_random(seed, dataset).sample(range(shards), sample_size))
 
 
-def held_out(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed: int = 42) -> dict[str, list[int]]:
+def split_shards(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed: int = 42) -> dict[str, list[int]]:
     """Split a dataset's `shards` at random and without overlap into `test`, `valid` and the rest for training.
 
     The draw is seeded with `seed` and the name `dataset`. Each dataset is drawn separately, so that each split is a
@@ -146,7 +146,7 @@ class SourceOutlook:
     realisable: float
 
 
-def outlook(
+def source_outlooks(
     shares: Mapping[str, float],
     tokens: Mapping[str, int],
     *,

@@ -316,7 +316,7 @@ def table(dataset: str, found: Cost, machine: Machine) -> str:
         )
     for s in splits:
         counts = [s.files, s.shards, *([s.npy_shards] if released else []), s.runs]
-        rows.append([s.split, *(f"{count:,}" for count in counts), shown_bytes(s.source_bytes)])
+        rows.append([s.split, *(f"{count:,}" for count in counts), format_bytes(s.source_bytes)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
@@ -328,25 +328,25 @@ def table(dataset: str, found: Cost, machine: Machine) -> str:
     unit = "core" if machine.cores == 1 else "cores"
     return "\n".join(
         [
-            f"{dataset}: {machine.cores} {unit}, {shown_bytes(machine.bandwidth)}/s, "
+            f"{dataset}: {machine.cores} {unit}, {format_bytes(machine.bandwidth)}/s, "
             f"{machine.runs_at_a_time} run{'s' if machine.runs_at_a_time > 1 else ''} at a time",
             "",
             *lines,
             "",
-            f"transfer       {shown_time(found.transfer)}",
-            f"tokenizing     {shown_time(found.tokenizing)}   about {count_of(found.tokens, 'token')}",
-            f"orchestration  {shown_time(found.orchestration)}   {found.orchestration_share:.1%} of the whole",
-            f"expected       {shown_time(found.seconds)}",
+            f"transfer       {format_seconds(found.transfer)}",
+            f"tokenizing     {format_seconds(found.tokenizing)}   about {count_of(found.tokens, 'token')}",
+            f"orchestration  {format_seconds(found.orchestration)}   {found.orchestration_share:.1%} of the whole",
+            f"expected       {format_seconds(found.seconds)}",
             "",
-            f"disk           {shown_bytes(found.disk_bytes)}: mirror {shown_bytes(found.mirror_bytes)}, "
-            f"artifacts {shown_bytes(found.artifact_bytes)}, shards at work {shown_bytes(found.scratch_bytes)}, "
+            f"disk           {format_bytes(found.disk_bytes)}: mirror {format_bytes(found.mirror_bytes)}, "
+            f"artifacts {format_bytes(found.artifact_bytes)}, shards at work {format_bytes(found.scratch_bytes)}, "
             "and 20 % to spare",
             f"requests       {found.get_requests:,} to read, {found.put_requests:,} to write",
         ]
     )
 
 
-def shown_bytes(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Return a size as text: `1.2 GB`."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= size:
@@ -354,7 +354,7 @@ def shown_bytes(count: float) -> str:
     return f"{count / 1e3:,.1f} kB"
 
 
-def shown_time(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Return a duration as text, nine characters wide: `  3.5 min`."""
     if seconds >= HOUR:
         return f"{seconds / HOUR:,.1f} h".rjust(9)

@@ -25,7 +25,7 @@ import orjson
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.planning.inputs import INPUTS
-from dataprep_assets.stores.files import while_unchanged
+from dataprep_assets.stores.files import cache_by_file
 from dataprep_assets.stores.store import why_not_a_name
 
 _MAGIC = re.compile(r"([*?[])")
@@ -66,7 +66,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     return re.compile("".join(out), re.DOTALL)
 
 
-def one_of(globs: Sequence[str]) -> Callable[[str], re.Match[str] | None]:
+def match_any(globs: Sequence[str]) -> Callable[[str], re.Match[str] | None]:
     """Return a function that matches paths against all of these globs."""
     # The globs are one expression, because it is applied to a million files; `(?!)` matches nothing.
     patterns = [glob_pattern(glob).pattern for glob in globs]
@@ -81,12 +81,12 @@ def is_hidden(path: str) -> bool:
     return _HIDDEN.search(path) is not None
 
 
-def taken_by(include: Sequence[str], *, naming: Sequence[str] = ()) -> Callable[[str], bool]:
+def include_predicate(include: Sequence[str], *, naming: Sequence[str] = ()) -> Callable[[str], bool]:
     """Return a predicate for the paths that `include` takes.
 
     A hidden path is taken only if a glob with a hidden part, in `include` or `naming`, also matches it.
     """
-    matches, names = one_of(include), one_of([glob for glob in (*include, *naming) if is_hidden(glob)])
+    matches, names = match_any(include), match_any([glob for glob in (*include, *naming) if is_hidden(glob)])
 
     def is_taken(path: str) -> bool:
         return matches(path) is not None and (not is_hidden(path) or names(path) is not None)
@@ -252,7 +252,7 @@ def files_of_no_split(
 ) -> list[str]:
     """Return the included source files that match no split, in natural order; arguments as in `build_manifest`."""
     claimed = [glob for globs in splits.values() for glob in globs]
-    is_included, of_splits = taken_by(include, naming=claimed), one_of(claimed)
+    is_included, of_splits = include_predicate(include, naming=claimed), match_any(claimed)
     paths = [file.relpath for file in files if is_included(file.relpath) and not of_splits(file.relpath)]
     return sorted(paths, key=natural_key)
 
@@ -261,8 +261,8 @@ def hidden_files(
     files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Return the paths that match `include` but are skipped as hidden, in natural order."""
-    is_included = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
-    return [path for path in included((file.relpath for file in files), include) if not is_included(path)]
+    is_included = include_predicate(include, naming=[glob for globs in splits.values() for glob in globs])
+    return [path for path in included_paths((file.relpath for file in files), include) if not is_included(path)]
 
 
 def build_manifest(
@@ -283,8 +283,11 @@ def build_manifest(
     Raises ConfigError if `include` or a split matches nothing or a file matches two splits, SourceError if a path is
     listed twice or is not a relative path.
     """
-    is_included, included_count = taken_by(include, naming=[glob for globs in splits.values() for glob in globs]), 0
-    patterns = [(name, one_of(globs)) for name, globs in splits.items()]
+    is_included, included_count = (
+        include_predicate(include, naming=[glob for globs in splits.values() for glob in globs]),
+        0,
+    )
+    patterns = [(name, match_any(globs)) for name, globs in splits.items()]
     by_split: dict[str, list[SourceFile]] = {name: [] for name in splits}
     paths: set[str] = set()
     for file in files:
@@ -307,7 +310,7 @@ def build_manifest(
                     "exclude it with `include`"
                 )
             by_split[homes[0]].append(file)
-    if not included_count and (hidden := included(paths, include)):
+    if not included_count and (hidden := included_paths(paths, include)):
         raise ConfigError(
             f"include: {', '.join(include)} matches only names that begin with `.` or `_`, such as {hidden[0]}, which "
             "are skipped by default. To read them, name them explicitly, as in `**/_*/*`"
@@ -350,9 +353,9 @@ def build_manifest(
     return entries
 
 
-def included(paths: Iterable[str], include: Sequence[str]) -> list[str]:
+def included_paths(paths: Iterable[str], include: Sequence[str]) -> list[str]:
     """Return the paths that `include` matches, in natural order."""
-    return sorted(filter(one_of(include), paths), key=natural_key)
+    return sorted(filter(match_any(include), paths), key=natural_key)
 
 
 def listing_digest(entries: Iterable[ManifestEntry]) -> str:
@@ -412,7 +415,7 @@ def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Ma
     (directory / SUMMARY).write_text(json.dumps(summary, indent=1, sort_keys=True) + "\n")
 
 
-def written_otherwise(directory: Path, entries: Sequence[ManifestEntry]) -> str:
+def describe_other_bytes(directory: Path, entries: Sequence[ManifestEntry]) -> str:
     """Describe where `manifest.jsonl` has different bytes with the meaning of these entries; empty if it has none."""
     with open(directory / MANIFEST, "rb") as file:
         for number, entry in enumerate(entries, 1):
@@ -440,7 +443,7 @@ def read_manifest(directory: Path) -> list[ManifestEntry]:
         raise FormatError(f"{path}: {error.strerror or error}. Materialize `manifest` again") from error
 
 
-@while_unchanged
+@cache_by_file
 @without_collector()
 def _read_entries(path: str) -> list[ManifestEntry]:
     entries = []

@@ -4,7 +4,7 @@ A version is a folder `version_<major>[-<minor>]`. Versions are ordered by (majo
 number. Alphabetical order would put `version_9-2` after `version_13-2`. A folder with a different name
 (`version_5-discard`, `fail_1`, `backup`) is reported with the reason, and is chosen only if it is named explicitly.
 
-Entry points: `parse`, `latest`, `choose`.
+Entry points: `parse`, `latest_version`, `choose`.
 """
 
 import re
@@ -59,7 +59,7 @@ def parse(name: str) -> TaskVersion | Unordered:
     return Unordered(name, f"has {suffix!r} instead of numbers")
 
 
-def latest(names: Iterable[str]) -> str:
+def latest_version(names: Iterable[str]) -> str:
     """Return the version with the highest (major, minor).
 
     Raises ConfigError if no name can be ordered, or if two share the highest version.
@@ -85,7 +85,7 @@ def choose(names: Iterable[str], wanted: str) -> Choice:
     if wanted == BASE:
         return Choice(chosen=(BASE,), unordered=unordered)
     if wanted == "latest":
-        return Choice(chosen=(latest(folders),), unordered=unordered)
+        return Choice(chosen=(latest_version(folders),), unordered=unordered)
     if wanted == "all":
         if not ordered:
             raise ConfigError(f"version: all: no version_<major>[-<minor>] found among {_format_versions(folders)}")

@@ -141,7 +141,7 @@ def _installed_from() -> Path | None:
     return Path(unquote(url.path)) if url.scheme == "file" else None
 
 
-def wheel_wanted(root: Path) -> str | None:
+def wheel_command(root: Path) -> str | None:
     """Return the command that builds the wheel for a project's image; None if the image does not need it."""
     origin, wheels = _installed_from(), root / "deploy" / "wheels"
     if origin is None or not wheels.is_dir() or next(wheels.glob("dataprep_assets-*.whl"), None) is not None:

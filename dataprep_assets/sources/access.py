@@ -15,10 +15,10 @@ from pathlib import Path
 from posixpath import split
 from typing import Protocol, Self
 
-from dataprep_assets.errors import SourceError, count_of, together
+from dataprep_assets.errors import SourceError, combine_errors, count_of
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.hub import HubRepo
-from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, unlisted
+from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, raise_unlisted
 from dataprep_assets.stores.files import sha256_file
 
 # Folders that `datasets` writes contain Arrow files of the dataset, and cached results of its functions.
@@ -53,11 +53,11 @@ def without_dataset(files: Iterable[SourceFile], read: Callable[[SourceFile], by
         if state is None and (folder, _INFO) not in marks:
             continue
         dataset_files = None if state is None or read is None else _named_files(state, read)
-        stray_paths.update(f"{folder}/{name}".lstrip("/") for name in names if not _belongs(name, dataset_files))
+        stray_paths.update(f"{folder}/{name}".lstrip("/") for name in names if not _is_data_of(name, dataset_files))
     return frozenset(stray_paths)
 
 
-def _belongs(name: str, named: frozenset[str] | None) -> bool:
+def _is_data_of(name: str, named: frozenset[str] | None) -> bool:
     return not name.startswith("cache-") if named is None else name in named
 
 
@@ -79,7 +79,7 @@ LEFT_OUT = "caches that `datasets` keeps next to its data, or hidden names witho
 """Description of the paths in `Listing.left_out`."""
 
 
-def _begins_with_dot(path: str) -> bool:
+def _has_hidden_part(path: str) -> bool:
     """Return whether a part of a path inside a source begins with `.`."""
     return path.startswith(".") or "/." in path
 
@@ -182,7 +182,7 @@ def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> 
                 "source was meant to change, materialize `manifest` again"
             )
     if wrong:
-        raise together([SourceError(message) for message in wrong])
+        raise combine_errors([SourceError(message) for message in wrong])
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class LocalTree:
         unusable_paths: list[str] = []
         root = self.root.resolve()
         # Without `followlinks`, files behind a link to a folder would be omitted silently. Each link is checked below.
-        for folder, folders, names in os.walk(self.root, onerror=unlisted, followlinks=True):
+        for folder, folders, names in os.walk(self.root, onerror=raise_unlisted, followlinks=True):
             # Strings are used, because creating a Path per file would take longer than the rest of the listing.
             below = "" if Path(folder) == self.root else f"{Path(folder).relative_to(self.root).as_posix()}/"
             inside = []
@@ -214,7 +214,7 @@ class LocalTree:
                     self._require_folder(f"{folder}/{name}", root)
                     inside.append(name)
                 except SourceError:
-                    if not _begins_with_dot(below + name):
+                    if not _has_hidden_part(below + name):
                         raise
                     unusable_paths.append(below + name)
             folders[:] = inside
@@ -223,7 +223,7 @@ class LocalTree:
                     files.append(SourceFile(relpath=below + name, size_bytes=self._size(f"{folder}/{name}", root)))
                 except SourceError:
                     # An editor's lock is a dangling link, so errors of hidden names are ignored.
-                    if not _begins_with_dot(below + name):
+                    if not _has_hidden_part(below + name):
                         raise
                     unusable_paths.append(below + name)
         return Listing.from_files(files, lambda file: self.path(file).read_bytes(), left_out=unusable_paths)
@@ -233,7 +233,7 @@ class LocalTree:
         if os.path.islink(path):
             self._check_link(Path(path), root)
         if not os.access(path, os.R_OK | os.X_OK):
-            unlisted(PermissionError(EACCES, os.strerror(EACCES), path))
+            raise_unlisted(PermissionError(EACCES, os.strerror(EACCES), path))
 
     def _size(self, path: str, root: Path) -> int:
         """Return the size of a file.

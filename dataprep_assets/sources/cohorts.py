@@ -22,7 +22,7 @@ from dataprep_assets.bounds import is_close, report_position
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import COMPRESSION, SourceFile
 from dataprep_assets.sources.readers.blocks import TextReader
-from dataprep_assets.sources.readers.json_elements import Elements, without_mark
+from dataprep_assets.sources.readers.json_elements import Elements, strip_mark
 from dataprep_assets.sources.readers.json_values import parse
 from dataprep_assets.sources.readers.row_files import (
     MAX_RECORD_BYTES,
@@ -211,7 +211,7 @@ def _lines(blocks: Iterator[bytes], largest: int) -> Iterator[tuple[int, bytes |
 
     The content of a blank line is empty.
     """
-    for line_group, byte in whole_lines(without_mark(blocks), largest):
+    for line_group, byte in whole_lines(strip_mark(blocks), largest):
         if line_group is None:
             yield byte, None
             continue

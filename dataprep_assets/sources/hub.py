@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 # Ranged reads of one file on the Hugging Face Hub, and translation of the Hub's errors.
 #
-# Entry points: :class:`RemoteFile` and :func:`translated`.
+# Entry points: :class:`RemoteFile` and :func:`translate_errors`.
 
 # The Hub's header with the remaining time of an exhausted quota: RateLimit: "api";r=0;t=55 (an IETF draft,
 # httpapi-ratelimit)
@@ -90,7 +90,7 @@ class RemoteFile:
         """
         from huggingface_hub import get_hf_file_metadata
 
-        with translated(self.label):
+        with translate_errors(self.label):
             answer = get_hf_file_metadata(
                 self._url(), token=self.token, timeout=self.timeout_seconds, endpoint=self.endpoint
             )
@@ -120,7 +120,7 @@ class RemoteFile:
         headers["Accept-Encoding"] = "identity"
         headers["Range"] = f"bytes={start}-{end - 1}"
         with (
-            translated(self.label),
+            translate_errors(self.label),
             get_session().stream(
                 "GET", location, headers=headers, timeout=self.timeout_seconds, follow_redirects=True
             ) as response,
@@ -165,7 +165,7 @@ keep_secrets_from_logs()
 
 
 @contextmanager
-def translated(label: str) -> Iterator[None]:
+def translate_errors(label: str) -> Iterator[None]:
     """Convert the Hub client's errors to this package's: RetryableError if temporary, SourceError if permanent."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
@@ -278,7 +278,7 @@ class HubRepo:
         label = f"revision {self.revision} of {self.repo_id}"
 
         def ask() -> str:
-            with translated(label):
+            with translate_errors(label):
                 info = api.repo_info(
                     self.repo_id, repo_type="dataset", revision=self.revision, timeout=self.timeout_seconds
                 )
@@ -344,7 +344,7 @@ class HubRepo:
         for file in _unique(files):
             if size_of(blobs / file.etag) == file.size:
                 continue
-            needed += max(0, file.size - ranged.held_bytes(blobs / file.etag))
+            needed += max(0, file.size - ranged.partial_bytes(blobs / file.etag))
         return needed
 
     def mirror(
@@ -405,7 +405,7 @@ class HubRepo:
     def _tree_page(self, url: str, headers: dict[str, str], label: str) -> tuple[list[dict[str, Any]], str | None]:
         from huggingface_hub.utils import get_session, hf_raise_for_status
 
-        with translated(label):
+        with translate_errors(label):
             response = get_session().get(url, headers=headers, timeout=self.timeout_seconds)
             hf_raise_for_status(response)
         try:

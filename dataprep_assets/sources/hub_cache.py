@@ -122,7 +122,7 @@ def link_out(link: Path, source: str, relpath: str | None = None) -> SourceError
     )
 
 
-def unlisted(error: OSError) -> None:
+def raise_unlisted(error: OSError) -> None:
     """Raise SourceError for `os.walk`, which would otherwise omit the files of an unreadable folder."""
     raise SourceError(f"{error.filename}: the folder cannot be read: {error.strerror}") from error
 
@@ -137,7 +137,7 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
     files: list[HubFile] = []
     cache = repo_dir.resolve().parent
     dangling: list[str] = []
-    for directory, folders, names in os.walk(snapshot, onerror=unlisted):
+    for directory, folders, names in os.walk(snapshot, onerror=raise_unlisted):
         # os.walk lists a dangling link as a file, and a link to a folder as a folder. The layout only has the former.
         folders.sort()
         for name in names:

@@ -127,7 +127,7 @@ class ObjectStorePrefix:
             path = self.path(entry)
             if _size_of(path) == entry.size_bytes and _read_record(_record_of(path)).get("etag") == entry.etag:
                 continue
-            needed += max(0, entry.size_bytes - ranged.held_bytes(path))
+            needed += max(0, entry.size_bytes - ranged.partial_bytes(path))
         return needed
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
@@ -213,7 +213,7 @@ class _Fetcher:
         # The record is emptied before the file changes, so that no record describes unverified bytes.
         os.ftruncate(record, 0)
         path.unlink(missing_ok=True)
-        info = self._pinned(entry, label)
+        info = self._pinned_info(entry, label)
         digest = ranged.download(
             lambda start, stop: self._read_range(entry, start, stop, label),
             size=entry.size_bytes,
@@ -230,7 +230,7 @@ class _Fetcher:
         os.pwrite(record, content, 0)
         os.fsync(record)
 
-    def _pinned(self, entry: ManifestEntry, label: str) -> ObjectInfo:
+    def _pinned_info(self, entry: ManifestEntry, label: str) -> ObjectInfo:
         """Return the store's information on the object that the manifest pinned.
 
         Raises SourceError if the object no longer exists.

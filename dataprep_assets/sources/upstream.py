@@ -2,8 +2,9 @@
 
 An asset without partitions is a folder, a file or a prefix in object storage. An asset with partitions has one such
 location per partition. The files of a partition are below its key (`train/part-0.parquet`), so that globs of splits
-name partitions. Dagster is queried through `answered_by`, because this module does not import it. Files are then found,
-digested and pinned like the files of any other source, so a new materialization with the same files changes nothing.
+name partitions. Dagster is queried through `set_provider`, because this module does not import it. Files are then
+found, digested and pinned like the files of any other source, so a new materialization with the same files changes
+nothing.
 """
 
 import time
@@ -45,11 +46,11 @@ Home = Callable[[], str | None]
 """Returns DAGSTER_HOME of the queried instance; None if it has no particular home."""
 
 
-# Contains at most one pair, which `answered_by` sets.
+# Contains at most one pair, which `set_provider` sets.
 _answering: list[tuple[Lookup, Home]] = []
 
 
-def answered_by(lookup: Lookup, home: Home, *, by_default: bool = False) -> None:
+def set_provider(lookup: Lookup, home: Home, *, by_default: bool = False) -> None:
     """Use these functions for asset queries in this process. With `by_default`, existing functions are kept."""
     if not (by_default and _answering):
         _answering[:] = [(lookup, home)]

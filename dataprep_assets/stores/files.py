@@ -1,7 +1,7 @@
 """Utilities for local files: links and concatenations by the kernel, digests, and files that only their owner can read.
 
 Entry points: `concatenate`, `create`, `create_durably`, `regular`, `fsync_directory`, `fsync_path`, `boot_id`,
-`version_of`, `while_unchanged`; `sha256_file`, `digest_value`, `SourceDigests`; `private_files`, `closed_folder`;
+`version_of`, `cache_by_file`; `sha256_file`, `digest_value`, `SourceDigests`; `private_files`, `make_private_folder`;
 `check_headroom`, `expanded`.
 """
 
@@ -159,7 +159,7 @@ def current_umask() -> int:
         return mask
 
 
-def closed_folder(folder: Path) -> None:
+def make_private_folder(folder: Path) -> None:
     """Create a folder and its parents with mode 0700, independent of the umask; restrict the folder if it exists.
 
     Existing parents are not changed. Use this in processes of other programs, such as a trainer, because their umask
@@ -295,7 +295,7 @@ def version_of(path: str) -> str | None:
     return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
 
-def while_unchanged(read: Callable[[str], T]) -> Callable[[str], T]:
+def cache_by_file(read: Callable[[str], T]) -> Callable[[str], T]:
     """Return a cached version of `read`, which reads a path again only if its file has changed.
 
     A run of a thousand shards reads the same small files a dozen times. A file that changed less than 0.1 s ago is not

@@ -185,7 +185,7 @@ class GcsBucket:
         blob = self.find_blob(key)
         return None if blob is None else self.info(blob)
 
-    def existing(self, key: str) -> ObjectInfo:
+    def require_object(self, key: str) -> ObjectInfo:
         """Return the object; raise MissingArtifactError if it does not exist."""
         info = self.head(self.check_key(key))
         if info is None:
@@ -256,9 +256,9 @@ class GcsBucket:
             if existing_blob is None or (existing_blob.metadata or {}).get(WRITE) != mark[WRITE]:
                 raise
             info = self.info(existing_blob)
-        return self.settled(info, len(data), crc32c_of(data), label)
+        return self.verify_or_remove(info, len(data), crc32c_of(data), label)
 
-    def settled(self, made: ObjectInfo, size: int, crc: int | None, label: str) -> ObjectInfo:
+    def verify_or_remove(self, made: ObjectInfo, size: int, crc: int | None, label: str) -> ObjectInfo:
         """Return the new object `made` if it has `size` bytes and the CRC32C `crc`; otherwise remove it.
 
         Raises TransferError for a wrong object; `label` names the write in it.
@@ -321,7 +321,7 @@ class GcsBucket:
             return self.info(blob)
 
         try:
-            return self.settled(self.tried(ask, label, CREATE), size, crc, label)
+            return self.verify_or_remove(self.tried(ask, label, CREATE), size, crc, label)
         except (NoObjectError, ConflictError):
             # A request that timed out may have succeeded, and its result may have replaced one of its own sources.
             info = self.head(key)
@@ -351,7 +351,7 @@ class GcsBucket:
         """
         label, arrived, failure = self.label(info.key), io.BytesIO(), None
         try:
-            with _translated(label, GET):
+            with _translate_errors(label, GET):
                 self.blob(info.key).download_to_file(
                     arrived,
                     start=start,
@@ -395,14 +395,14 @@ class GcsBucket:
         """Send a request of the library within the retry policy; `label` names it in errors."""
 
         def attempt() -> T:
-            with _translated(label, permission):
+            with _translate_errors(label, permission):
                 return request()
 
         return self.retry.run(attempt, label=label, stopped=stopped)
 
 
 @contextmanager
-def _translated(label: str, permission: str) -> Iterator[None]:
+def _translate_errors(label: str, permission: str) -> Iterator[None]:
     """Translate the library's errors into this project's, without chaining, because they contain URLs and responses.
 
     Raises RetryableError for temporary failures, NoObjectError, ConflictError for a failed precondition, and
@@ -523,7 +523,7 @@ class GcsStore(Store):
         check_range(start, stop, label)
         # A known version needs no HEAD, because each request names its generation and a short body is detected.
         if version is None or stop is None or start == stop:
-            info = self._bucket.existing(key)
+            info = self._bucket.require_object(key)
             if version not in (None, info.version):
                 raise ConflictError(f"{label}: expected version {version}, found {info.version}")
             if max(start, stop or 0) > info.bytes:
@@ -629,7 +629,7 @@ class GcsStore(Store):
         self._bucket.check_key(key)
         if len(keys) == 1 and sha256 is None:
             return self.copy(keys[0], key)
-        sources = map_all(self._bucket.existing, keys, self._workers)
+        sources = map_all(self._bucket.require_object, keys, self._workers)
         # Empty objects are skipped, because they add nothing; a composition without any source is not possible.
         filled = [source for source in sources if source.bytes]
         return (
@@ -638,7 +638,7 @@ class GcsStore(Store):
 
     def copy(self, source: str, key: str) -> ObjectInfo:
         label = f"copy of {self._bucket.label(source)} to {self._bucket.check_key(key)}"
-        source_info, target = self._bucket.existing(source), self._bucket.blob(key)
+        source_info, target = self._bucket.require_object(source), self._bucket.blob(key)
         pinned = self._bucket.blob(source, generation=int(source_info.version))
         token: str | None = None
         position = -1
@@ -659,7 +659,7 @@ class GcsStore(Store):
                 token, position = self._bucket.tried(step, label, CREATE)
         except (NoObjectError, ConflictError):
             raise ConflictError(f"{label}: the source was replaced or removed during the copy") from None
-        return self._bucket.settled(self._bucket.info(target), source_info.bytes, source_info.crc32c, label)
+        return self._bucket.verify_or_remove(self._bucket.info(target), source_info.bytes, source_info.crc32c, label)
 
     def delete(self, key: str) -> None:
         self._bucket.remove(self._bucket.check_key(key))

@@ -80,11 +80,11 @@ class LocalStore(Store):
 
     def head(self, key: str) -> ObjectInfo | None:
         path = self.path(key)
-        with _translated(path):
+        with _translate_errors(path):
             return _info(key, path)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        with _translated(self._root):
+        with _translate_errors(self._root):
             for key in self._keys("", prefix):
                 info = _info(key, self._root / key)
                 # The file may have been removed since its folder was read.
@@ -140,7 +140,7 @@ class LocalStore(Store):
         if not keys:
             raise ConfigError(f"{self.path(key)}: compose needs at least one source")
         sources = [(source, self.path(source)) for source in keys]
-        before = [_existing(source, path) for source, path in sources]
+        before = [_require_info(source, path) for source, path in sources]
         with self._temporary(key) as temporary:
             try:
                 size = files.concatenate([path.resolve() for _, path in sources], temporary)
@@ -162,7 +162,7 @@ class LocalStore(Store):
 
     def delete(self, key: str) -> None:
         path = self.path(key)
-        with _translated(path), self._locked():
+        with _translate_errors(path), self._locked():
             if _info(key, path) is None:
                 return
             path.unlink()
@@ -173,7 +173,7 @@ class LocalStore(Store):
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
         latest = time.time() - older_than_seconds
         swept = 0
-        with _translated(self._root), self._locked():
+        with _translate_errors(self._root), self._locked():
             for area in self._areas():
                 # Files of a living writer may change during the scan, so its area is skipped.
                 if _is_held(area):
@@ -211,8 +211,8 @@ class LocalStore(Store):
         return path.is_file() and (not path.is_symlink() or path.resolve().is_relative_to(self._root))
 
     def _blocks(self, key: str, path: Path, start: int, stop: int | None, version: str | None) -> Iterator[bytes]:
-        with _translated(path):
-            _existing(key, path)
+        with _translate_errors(path):
+            _require_info(key, path)
             with path.open("rb", buffering=0) as file:
                 status = os.fstat(file.fileno())
                 opened_version, size = _version(status), status.st_size
@@ -245,11 +245,11 @@ class LocalStore(Store):
         """Yield a temporary path for the object, in a folder that is removed afterwards."""
         area = self._root / UPLOADS / secrets.token_hex(16)
         temporary = area / key
-        with _translated(self.path(key)):
+        with _translate_errors(self.path(key)):
             # The store's lock prevents a sweep from seeing the folder before it is locked.
             with self._locked():
                 area.mkdir()
-                descriptor = _hold(area)
+                descriptor = _lock_against_sweeps(area)
             try:
                 temporary.parent.mkdir(parents=True, exist_ok=True)
                 yield temporary
@@ -271,7 +271,7 @@ class LocalStore(Store):
             os.replace(temporary, path)
             for folder in (path.parent, *changed_folders):
                 files.fsync_directory(folder)
-            return _existing(key, path)
+            return _require_info(key, path)
 
     def _make_folders(self, folder: Path) -> Sequence[Path]:
         """Create a folder and its parents, and return the folders whose entries changed."""
@@ -319,7 +319,7 @@ def _info(key: str, path: Path) -> ObjectInfo | None:
     return ObjectInfo(key=key, bytes=status.st_size, version=_version(status))
 
 
-def _existing(key: str, path: Path) -> ObjectInfo:
+def _require_info(key: str, path: Path) -> ObjectInfo:
     info = _info(key, path)
     if info is None:
         raise no_object(str(path))
@@ -358,7 +358,7 @@ def _finish(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def _hold(area: Path) -> int:
+def _lock_against_sweeps(area: Path) -> int:
     """Lock the folder against sweeps and return the descriptor; the lock ends when it is closed or the process ends."""
     descriptor = os.open(area, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -377,7 +377,7 @@ def _is_held(area: Path) -> bool:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     """Translate OSError into this project's errors."""
     try:
         yield

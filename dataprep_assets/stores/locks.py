@@ -87,21 +87,21 @@ def own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int
     except OSError as error:
         # ELOOP: the path is a link. ENXIO: it is a pipe without a reader, or a socket.
         if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise _planted(path) from None
+            raise _planted_error(path) from None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _planted(path)
+        raise _planted_error(path)
     return descriptor
 
 
 def refuse_link(folder: Path) -> None:
     """Raise IntegrityError if the path of one of the project's own folders is a link."""
     if folder.is_symlink():
-        raise _planted(folder)
+        raise _planted_error(folder)
 
 
-def _planted(path: str | os.PathLike[str]) -> IntegrityError:
+def _planted_error(path: str | os.PathLike[str]) -> IntegrityError:
     return IntegrityError(
         f"{os.fspath(path)}: a link, or not a regular file, in a place reserved for this project. It was not "
         "followed. Find out where it comes from, remove it and run again"

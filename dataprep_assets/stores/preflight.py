@@ -49,12 +49,12 @@ def preflight(store: Store) -> Iterator[PreflightStep]:
                 failed.add(name)
                 yield PreflightStep(name=name, tried=False)
                 continue
-            step = _tried(name, do)
+            step = _try_step(name, do)
             if not step.ok:
                 failed.add(name)
             yield step
         if "put" not in failed:
-            yield _tried("delete", trial.delete)
+            yield _try_step("delete", trial.delete)
 
 
 def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[PreflightStep]:
@@ -80,12 +80,12 @@ def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[Prefl
         got = b"".join(store.read(objects[0].key, max(0, size - 1), size))
         return None if len(got) == min(1, size) else "the range of the last byte has a different length"
 
-    yield (step := _tried("credentials and an object", find))
+    yield (step := _try_step("credentials and an object", find))
     for name, do in (("read", read), ("range read", last_byte)):
-        yield _tried(name, do) if step.ok else PreflightStep(name=name, tried=False)
+        yield _try_step(name, do) if step.ok else PreflightStep(name=name, tried=False)
 
 
-def _tried(name: str, do: Callable[[], str | None]) -> PreflightStep:
+def _try_step(name: str, do: Callable[[], str | None]) -> PreflightStep:
     try:
         return PreflightStep(name=name, error=do() or "")
     except (DataprepError, OSError) as error:

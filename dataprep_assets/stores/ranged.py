@@ -6,8 +6,8 @@ removes this file. A file left behind by a killed process is overwritten by the 
 boto3's transfer manager, obstore and huggingface_hub are not used, because they verify only the length. s3fs left a
 file of full length under the final name when the disk was full. `stores.amazon.s3` lists the measurements.
 
-Entry points: :func:`download`, :func:`download_pinned`, :func:`digest_file`, :func:`partial_path`, :func:`held_bytes`
-and :func:`discard_partial`.
+Entry points: :func:`download`, :func:`download_pinned`, :func:`digest_file`, :func:`partial_path`,
+:func:`partial_bytes` and :func:`discard_partial`.
 """
 
 import errno
@@ -59,7 +59,7 @@ def partial_path(target: Path) -> Path:
     return target.with_name(target.name + ".part")
 
 
-def held_bytes(target: Path) -> int:
+def partial_bytes(target: Path) -> int:
     """Return the disk space in bytes of ``target``'s partial file, which the next download to it reuses."""
     part = partial_path(target)
     # st_blocks counts units of 512 bytes on every file system: all of a preallocated file, few of a sparse one.
@@ -151,7 +151,7 @@ def download(
     stopped = stop.is_set if stop is not None else lambda: False
     with owned_file(part, label, stopped) as (descriptor, waited):
         try:
-            if waited and (digest := _already_there(target, size, sha256, git_sha1)) is not None:
+            if waited and (digest := _find_completed(target, size, sha256, git_sha1)) is not None:
                 # The wait for the lock created this `.part`; the other process has renamed its own to `target`.
                 part.unlink()
                 return digest
@@ -307,7 +307,7 @@ def _mismatch(path: Path, digest: str, sha256: str | None, git_sha1: str | None)
     return ""
 
 
-def _already_there(target: Path, size: int, sha256: str | None, git_sha1: str | None) -> str | None:
+def _find_completed(target: Path, size: int, sha256: str | None, git_sha1: str | None) -> str | None:
     """Return the SHA-256 of ``target`` if another process has completed it and its digest is the expected one."""
     if (sha256 is None and git_sha1 is None) or not target.is_file() or target.stat().st_size != size:
         return None

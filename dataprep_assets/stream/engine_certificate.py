@@ -136,7 +136,7 @@ class CertificateFacts(Facts):
         return f"{self.engine} {self.engine_version} with the ids of {reference}{exceptions}"
 
     @classmethod
-    def told_by(cls, certificate: Certificate, months: Sequence[str] | None = None) -> "CertificateFacts":
+    def from_certificate(cls, certificate: Certificate, months: Sequence[str] | None = None) -> "CertificateFacts":
         """Return the facts of the receipt that is committed with a certificate.
 
         Args:
@@ -284,7 +284,7 @@ def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[R
         with sample.guard():
             certificate = certified(bundle, engine.tokenizer, engine.special_tokens, sample.texts)
         (staged / CERTIFICATE).write_bytes(_serialize(certificate))
-        facts = CertificateFacts.told_by(certificate, sample.months)
+        facts = CertificateFacts.from_certificate(certificate, sample.months)
         return WrittenFiles(inputs=recipe.sources, facts=facts)
 
     return ensure(recipe, store, write)
@@ -306,7 +306,7 @@ def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certi
         raise FormatError(f"{path}: invalid certificate: {error}. Materialize engine_certificate again") from error
 
 
-def told_engine(receipts: Mapping[ArtifactSpec, Sequence[Receipt]]) -> str | None:
+def engine_and_reason(receipts: Mapping[ArtifactSpec, Sequence[Receipt]]) -> str | None:
     """Return the engine of a dataset's texts and the reason, from its receipts; None without a certificate."""
     receipt_lists = (spec_receipts for spec, spec_receipts in receipts.items() if spec.name == ENGINE_CERTIFICATE)
     return next(
@@ -335,7 +335,7 @@ def certified(
     if engine_name == ReferenceEngine.name:
         return refused_outright(bundle, mode, engine_name, "the declaration asks for the reference engine")
     try:
-        certificate = _earned(bundle, mode, sample)
+        certificate = _certify_fast_engine(bundle, mode, sample)
     except TokenizerError as error:
         # A certificate must not contain a path of this machine.
         return refused_outright(bundle, mode, engine_name, str(error).removeprefix(f"{bundle.directory}").lstrip("/: "))
@@ -348,7 +348,9 @@ def certified(
     return replace(certificate, refused=refused_classes, reason=reason)
 
 
-def _earned(bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], Iterable[str]]) -> Certificate:
+def _certify_fast_engine(
+    bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], Iterable[str]]
+) -> Certificate:
     """Certify the fast engine on the adversarial set and the sample."""
     try_out(bundle, FastokensEngine.name)
     engine, reference = FastokensEngine(bundle, mode), ReferenceEngine(bundle, mode)
@@ -394,7 +396,7 @@ class _OpenedCertificate:
         """List differences in the receipt's facts or the file's bytes that the certificate does not explain."""
         artifact = self.engine.dataset.artifact(ENGINE_CERTIFICATE)
         facts = CertificateFacts.of(self.store.require(artifact))
-        expected_facts = CertificateFacts.told_by(self.certificate, facts.months or None)
+        expected_facts = CertificateFacts.from_certificate(self.certificate, facts.months or None)
         changes = [] if facts == expected_facts else ["the facts in its receipt"]
         # Without this comparison, different bytes with the same meaning would pass next to a rewritten receipt.
         if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _serialize(self.certificate):

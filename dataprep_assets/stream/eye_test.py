@@ -252,7 +252,7 @@ def looks_like_text(
         document = int(np.searchsorted(ends, np.uint64(offset), side="right"))
         rows.append({"offset": offset, "document": document, **row})
         location = f"{tokens_path.name}: window at token offset {offset} (document {document})"
-        foreign += [f"{location}: {why}" for why in _foreign(window, bundle.vocab_size)]
+        foreign += [f"{location}: {why}" for why in _find_foreign_ids(window, bundle.vocab_size)]
         unlikely = list(_unlikely(window, row))
         odd += [f"{location}: {why}" for why in unlikely]
         odd_windows += bool(unlikely)
@@ -308,7 +308,7 @@ def _statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: np.random.Ge
     }
 
 
-def _foreign(window: NDArray[Any], vocab_size: int) -> Iterator[str]:
+def _find_foreign_ids(window: NDArray[Any], vocab_size: int) -> Iterator[str]:
     """Yield a sentence if a window has ids outside the vocabulary."""
     if outside := int(np.count_nonzero(window >= vocab_size)):
         yield f"{outside} of {count_of(len(window), 'id is', 'ids are')} not below {vocab_size}"

@@ -282,7 +282,7 @@ class _Around:
     bos: int | None
     max_tokens: int | None
 
-    def laid_out(self, ids: NDArray[np.uint32]) -> NDArray[np.int64]:
+    def lay_out(self, ids: NDArray[np.uint32]) -> NDArray[np.int64]:
         """Return a text's ids as laid out in the stream; empty if the text has no ids and no tokens are added."""
         before = [] if self.bos is None else [self.bos]
         after = [] if self.separator is None else [self.separator]
@@ -310,7 +310,7 @@ class _StreamLayout:
     def expected_contents(self, texts: list[str], *, by_reference: bool) -> Iterator[NDArray[np.int64]]:
         """Return an iterator over each text's ids as laid out in the stream."""
         ids, offsets = (self.reference if by_reference else self.encode)(texts)
-        return (self.around.laid_out(ids[start:stop]) for start, stop in pairwise(offsets.tolist()))
+        return (self.around.lay_out(ids[start:stop]) for start, stop in pairwise(offsets.tolist()))
 
     def difference(self, document: int, expected: NDArray[np.int64]) -> str | None:
         """Describe how the stored document differs from the expected ids; None if they are equal."""
@@ -404,7 +404,7 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
     return rows_by_file
 
 
-def ready(plan: StreamPlan) -> None:
+def load_plan_encoder(plan: StreamPlan) -> None:
     """Load the tokenizer and the encoder that check a plan's shards."""
     loaded_once(plan.tokenizer)
     encode_of(plan)

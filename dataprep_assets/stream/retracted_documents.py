@@ -37,7 +37,7 @@ _WITHIN = (
 )
 
 
-def none_listed(defects: Iterable[str], searched: str, listed: int, remedy: str) -> Finding:
+def retraction_finding(defects: Iterable[str], searched: str, listed: int, remedy: str) -> Finding:
     """Return the finding of an artifact that is compared only with the retraction list.
 
     Args:
@@ -83,7 +83,7 @@ def no_retracted_document(
         else [*remaining_defects, *(sentence for sentence, is_whole in copies if is_whole)]
     )
     unlisted_copies = [sentence for sentence, is_whole in copies if by_field or not is_whole]
-    dropped_documents = sum(_retracted_of(line, files) for line in receipt.sources)
+    dropped_documents = sum(_count_retracted(line, files) for line in receipt.sources)
     return verdict(
         listed_defects or unlisted_copies,
         f"None of the {count_of(len(listed_ids), 'id')} on the list is among the {count_of(len(ids), 'document')}; "
@@ -159,7 +159,7 @@ def _sample(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart])
     """Yield file, row and text of some retracted documents, from the first source file that had any."""
     selection, count = plan.selection, 0
     # Only one file is read, and only as far as the sample requires.
-    line = next((line for line in receipt.sources if _retracted_of(line, files)), None)
+    line = next((line for line in receipt.sources if _count_retracted(line, files)), None)
     if line is None or (part := files.get(line["file"])) is None:
         return
     for block in part.read_records(plan.fields):
@@ -171,7 +171,7 @@ def _sample(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart])
                 return
 
 
-def _retracted_of(line: Mapping[str, Any], files: Mapping[str, SourcePart]) -> int:
+def _count_retracted(line: Mapping[str, Any], files: Mapping[str, SourcePart]) -> int:
     """Return how many documents of a source file were dropped as retracted, by the ledger and by the selection."""
     part = files.get(line["file"])
     selected = () if part is None or part.ruled_out is None else part.ruled_out.rows_of(part.label).why
@@ -193,7 +193,7 @@ def _locate(path: Path, wanted: bytes, item: int) -> Iterator[int]:
 
 
 @fail_on_errors
-def made_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint64], whole: Receipt) -> Finding:
+def check_built_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint64], whole: Receipt) -> Finding:
     """Check that the shards of combined bins contain no document on the retraction list.
 
     Args:
@@ -202,12 +202,15 @@ def made_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint
         whole: The receipt of the combined bins.
     """
     subject = f"its {count_of(len(shards), 'shard')}"
-    return none_listed(
-        _holding(shards, listed, whole), subject, len(listed), "Materialize token_bins, then combined_bins"
+    return retraction_finding(
+        _shards_with_retracted(shards, listed, whole),
+        subject,
+        len(listed),
+        "Materialize token_bins, then combined_bins",
     )
 
 
-def _holding(shards: Sequence[tuple[Path, Receipt]], listed: np.ndarray, whole: Receipt) -> Iterator[str]:
+def _shards_with_retracted(shards: Sequence[tuple[Path, Receipt]], listed: np.ndarray, whole: Receipt) -> Iterator[str]:
     for directory, receipt in shards:
         if whole.inputs.get(str(receipt.partition)) != receipt.content:
             yield f"{name_of(whole)}: built from a different content of {receipt.partition} than the current one"

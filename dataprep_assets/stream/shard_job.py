@@ -1,7 +1,7 @@
 """Distribution of the work on a shard of token bins over workers.
 
 `ShardJob` distributes a shard's files over the workers of one machine. For token bins, these workers share the shard's
-staging directory (`encoded_in_pieces`). A shard with one file or few bytes is one task (`WholeShardJob`), because tasks
+staging directory (`job_by_files`). A shard with one file or few bytes is one task (`WholeShardJob`), because tasks
 that wait for each other would cost more than its work. `ensure_shard` builds a whole shard in one task, for workers
 that share no disk with the run. The bytes and the receipts are identical in all cases.
 """
@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from dataprep_assets.errors import BadRecordError, CorruptSourceError, DataprepError, together
+from dataprep_assets.errors import BadRecordError, CorruptSourceError, DataprepError, combine_errors
 from dataprep_assets.execution.jobs import DirectoryJob, Outcome, TaskJob, TaskSubject, run_and_sweep, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
@@ -129,7 +129,7 @@ class ShardJob:
         if self._settled:
             self._stack.close()  # not earlier, because other files of the shard were still being processed
         elif self._refused:
-            return self._fail(_all_of(self._refused))
+            return self._fail(_combine_errors(self._refused))
         else:
             self._submit_last(pool)
         return None
@@ -176,7 +176,7 @@ class ShardJob:
         return Outcome(partition=self.partition, receipt=receipt, reused=True)
 
 
-def encoded_in_pieces(shard: TokenShard, verification: Verification, locks: ExitStack) -> ShardJob:
+def job_by_files(shard: TokenShard, verification: Verification, locks: ExitStack) -> ShardJob:
     """Return the job that builds a shard of token bins file by file.
 
     The run keeps the shard's lock while workers write below its directory.
@@ -231,16 +231,16 @@ class WholeShardJob(TaskJob):
 
 
 def shard_job(shard: TokenShard, verification: Verification, locks: ExitStack) -> DirectoryJob:
-    """Return the job of a shard for workers of this machine, with the arguments of `encoded_in_pieces`."""
+    """Return the job of a shard for workers of this machine, with the arguments of `job_by_files`."""
     if len(shard.files) == 1 or shard.source_bytes <= SMALL_SHARD_BYTES:
         return WholeShardJob(shard, verification)
-    return encoded_in_pieces(shard, verification, locks)
+    return job_by_files(shard, verification, locks)
 
 
 S = TypeVar("S", bound=KeyedShard)
 
 
-def found_quickly(shard: KeyedShard, verification: Verification) -> Receipt | None:
+def find_current(shard: KeyedShard, verification: Verification) -> Receipt | None:
     """Return the receipt of a current shard if reading a few bytes is enough to verify it, else None."""
     return shard.store.quickly_current(shard.artifact, shard.key, verification)
 
@@ -251,7 +251,7 @@ def whole_shard_jobs(
     verification: Verification,
     fetches: Mapping[str, Fetch] | None,
     *,
-    found: Callable[[S, Verification], Receipt | None] = found_quickly,
+    found: Callable[[S, Verification], Receipt | None] = find_current,
 ) -> list[TaskJob]:
     """Return the jobs of shards that are one task each.
 
@@ -307,13 +307,13 @@ def _whole_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
                 # The other files are still encoded, so that their parts are kept and all errors are reported together.
                 errors[piece] = error
         if errors:
-            raise _all_of(errors)
+            raise _combine_errors(errors)
         return seal(shard, staged, parts), False
 
 
-def _all_of(refused: Mapping[int, DataprepError]) -> DataprepError:
+def _combine_errors(refused: Mapping[int, DataprepError]) -> DataprepError:
     # The errors are in the order of the files, regardless of which file failed first.
-    return together([error for _, error in sorted(refused.items())])
+    return combine_errors([error for _, error in sorted(refused.items())])
 
 
 def build_token_bins(

@@ -68,14 +68,14 @@ def digests_match(
     """
     present_files = [path for label, path in paths.items() if label in expected and path.is_file()]
     return verdict(
-        [*others, *_differing(expected, paths, digests)],
+        [*others, *_find_differing(expected, paths, digests)],
         f"{count_of(len(expected), 'file')}: SHA-256 matches the list.",
         "Materialize `snapshot` of their shard to download these files again",
         facts={"files": len(expected), "bytes": sum(path.stat().st_size for path in present_files)},
     )
 
 
-def _differing(expected: Mapping[str, str], paths: Mapping[str, Path], digests: SourceDigests) -> Iterator[str]:
+def _find_differing(expected: Mapping[str, str], paths: Mapping[str, Path], digests: SourceDigests) -> Iterator[str]:
     for label, expected_digest in expected.items():
         if label not in paths:
             yield f"{label}: expected, but missing"

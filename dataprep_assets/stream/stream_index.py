@@ -184,7 +184,7 @@ class StreamIndex:
         split, number = self._home[partition]
         return self.splits[split][number]
 
-    def by_document(self, split: str | None, partition: str | None, document: int) -> tuple[IndexedShard, int]:
+    def find_by_document(self, split: str | None, partition: str | None, document: int) -> tuple[IndexedShard, int]:
         """Return the shard of a document, and its number in it, given its number in a shard or a split."""
         if partition is not None:
             shard = self.shard(partition)
@@ -197,7 +197,7 @@ class StreamIndex:
         number = int(np.searchsorted(sums, document, side="right")) - 1
         return self.splits[split][number], document - int(sums[number])
 
-    def by_token(self, split: str | None, partition: str | None, token: int) -> tuple[IndexedShard, int]:
+    def find_by_token(self, split: str | None, partition: str | None, token: int) -> tuple[IndexedShard, int]:
         """Return the shard of a document, and its number in it, given a token's number in a shard or a split."""
         if partition is not None:
             shard = self.shard(partition)
@@ -210,7 +210,7 @@ class StreamIndex:
             shard, token = self.splits[split][number], token - int(sums[number])
         return shard, search(shard.ends, token)
 
-    def by_row(self, file: str, row: int) -> Iterator[tuple[IndexedShard, int]]:
+    def find_by_row(self, file: str, row: int) -> Iterator[tuple[IndexedShard, int]]:
         """Yield shard and document of a source row; nothing if the row was omitted."""
         if file not in self._files:
             raise NotFoundError(f"trace: unknown source file {file!r}. Available: {_shorten_names(list(self._files))}")

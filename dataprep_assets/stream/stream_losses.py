@@ -2,7 +2,7 @@
 
 Corpora, releases, pretraining blends, conversations and notes have the same losses.
 
-Entry points: `stream_losses`, `tokenizer_losses`; `losses_within_limit`; `as_declared` for all checks of a stream.
+Entry points: `stream_losses`, `tokenizer_losses`; `losses_within_limit`; `configure_checks` for all checks of a stream.
 """
 
 from collections import Counter
@@ -83,7 +83,7 @@ def losses_check(find: Callable[[S], Finding]) -> Check[S]:
     )
 
 
-def as_declared(
+def configure_checks(
     checks: Iterable[Check[S]], level: Level, tokenizer: TokenizerDeclaration | None
 ) -> tuple[Check[S], ...]:
     """Return the checks as a dataset declares them: at its level, with the limit of its tokenizer."""

@@ -86,11 +86,11 @@ class StreamTracer(Tracer):
         show_text = decode and not self._declaration.sensitive
         traces = [self._trace(shard, document, show_text) for shard, document in self.located(question)]
         if not traces:
-            raise NotFoundError(self._absence(question))
+            raise NotFoundError(self._describe_absence(question))
         return traces
 
     def source_bytes(self, found: Trace) -> SourceBytes | None:
-        document = next(self.index.by_row(found.file, found.row), None)
+        document = next(self.index.find_by_row(found.file, found.row), None)
         if document is None:
             return None
         shard, number = document
@@ -104,15 +104,15 @@ class StreamTracer(Tracer):
         """
         split, partition, index = question.split, question.shard, self.index
         if question.token is not None:
-            return [index.by_token(split, partition, question.token)]
+            return [index.find_by_token(split, partition, question.token)]
         number = question.document if question.document is not None else question.megatron_index
         if number is None and question.file is None:
             number = question.row  # with a shard and without a file, this is a row of the shard
         if number is not None:
-            return [index.by_document(split, partition, number)]
+            return [index.find_by_document(split, partition, number)]
         if question.file is not None and question.row is not None:
             shards = index.shards(split, partition)
-            return [location for location in index.by_row(question.file, question.row) if location[0] in shards]
+            return [location for location in index.find_by_row(question.file, question.row) if location[0] in shards]
         if question.view is not None and question.sample is not None:
             return self._of_sample(question.view, index.one_split(split), question.sample)
         if question.id is not None or question.text is not None:
@@ -122,8 +122,8 @@ class StreamTracer(Tracer):
     def between(self, shard: IndexedShard, start: int, stop: int) -> Iterator[tuple[IndexedShard, int]]:
         """Yield the documents of a shard with tokens in the range `[start, stop)`."""
         if start < stop:
-            _, first_document = self.index.by_token(None, shard.partition, start)
-            _, last_document = self.index.by_token(None, shard.partition, stop - 1)
+            _, first_document = self.index.find_by_token(None, shard.partition, start)
+            _, last_document = self.index.find_by_token(None, shard.partition, stop - 1)
             yield from ((shard, document) for document in range(first_document, last_document + 1))
 
     def _of_sample(self, view: str, split: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
@@ -173,13 +173,13 @@ class StreamTracer(Tracer):
                 )
             yield from ((shard, document) for document in shard.with_hash(hashed_id))
 
-    def _absence(self, question: Question) -> str:
+    def _describe_absence(self, question: Question) -> str:
         if question.file is not None:
             assert question.row is not None
             message = f"trace: row {question.row} of {question.file} is not a document: it"
             refusal = self._refusal(question.file, question.row)
             for shard in self.index.holders(question.file):
-                quarantined_row = quarantined(shard.handle, question.file, question.row)
+                quarantined_row = find_quarantined(shard.handle, question.file, question.row)
                 # The current file gives more detail than the quarantine, if both give the same reason.
                 if quarantined_row is not None and (refusal is None or quarantined_row["reason"] not in refusal):
                     refusal = f"was dropped as {quarantined_row['reason']}"
@@ -231,7 +231,7 @@ class StreamTracer(Tracer):
         return self._bundle.decode(shard.read(place.start + before, place.stop - after))
 
 
-def quarantined(handle: ArtifactHandle, file: str, row: int | None) -> Mapping[str, Any] | None:
+def find_quarantined(handle: ArtifactHandle, file: str, row: int | None) -> Mapping[str, Any] | None:
     """Return the quarantined row of a source file (`reason`, `byte`); None if it is not in the shard's quarantine."""
     if not any(record.path == QUARANTINE for record in handle.files):
         return None

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.curation.dropped_rows import RuledOut
-from dataprep_assets.curation.retractions import counted_ids
+from dataprep_assets.curation.retractions import describe_ids
 from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError, count_of
@@ -157,7 +157,7 @@ class TokenShard:
                 **{name: limit for file in self.files for name, limit in file.limits.items()},
                 "megatron": self.megatron,
                 "salt": self.salt or None,
-                "retracted": counted_ids(self.retracted) or None,
+                "retracted": describe_ids(self.retracted) or None,
                 "selection": str(self.ruled_out or "") or None,
             },
             sources={"tokenizer": tokenizer, **files},
@@ -256,10 +256,10 @@ def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> R
     # The disk needs room for a second copy of every part.
     needed = sum(sum(_sizes(_part_files(staged, piece))) for piece in range(len(shard.files)))
     with writing(staged, needed):
-        return _sealed(shard, staged, in_order)
+        return _seal(shard, staged, in_order)
 
 
-def _sealed(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) -> Receipt:
+def _seal(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) -> Receipt:
     # These checks come before joining, so that a shard over budget or with an unbalanced ledger costs no copy.
     ledger = Ledger.total(p.ledger for p in in_order)
     ledger.balance(str(shard.artifact))

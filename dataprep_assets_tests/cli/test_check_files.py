@@ -101,12 +101,12 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[st
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DATAPREP_PROJECT", raising=False)
         patch.setattr(project, "_chosen", [])
-        project.current.cache_clear()
+        project.current_project.cache_clear()
         lines: list[str] = []
         patch.setattr("builtins.print", lambda *said, **_: lines.extend(str(said[0]).splitlines()))
         assert main(["--project", str(root), "check"]) == 2
         yield {name: [line for line in lines if f"/{name}/defs.yaml:" in line] for name in EVERY}
-    project.current.cache_clear()
+    project.current_project.cache_clear()
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -178,9 +178,9 @@ def wrong(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Monkey
     monkeypatch.setenv("DAGSTER_HOME", str(here / "environment_project" / ".dagster"))
     monkeypatch.setattr(project, "_chosen", [])
     monkeypatch.chdir(here / "environment_project")
-    project.current.cache_clear()
+    project.current_project.cache_clear()
     yield monkeypatch
-    project.current.cache_clear()
+    project.current_project.cache_clear()
 
 
 def test_a_name_that_is_no_unicode_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,9 +33,9 @@ def new_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     monkeypatch.setenv("DAGSTER_HOME", str(folder / ".dagster"))
     monkeypatch.setattr(project, "_chosen", [])
     monkeypatch.chdir(folder)
-    project.current.cache_clear()
+    project.current_project.cache_clear()
     yield folder
-    project.current.cache_clear()
+    project.current_project.cache_clear()
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

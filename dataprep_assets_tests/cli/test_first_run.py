@@ -99,7 +99,7 @@ def test_a_file_of_the_project_takes_the_place_of_no_library(tmp_path: Path, mon
     (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "shadowing"\n')
     (tmp_path / "tokenizers.py").touch()
     monkeypatch.setattr(sys, "path", [*sys.path])
-    find(str(tmp_path)).importable()
+    find(str(tmp_path)).make_importable()
     assert sys.path[-1] == str(tmp_path)
 
 

@@ -36,9 +36,9 @@ def in_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("DAGSTER_HOME", str(root / ".dagster"))
     monkeypatch.setattr(project, "_chosen", [])
     monkeypatch.chdir(root)
-    project.current.cache_clear()
+    project.current_project.cache_clear()
     yield
-    project.current.cache_clear()
+    project.current_project.cache_clear()
 
 
 def test_alone_it_names_the_datasets_and_commands_that_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,7 @@ def test_a_long_name_is_whole_on_a_narrow_terminal(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.chdir(folder)
-    project.current.cache_clear()
+    project.current_project.cache_clear()
     for columns in (60, 80):
         monkeypatch.setenv("COLUMNS", str(columns))
         assert main(["list"]) == 0

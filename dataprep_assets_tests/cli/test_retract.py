@@ -210,7 +210,7 @@ def test_of_a_sensitive_corpus_it_is_told_at_which_steps_it_was_read_and_not_how
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(training_steps, "runs_of", lambda _: [("first_model", None)])
-    monkeypatch.setattr(training_steps, "given_documents", lambda *_: {1: [7, 9]})
+    monkeypatch.setattr(training_steps, "listed_documents", lambda *_: {1: [7, 9]})
     monkeypatch.setattr(training_steps, "steps_of", lambda _, steps: steps)
     given: Any = [None] * 3
     store = LocalArtifacts(tmp_path)

@@ -229,7 +229,7 @@ def test_runs_weigh_alike_in_every_script_and_never_cross_texts() -> None:
     for some in (texts, [[word for word in words if word not in weights] for words in texts]):
         runs = WordRuns().runs_of(some)
         flat = [word for words in some for word in words]
-        starts, stops = runs.weighing(5 * WORD)
+        starts, stops = runs.runs_of_weight(5 * WORD)
         wanted = []
         for words, end in zip(some, runs.ends.tolist(), strict=True):
             for at in range(len(words)):

@@ -296,7 +296,7 @@ def test_signatures_estimate_what_datasketch_estimates() -> None:
         sets = [hashes[: ends[0]], hashes[ends[0] :]]
         shared, either = overlap(*sets)
         bands = signer.bands(hashes, ends)
-        ours.append((bool((bands[0] == bands[1]).any()), float(NEAR.banding.chance(shared / either))))
+        ours.append((bool((bands[0] == bands[1]).any()), float(NEAR.banding.match_probability(shared / either))))
         made = [datasketch.MinHash(num_perm=128, hashfunc=lambda data: hash(data) & 0xFFFFFFFF) for _ in sets]
         for one, values in zip(made, sets, strict=True):
             one.update_batch([int(value) for value in values])
@@ -313,7 +313,7 @@ def test_signatures_estimate_what_datasketch_estimates() -> None:
 def test_bands_find_at_least_what_is_promised_at_the_threshold() -> None:
     assert (banding_for(0.8, 128).bands, banding_for(0.8, 128).rows) == (18, 7)
     for threshold in (0.5, 0.7, 0.8, 0.9, 0.95):
-        assert float(banding_for(threshold, 128).chance(threshold)) >= 0.95
+        assert float(banding_for(threshold, 128).match_probability(threshold)) >= 0.95
 
 
 def test_copies_and_forms_that_only_look_alike_cost_no_square_of_their_number(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dataprep_assets.curation.duplicates.words import words_of
 from dataprep_assets.curation.taggers import TAGGERS
 from dataprep_assets.curation.tagging import named_tagger
-from dataprep_assets.curation.text_tagger import normalized
+from dataprep_assets.curation.text_tagger import normalize
 
 _TEXT = """
 the river was high with cold water and people of Zürich, Łódź or Đà Nẵng had to walk; café naïve # ... … - • { [12]
@@ -65,14 +65,14 @@ def test_line_ends_white_space_and_unicode_form_change_no_column_of_a_tagger(nam
 @settings(max_examples=50, deadline=None)
 @given(page=pages, seed=st.integers(0, 1_000))
 def test_typings_together_are_normalized_away_and_a_normalized_text_stays(page: str, seed: int) -> None:
-    plain = normalized(page)
-    assert normalized(plain) == plain
+    plain = normalize(page)
+    assert normalize(plain) == plain
     chosen = random.Random(seed).sample([name for name in TYPINGS if name not in _LINE_ENDS], 6)
     typed = page
     # the line ends come last, because the others look for `\n`
     for name in [*chosen, random.Random(seed).choice(_LINE_ENDS)]:
         typed = TYPINGS[name](typed)
-    assert normalized(typed) == plain
+    assert normalize(typed) == plain
 
 
 @settings(max_examples=50, deadline=None)
@@ -85,5 +85,5 @@ def test_the_words_by_which_texts_are_compared_do_not_depend_on_typing(page: str
 
 def test_spelling_is_no_typing() -> None:
     for text in ("می\u200cخواهم", "\U0001f469\u200d\U0001f680", "ﬁne", "Ａ", "x\n\ny", "x\ny", "x y"):
-        assert normalized(text) == text
-    assert normalized(" \ufeff\r\n\u200b") == ""
+        assert normalize(text) == text
+    assert normalize(" \ufeff\r\n\u200b") == ""

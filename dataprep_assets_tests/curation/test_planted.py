@@ -2,7 +2,7 @@
 
 import pytest
 
-from dataprep_assets.curation.planted import Case, PlantedCounts, by_kind, found_of
+from dataprep_assets.curation.planted import Case, PlantedCounts, count_found, sum_by_kind
 from dataprep_assets.curation.taggers import TAGGERS
 from dataprep_assets.curation.tagging import named_tagger
 
@@ -25,7 +25,7 @@ def test_a_tagger_finds_its_cases_and_takes_nothing_else_for_them(name: str) -> 
     assert tagger.planted is not None
     cases = list(tagger.planted())
     assert [case.text for case in cases] == [case.text for case in tagger.planted()]
-    counts = by_kind(found_of(cases, tagger.tag, AROUND))
+    counts = sum_by_kind(count_found(cases, tagger.tag, AROUND))
     assert min(one.planted for one in counts.values()) >= 10
     assert min(one.negatives for one in counts.values()) >= 10
     assert {kind: (one.recall, one.precision) for kind, one in counts.items()} == dict.fromkeys(counts, (1.0, 1.0))
@@ -39,7 +39,7 @@ def test_recall_and_precision_are_shares_of_what_was_planted_and_of_what_was_tak
         return Case(kind="exes, plain", text=text, is_found=is_found, positive=positive)  # type: ignore[arg-type]
 
     cases = [*(case(text, positive=True) for text in ("x", "xx", "y", "x")), case("xy", positive=False)]
-    counts = found_of(cases, lambda texts: {"x": [text.count("x") for text in texts]}, ["x marks"])
+    counts = count_found(cases, lambda texts: {"x": [text.count("x") for text in texts]}, ["x marks"])
     assert counts == {"exes, plain": PlantedCounts(planted=4, found=3, negatives=1, mistaken=1)}
-    (one,) = by_kind(counts).values()
+    (one,) = sum_by_kind(counts).values()
     assert (one.recall, one.precision) == (0.75, 0.75)

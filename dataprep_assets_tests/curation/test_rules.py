@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from dataprep_assets.curation.rules import matching, parse, rule_numbers
+from dataprep_assets.curation.rules import match_rules, parse, rule_numbers
 from dataprep_assets.curation.table import ColumnType
 from dataprep_assets.errors import ConfigError
 
@@ -45,7 +45,7 @@ TABLE = pa.table(
     ],
 )
 def test_a_rule_matches_the_rows_of_which_it_is_true_and_null_is_neither(text: str, rows: list[int]) -> None:
-    found = matching(TABLE, {"r": parse(text, COLUMNS, "drop.r")})["r"]
+    found = match_rules(TABLE, {"r": parse(text, COLUMNS, "drop.r")})["r"]
     assert found.nonzero()[0].tolist() == rows
 
 
@@ -58,7 +58,7 @@ def test_whole_numbers_beyond_a_float_are_compared_with_any_number() -> None:
         ("score not in [2]", [0, 3]),
         ("words > score", [0, 1]),
     ):
-        assert matching(table, {"r": parse(text, COLUMNS, "drop.r")})["r"].nonzero()[0].tolist() == rows, text
+        assert match_rules(table, {"r": parse(text, COLUMNS, "drop.r")})["r"].nonzero()[0].tolist() == rows, text
 
 
 @pytest.mark.parametrize(
@@ -129,4 +129,4 @@ def test_the_place_of_a_mistake_is_counted_in_what_was_written(text: str, place:
 
 def test_a_rule_of_several_lines_is_one_expression() -> None:
     rule = parse("words < 50\n  or (language\n = 'fr')\n", COLUMNS, "drop.r")
-    assert matching(TABLE, {"r": rule})["r"].nonzero()[0].tolist() == [0, 3]
+    assert match_rules(TABLE, {"r": rule})["r"].nonzero()[0].tolist() == [0, 3]

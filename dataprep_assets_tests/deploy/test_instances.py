@@ -14,8 +14,8 @@ from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
 
 from dataprep_assets import open_project
 from dataprep_assets.definitions import defs
-from dataprep_assets.orchestration.runs.dataset_runs import in_progress
-from dataprep_assets.orchestration.runs.planning import with_planning
+from dataprep_assets.orchestration.runs.dataset_runs import describe_run_in_progress
+from dataprep_assets.orchestration.runs.planning import add_planning
 from dataprep_assets.orchestration.runs.runs import POOLS, end_lost_runs, limit_pools
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.deploy.cluster import DEPLOY
@@ -115,7 +115,7 @@ def test_a_pool_of_one_holds_for_the_first_runs_on_a_fresh_postgres(tmp_path: Pa
 def test_a_command_that_is_killed_holds_up_nothing_and_its_run_is_ended(tmp_path: Path) -> None:
     """Dagster watches the processes of its own launcher, and a command's run is of none."""
     with notice_board(tmp_path) as board:
-        repository = with_planning(board.definitions).get_repository_def()
+        repository = add_planning(board.definitions).get_repository_def()
     with instance("local", tmp_path / "home", {}) as found:
         limit_pools(found)
         environment = {**os.environ, "DAGSTER_HOME": str(tmp_path / "home")}
@@ -124,7 +124,7 @@ def test_a_command_that_is_killed_holds_up_nothing_and_its_run_is_ended(tmp_path
             wait_until(lambda: (tmp_path / "at_work").exists(), 240)
             (run,) = found.get_runs()
             assert end_lost_runs(found) == [], "it is at work"
-            assert in_progress(found, "notices") == f"run {run.run_id[:8]} of notices is started"
+            assert describe_run_in_progress(found, "notices") == f"run {run.run_id[:8]} of notices is started"
             assert started_at_once(found, POOLS["network"]) == 0, "it has the pool"
         finally:
             running.kill()
@@ -135,7 +135,7 @@ def test_a_command_that_is_killed_holds_up_nothing_and_its_run_is_ended(tmp_path
         assert ended.status == dg.DagsterRunStatus.FAILURE
         (failure,) = found.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
         assert "was killed" in (failure.get_dagster_event().message or "")
-        assert in_progress(found, "notices") is None
+        assert describe_run_in_progress(found, "notices") is None
         assert started_at_once(found, POOLS["network"]) == 1
         assert end_lost_runs(found) == []
         assert list((tmp_path / "home").rglob("dataprep_runs/*")) == []

@@ -15,7 +15,7 @@ from dataprep_assets.engine.checks.verdicts import PartitionChecks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.stores.files import are_private, closed_folder, open_to_others, private_files
+from dataprep_assets.stores.files import are_private, make_private_folder, open_to_others, private_files
 
 
 @pytest.fixture(autouse=True)
@@ -53,9 +53,9 @@ def test_a_umask_that_is_stricter_is_not_loosened(tmp_path: Path) -> None:
 def test_a_folder_of_another_user_is_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    closed_folder(tmp_path / "ours" / "below")
+    make_private_folder(tmp_path / "ours" / "below")
     (tmp_path / "ours").chmod(before)
-    closed_folder(tmp_path / "ours")
+    make_private_folder(tmp_path / "ours")
     assert mode(tmp_path / "ours") == 0o700
     (tmp_path / "ours").chmod(before)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # as root, who may change every folder
@@ -64,7 +64,7 @@ def test_a_folder_of_another_user_is_left_as_it_is(
         match=r"ours: belongs to another user, or the file system changes the owner of new files \(as NFS with "
         r"root_squash does\)",
     ):
-        closed_folder(tmp_path / "ours")
+        make_private_folder(tmp_path / "ours")
     assert mode(tmp_path / "ours") == before
 
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import dagster as dg
 
-from dataprep_assets.orchestration.runs.terminal import heard, say
+from dataprep_assets.orchestration.runs.terminal import say, write_said_lines
 
 
 def main(arguments: list[str]) -> None:
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> None:
         say("said while the step is at work")
         os._exit(9)
 
-    hearing = heard(sys.stdout) if arguments == ["yes"] else contextlib.nullcontext()
+    hearing = write_said_lines(sys.stdout) if arguments == ["yes"] else contextlib.nullcontext()
     with TemporaryDirectory() as folder, dg.DagsterInstance.local_temp(folder) as instance, hearing:
         dg.materialize([says], instance=instance)
 

@@ -10,7 +10,7 @@ import dagster as dg
 from dagster._core.loader import LoadingContextForTest
 
 from dataprep_assets.engine.card.products import products
-from dataprep_assets.orchestration.sensors.freshness import FRESH, just_made, kept_fresh
+from dataprep_assets.orchestration.sensors.freshness import FRESH, freshness_finding, was_just_materialized
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
@@ -37,19 +37,19 @@ def reported(board: NoticeBoard) -> Any:
 
 
 def test_a_window_is_judged_by_the_last_materialization() -> None:
-    assert kept_fresh(0.0, 36 * 3600 - 1, WINDOW).passed
-    late = kept_fresh(0.0, 36 * 3600, WINDOW)
+    assert freshness_finding(0.0, 36 * 3600 - 1, WINDOW).passed
+    late = freshness_finding(0.0, 36 * 3600, WINDOW)
     assert (late.passed, late.warning) == (False, True)
     assert late.summary == (
         "Last built at 1970-01-01 00:00 UTC, more than 36 h ago. Launch its job, or find out why no run was launched."
     )
-    assert kept_fresh(None, 0.0, timedelta(days=2)).summary == "Never built; it should be built every 2 days."
+    assert freshness_finding(None, 0.0, timedelta(days=2)).summary == "Never built; it should be built every 2 days."
 
 
 def test_nothing_is_evaluated_in_the_second_of_the_materialization() -> None:
     """A database that keeps whole seconds would put the evaluation before it."""
-    assert [just_made(10.4, now) for now in (10.4, 10.9, 11.0)] == [True, True, False]
-    assert not just_made(None, 10.0)
+    assert [was_just_materialized(10.4, now) for now in (10.4, 10.9, 11.0)] == [True, True, False]
+    assert not was_just_materialized(None, 10.0)
 
 
 def test_the_products_have_policy_and_check(tmp_path: Path) -> None:
@@ -116,5 +116,5 @@ def test_time_alone_makes_it_stale_without_a_run(tmp_path: Path) -> None:
         entry = board.instance.get_asset_records([REPORT])[0].asset_entry
         assert entry.last_materialization_record is not None
         at = entry.last_materialization_record.timestamp
-        assert not kept_fresh(at, at + 36 * 3600, WINDOW).passed
+        assert not freshness_finding(at, at + 36 * 3600, WINDOW).passed
         assert board.instance.get_runs() == []

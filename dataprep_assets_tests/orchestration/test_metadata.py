@@ -6,7 +6,7 @@ import pytest
 
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
 from dataprep_assets.integrity.receipt import FileRecord, Ledger, Receipt
-from dataprep_assets.orchestration.metadata import receipt_metadata, rendered, table
+from dataprep_assets.orchestration.metadata import receipt_metadata, render, table
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,14 @@ from dataprep_assets.orchestration.metadata import receipt_metadata, rendered, t
     ],
 )
 def test_a_value_is_rendered_as_what_it_is(value: Shown, kind: type, shown: object) -> None:
-    found = rendered(value)
+    found = render(value)
     assert isinstance(found, kind)
     assert found.value == shown
     assert type(found.value) in (int, float, bool, str), "NumPy's own scalars cannot be stored"
 
 
 def test_columns_of_a_table_are_in_the_order_of_their_first_appearance_and_gaps_are_empty() -> None:
-    found = rendered(Table([{"file": "a", "rows": 1}, {"file": "b", "share": 0.5}, {"rows": 2, "file": "c"}]))
+    found = render(Table([{"file": "a", "rows": 1}, {"file": "b", "share": 0.5}, {"rows": 2, "file": "c"}]))
     assert isinstance(found, dg.TableMetadataValue)
     assert [dict(record.data) for record in found.records] == [
         {"file": "a", "rows": 1, "share": ""},

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.orchestration.partitions import DATASET
-from dataprep_assets.orchestration.runs.planning import with_planning
+from dataprep_assets.orchestration.runs.planning import add_planning
 from dataprep_assets.orchestration.sensors.automation import concerns
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.project import SHOWN_AS
@@ -26,7 +26,7 @@ def planned(made: Project, **changes: Any) -> dg.Definitions:
     """The definitions of the project's corpus, with what plans it, as a code location has them."""
     corpus = made.corpus.model_copy(update=changes)
     built = TokenizedCorpus(corpus).build_defs(None)  # type: ignore[arg-type]
-    return with_planning(dg.Definitions.merge(built, dg.Definitions(resources=resources_of(made.storage))))
+    return add_planning(dg.Definitions.merge(built, dg.Definitions(resources=resources_of(made.storage))))
 
 
 def tick(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None) -> tuple[Any, Any]:
@@ -54,7 +54,7 @@ def test_many_new_declarations_are_planned_by_one_run_in_which_a_bad_one_holds_u
     corpora = [made.corpus.model_copy(update={"dataset": name}) for name in ("first", "second", "third")]
     corpora[1] = corpora[1].model_copy(update={"splits": {"train": ["nothing/**"]}})
     built = [TokenizedCorpus(corpus).build_defs(None) for corpus in corpora]  # type: ignore[arg-type]
-    definitions = with_planning(dg.Definitions.merge(*built, dg.Definitions(resources=resources_of(made.storage))))
+    definitions = add_planning(dg.Definitions.merge(*built, dg.Definitions(resources=resources_of(made.storage))))
     (request,), cursor = tick(definitions, made.instance)
     assert request.asset_selection == [dg.AssetKey([corpus.dataset, "manifest"]) for corpus in corpora]
     assert DATASET not in request.tags
@@ -80,6 +80,6 @@ def test_a_declaration_that_changed_is_planned_again_and_words_alone_are_no_chan
 
 def test_examples_that_need_a_network_are_left_alone(made: Project) -> None:
     shown = planned(made).map_asset_specs(func=lambda spec: spec.merge_attributes(tags={SHOWN_AS: "example"}))
-    assert [sensor.name for sensor in with_planning(dg.Definitions(assets=shown.assets)).sensors or ()] == [
+    assert [sensor.name for sensor in add_planning(dg.Definitions(assets=shown.assets)).sensors or ()] == [
         "end_lost_runs"
     ]

@@ -20,11 +20,11 @@ from dataprep_assets.orchestration.runs.step_build import LogSink, ObservationSi
 from dataprep_assets.orchestration.runs.terminal import (
     StepLine,
     TerminalSink,
-    heard,
     say,
     show_progress,
     watched_in_notebook,
     watching,
+    write_said_lines,
 )
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests import forked
@@ -141,7 +141,7 @@ def test_what_is_said_is_there_at_once_though_dagster_redirects_the_output_of_a_
 
 def test_who_reads_the_pipe_no_more_stops_nobody_who_says_something() -> None:
     reader, writer = os.pipe()
-    with os.fdopen(writer, "w") as stream, heard(stream):
+    with os.fdopen(writer, "w") as stream, write_said_lines(stream):
         os.close(reader)
         say("nobody hears it")
 

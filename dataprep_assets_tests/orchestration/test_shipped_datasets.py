@@ -12,7 +12,7 @@ from dataprep_assets.declarations import files_below
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.component import definitions_of_dataset
-from dataprep_assets.project import SHIPPED_FOLDERS, SHOWN_AS, is_shown, shown_as
+from dataprep_assets.project import SHIPPED_FOLDERS, SHOWN_AS, is_shown, shipped_kind
 
 DEFS = PROJECT_ROOT / "dataprep_assets" / "defs"
 
@@ -99,5 +99,5 @@ def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path, monkeypatch
 
 
 def test_a_users_folder_may_be_called_as_ours(tmp_path: Path) -> None:
-    assert [shown_as(tmp_path / folder / "mine") for folder in SHIPPED_FOLDERS] == [None, None]
-    assert shown_as(DEFS / "examples" / "dclm_2t") == "example"
+    assert [shipped_kind(tmp_path / folder / "mine") for folder in SHIPPED_FOLDERS] == [None, None]
+    assert shipped_kind(DEFS / "examples" / "dclm_2t") == "example"

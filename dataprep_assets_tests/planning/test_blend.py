@@ -77,11 +77,11 @@ def test_a_sample_is_the_same_every_time_and_another_for_another_dataset() -> No
 
 
 def test_held_out_shards_are_in_one_split_each_and_training_keeps_some() -> None:
-    splits = blend.held_out([0, 2, 3, 5, 9], dataset="code", valid=1, test=2)
+    splits = blend.split_shards([0, 2, 3, 5, 9], dataset="code", valid=1, test=2)
     assert sorted(i for members in splits.values() for i in members) == [0, 2, 3, 5, 9]
     assert {name: len(members) for name, members in splits.items()} == {"train": 2, "valid": 1, "test": 2}
     with pytest.raises(ConfigError, match="code has 3 shards"):
-        blend.held_out([0, 1, 2], dataset="code", valid=1, test=2)
+        blend.split_shards([0, 1, 2], dataset="code", valid=1, test=2)
 
 
 def test_shares_sum_to_one_and_weight_zero_has_none() -> None:
@@ -91,14 +91,14 @@ def test_shares_sum_to_one_and_weight_zero_has_none() -> None:
 
 
 def test_epochs_are_what_the_weights_ask_of_what_there_is() -> None:
-    small, large = blend.outlook({"small": 0.5, "large": 0.5}, {"small": 100, "large": 900})
+    small, large = blend.source_outlooks({"small": 0.5, "large": 0.5}, {"small": 100, "large": 900})
     assert (small.epochs, large.epochs) == (5.0, 500 / 900)
     assert small.realisable == 0.5
-    small, large = blend.outlook({"small": 0.5, "large": 0.5}, {"small": 100, "large": 900}, max_epochs=1)
+    small, large = blend.source_outlooks({"small": 0.5, "large": 0.5}, {"small": 100, "large": 900}, max_epochs=1)
     assert small.realisable == pytest.approx(100 / 600)
-    small, _ = blend.outlook({"small": 0.5, "large": 0.5}, {"small": 100, "large": 900}, train_tokens=100)
+    small, _ = blend.source_outlooks({"small": 0.5, "large": 0.5}, {"small": 100, "large": 900}, train_tokens=100)
     assert small.epochs == 0.5
-    empty, _ = blend.outlook({"empty": 0.5, "large": 0.5}, {"empty": 0, "large": 900})
+    empty, _ = blend.source_outlooks({"empty": 0.5, "large": 0.5}, {"empty": 0, "large": 900})
     assert (empty.realisable, empty.epochs) == (0.0, float("inf"))
 
 

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.planning.task_versions import TaskVersion, Unordered, choose, latest, parse
+from dataprep_assets.planning.task_versions import TaskVersion, Unordered, choose, latest_version, parse
 
 PUBLISHED = [
     *(f"version_{n}" for n in (1, 2, 3)),
@@ -31,17 +31,17 @@ def test_all_are_in_order_of_their_numbers_whatever_the_listing(seed: int) -> No
 def test_latest_is_the_highest_number_and_not_the_last_name() -> None:
     assert max(PUBLISHED) == "version_9-2"
     assert choose(PUBLISHED + SIBLINGS, "latest").chosen == ("version_13-2",)
-    assert latest(["version_2", "version_10"]) == "version_10"
+    assert latest_version(["version_2", "version_10"]) == "version_10"
 
 
 def test_a_missing_minor_number_is_zero() -> None:
-    assert latest(["version_3", "version_3-1"]) == "version_3-1"
+    assert latest_version(["version_3", "version_3-1"]) == "version_3-1"
     assert parse("version_3") == TaskVersion(3, 0, "version_3")
 
 
 def test_two_names_of_the_latest_version_are_not_guessed_between() -> None:
     with pytest.raises(ConfigError, match="version_3 and version_3-0 are the same version"):
-        latest(["version_3", "version_3-0", "version_1"])
+        latest_version(["version_3", "version_3-0", "version_1"])
     assert choose(["version_3", "version_3-0"], "all").chosen == ("version_3", "version_3-0")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.sampler.mixture import PLACES
-from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
+from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource, RevisionRequest, add_revision
 from dataprep_assets.serving.sampler.packs import pack_shard
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.source_order import PackTable
@@ -141,7 +141,7 @@ def history(seed: int, changes: int = 6, kinds: Sequence[str] = CHANGES) -> Hist
     schedule, step = None, 0
     for _ in range(changes):
         try:
-            schedule = revised(
+            schedule = add_revision(
                 schedule, wanted, list(world.sources.values()), documents=world.documents, packs=world.packs,
                 from_step=step, trained=None,
             )  # fmt: skip

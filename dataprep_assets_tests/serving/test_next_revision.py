@@ -11,8 +11,8 @@ from dataprep_assets.serving.sampler.next_revision import (
     DocumentEnds,
     FoundSource,
     RevisionRequest,
+    add_revision,
     changed_between,
-    revised,
 )
 from dataprep_assets.serving.sampler.packs import pack_shard
 from dataprep_assets.serving.sampler.sampler import Sampler
@@ -50,7 +50,7 @@ def packs(shard: SourceShard, length: int) -> Any:
 def revise(
     before: ScheduleHistory | None, wanted: RevisionRequest, *sources: FoundSource, **more: Any
 ) -> ScheduleHistory:
-    return revised(before, wanted, sources, documents=DOCUMENTS.__getitem__, packs=packs, **more)
+    return add_revision(before, wanted, sources, documents=DOCUMENTS.__getitem__, packs=packs, **more)
 
 
 def with_shard(content: str, tokens: int) -> FoundSource:

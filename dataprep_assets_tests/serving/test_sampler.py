@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError, NotFoundError
 from dataprep_assets.serving.sampler import source_order
-from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
+from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource, RevisionRequest, add_revision
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory
 from dataprep_assets_tests.serving.histories import EDITS, History, history, readings_of, resumed, tell
@@ -98,7 +98,7 @@ def test_a_step_is_the_same_on_every_number_of_ranks(histories: list[History], r
 def test_what_a_step_reads_does_not_change_when_a_revision_is_added() -> None:
     run = history(3)
     for upto in range(1, len(run.schedule.revisions)):
-        before, after = Sampler(run.schedule.upto(upto), run.world.packs), run.sampler()
+        before, after = Sampler(run.schedule.first_revisions(upto), run.world.packs), run.sampler()
         first = run.schedule.revisions[upto].first_step
         later = [r.first_step for r in run.schedule.revisions[upto:]]
         for step in range(min(first, *later)):
@@ -121,7 +121,7 @@ def whole(_: str) -> DocumentEnds:
 
 def begin(wanted: RevisionRequest, *sources: FoundSource, **more: Any) -> ScheduleHistory:
     found: dict[str, Any] = {"documents": whole, "packs": lambda shard, length: None} | more
-    return revised(None, wanted, sources, **found)
+    return add_revision(None, wanted, sources, **found)
 
 
 def test_a_step_beyond_the_end_says_why_and_what_to_do() -> None:

@@ -286,7 +286,7 @@ def test_asyncio_swaps_without_blocking_the_loop(tmp_path: Path) -> None:
 
     async def run() -> None:
         with ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window:
-            swap = asyncio.create_task(window.aswap(0))
+            swap = asyncio.create_task(window.swap_async(0))
             for _ in range(20):
                 await asyncio.sleep(0.005)
             assert not swap.done()
@@ -295,7 +295,7 @@ def test_asyncio_swaps_without_blocking_the_loop(tmp_path: Path) -> None:
             window.prepare(1)
             await window.await_ready(20)
             # More swaps at once than the default executor has threads.
-            shards = await asyncio.gather(*(window.aswap(1) for _ in range(100)))
+            shards = await asyncio.gather(*(window.swap_async(1) for _ in range(100)))
             assert {shard.index for shard in shards} == {1}
 
     asyncio.run(run())

@@ -12,7 +12,7 @@ import pytest
 from huggingface_hub.errors import HfHubHTTPError
 
 from dataprep_assets.errors import CorruptSourceError, SourceError, TransferError
-from dataprep_assets.sources.hub import translated
+from dataprep_assets.sources.hub import translate_errors
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 from dataprep_assets_tests.fakes.hub_server import HubServer, Kind
 from dataprep_assets_tests.sources.hub_mirror import (
@@ -125,7 +125,7 @@ def test_no_message_chain_or_log_has_a_signed_url(caplog: pytest.LogCaptureFixtu
         http.ConnectError(f"cannot reach {signed}"),
         HfHubHTTPError(f"403 for {signed}", response=refused),
     ):
-        with pytest.raises((RetryableError, SourceError)) as caught, translated("a"):
+        with pytest.raises((RetryableError, SourceError)) as caught, translate_errors("a"):
             raise error
         assert "s3cret" not in "".join(traceback.format_exception(caught.value))
     with caplog.at_level(logging.DEBUG):

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.errors import SourceError
-from dataprep_assets.fields import names_beside, narrowed, value_at
+from dataprep_assets.fields import names_beside, select_fields, value_at
 from dataprep_assets.pipelines.blend.plan.fields import conversation_fields
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.sources.readers.first_rows import absent_field
@@ -96,11 +96,11 @@ def test_of_a_struct_only_what_is_needed_is_decoded(tmp_path: Path, monkeypatch:
 
 def test_pieces_of_a_batch_are_narrowed_as_the_whole() -> None:
     batch = pa.RecordBatch.from_pylist(ROWS)
-    assert narrowed(batch.slice(2, 2), ["data.meta.id", "wide"]).to_pylist() == [
+    assert select_fields(batch.slice(2, 2), ["data.meta.id", "wide"]).to_pylist() == [
         {"data": None, "wide": "x"},
         {"data": {"meta": None}, "wide": "x"},
     ]
-    assert narrowed(batch, ["data", "data.text"]).to_pylist() == [{"data": row["data"]} for row in ROWS]
+    assert select_fields(batch, ["data", "data.text"]).to_pylist() == [{"data": row["data"]} for row in ROWS]
 
 
 def test_an_absent_field_is_told_with_what_is_there_at_its_level(tmp_path: Path) -> None:

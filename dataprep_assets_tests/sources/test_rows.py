@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from dataprep_assets.bounds import told_to
+from dataprep_assets.bounds import report_to
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.readers.records import read_records
 from dataprep_assets.sources.readers.row_files import RowRange
@@ -151,7 +151,7 @@ def test_blank_lines_are_counted_uncut_and_are_no_getting_on(tmp_path: Path, bla
         (RowRange(many), [many + 2], 2),
     ):
         told: list[str] = []
-        with told_to(told.append):
+        with report_to(told.append):
             blocks = _read(path, "jsonl", "zstd", rows)
         assert [number for number, _ in _numbered(blocks)] == kept
         assert sum(block.blank_lines for block in blocks) == counted

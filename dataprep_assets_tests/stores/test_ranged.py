@@ -219,9 +219,9 @@ def test_a_partial_file_goes_unless_a_download_of_it_is_under_way(tmp_path: Path
     target = tmp_path / "target"
     ranged.discard_partial(target)
     ranged.partial_path(target).write_bytes(b"left by a kill" * 1000)
-    assert ranged.held_bytes(target) >= 14_000
+    assert ranged.partial_bytes(target) >= 14_000
     ranged.discard_partial(target)
-    assert (os.listdir(tmp_path), ranged.held_bytes(target)) == ([], 0)
+    assert (os.listdir(tmp_path), ranged.partial_bytes(target)) == ([], 0)
     fetch(Source(), target, progress=lambda count: ranged.discard_partial(target))
     assert target.read_bytes() == CONTENT
 

@@ -3,13 +3,13 @@
 import os
 from pathlib import Path
 
-from dataprep_assets.stores.files import while_unchanged
+from dataprep_assets.stores.files import cache_by_file
 
 
 def test_a_file_is_read_again_when_it_was_replaced_or_changed_a_moment_ago(tmp_path: Path) -> None:
     path, reads = tmp_path / "f", list[str]()
 
-    @while_unchanged
+    @cache_by_file
     def read(path: str) -> str:
         reads.append(path)
         return Path(path).read_text()

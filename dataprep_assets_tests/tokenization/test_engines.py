@@ -54,7 +54,7 @@ def test_the_fast_engine_is_certified_and_encodes() -> None:
     earned = certified(bundle(), declared(), "text", lambda: TEXTS)
     assert (earned.engine, earned.refused, earned.reason) == ("fastokens", (), None)
     versions = f"{earned.engine_version} with the ids of tokenizers {earned.reference_version}"
-    assert CertificateFacts.told_by(earned).description == f"fastokens {versions}"
+    assert CertificateFacts.from_certificate(earned).description == f"fastokens {versions}"
 
 
 def test_newer_characters_that_it_reads_in_another_way_refuse_their_classes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_the_reference_encodes_where_the_fast_engine_cannot_and_the_reason_has_n
 
 
 def test_the_reference_encodes_where_it_is_declared() -> None:
-    told = CertificateFacts.told_by(
+    told = CertificateFacts.from_certificate(
         certified(bundle(), declared(engine="tokenizers"), "text", lambda: TEXTS)
     ).description
     assert told == f"tokenizers {installed('tokenizers')} (the declaration asks for the reference engine)"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def current() -> OpenProject:
+def current_project() -> OpenProject:
     """Return the project of the current command."""
     return open_project(_chosen[-1] if _chosen else None)
 
@@ -35,7 +35,7 @@ def current() -> OpenProject:
 def choose(folder: Path) -> None:
     """Use the project in this folder, instead of the environment's or the working directory's project."""
     _chosen.append(str(folder))
-    current.cache_clear()
+    current_project.cache_clear()
 
 
 # folders from `--project`; the last one is used
@@ -44,7 +44,7 @@ _chosen: list[str] = []
 
 def declarations() -> "Declarations":
     """Return the declared datasets of the current project."""
-    return current().declarations
+    return current_project().declarations
 
 
 def names() -> list[str]:
@@ -61,21 +61,21 @@ def components() -> dict[str, str]:
 
 def kinds() -> dict[str, str | None]:
     """Return each declared dataset's name with `sample` or `example` if it is shipped, None if it is the user's own."""
-    from dataprep_assets.project import shown_as
+    from dataprep_assets.project import shipped_kind
 
-    return {name: shown_as(path.parent) for name, path in _files().items()}
+    return {name: shipped_kind(path.parent) for name, path in _files().items()}
 
 
 def _files() -> dict[str, Path]:
     """Return each declared dataset's name with its `defs.yaml`, without importing any code of the project."""
     from dataprep_assets.declarations import files_below
 
-    return files_below(current().project.defs)
+    return files_below(current_project().project.defs)
 
 
 def storage() -> "Storage":
     """Return the storage that the environment configures."""
-    return current().storage
+    return current_project().storage
 
 
 def work_folder() -> Path:
@@ -83,7 +83,7 @@ def work_folder() -> Path:
     from dataprep_assets.integrity.storage import cache_of
 
     try:
-        return cache_of(current().root)[0]
+        return cache_of(current_project().root)[0]
     except ConfigError:
         # a project that is named explicitly must be valid; otherwise commands such as `sync` need no project
         if os.environ.get(VARIABLE) or _chosen:
@@ -107,7 +107,7 @@ def folder(name: str) -> Path:
 
 def declaration_of(name: str) -> Path:
     """Return the `defs.yaml` of a dataset; raise ConfigError if no dataset has this name."""
-    return current().declaration_of(name)
+    return current_project().declaration_of(name)
 
 
 def component(name: str) -> "Dataset":
@@ -120,12 +120,12 @@ def component(name: str) -> "Dataset":
 
 def load_dataset(name: str) -> "Dataset":
     """Return the declared dataset of this name, without applying its privacy to the command."""
-    return current().load(name)
+    return current_project().load(name)
 
 
 def open_dataset(name: str) -> "OpenDataset":
     """Return the opened dataset of this name, and apply its privacy to the rest of the command."""
-    dataset = current().dataset(name)
+    dataset = current_project().dataset(name)
     take(dataset.component)
     return dataset
 
@@ -169,7 +169,7 @@ def one_command() -> Iterator[None]:
         _running.pop().closed.close()
         if len(_chosen) > count:
             del _chosen[count:]
-            current.cache_clear()
+            current_project.cache_clear()
 
 
 def privacy() -> Privacy:
@@ -184,7 +184,7 @@ def tell(lines: Iterable[str], what: str) -> None:
         print(privacy().text("\n".join(lines), what))
 
 
-def naming(dataset: str) -> "list[Dataset]":
+def datasets_naming(dataset: str) -> "list[Dataset]":
     """Return the datasets whose declarations contain this dataset's name, directly or through other datasets.
 
     Only these datasets can depend on it. Datasets that cannot be loaded are omitted, because commands on them report
@@ -210,7 +210,7 @@ def load_others(dataset: str) -> "list[Dataset]":
     return _load_all(name for name in sorted(declarations().files) if name != dataset)
 
 
-def retracting(dataset: str) -> "list[Dataset]":
+def datasets_retracting(dataset: str) -> "list[Dataset]":
     """Return the other datasets that may have retracted documents."""
     return _load_all(name for name in sorted(declarations().files) if name != dataset and may_retract(name))
 
@@ -222,19 +222,23 @@ def may_retract(dataset: str) -> bool:
 
 
 def _load_all(names: Iterable[str]) -> "list[Dataset]":
-    return [take(component) for component in current().load_all(names)]
+    return [take(component) for component in current_project().load_all(names)]
 
 
 def browser() -> str:
     """Return the shell command that opens the project in the browser, to be run from the working directory."""
-    root = current().root
+    root = current_project().root
     makefile = root / "Makefile"
     if makefile.is_file() and re.search(r"^ui:", makefile.read_text(encoding="utf-8"), re.MULTILINE):
         return "make ui" if root == Path.cwd() else f"make -C {root} ui"
-    home = "" if current().home == current().project.dagster_home else f"DAGSTER_HOME={current().home} "
+    home = (
+        ""
+        if current_project().home == current_project().project.dagster_home
+        else f"DAGSTER_HOME={current_project().home} "
+    )
     return f"{home}dataprep ui" if root == Path.cwd() else f"{home}dataprep --project {root} ui"
 
 
-def in_the_browser() -> str:
+def browser_line() -> str:
     """Return a line with the command that shows the result in the browser."""
     return f"see it: {browser()}, then open http://127.0.0.1:3000"

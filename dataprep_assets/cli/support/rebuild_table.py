@@ -8,7 +8,7 @@ from dataprep_assets.engine.privacy import OPEN, Privacy
 from dataprep_assets.engine.staleness.decide import Decision
 from dataprep_assets.engine.staleness.rebuild import LossChange, Rebuild, ToBuild
 from dataprep_assets.errors import count_of
-from dataprep_assets.planning.cost import shown_bytes, shown_time
+from dataprep_assets.planning.cost import format_bytes, format_seconds
 from dataprep_assets.table import align_rows
 
 MOST = 20
@@ -80,9 +80,9 @@ def _amounts(works: Sequence[ToBuild], privacy: Privacy) -> tuple[str, str, str]
     if privacy.closed:
         return "-", privacy.count(sum(tokens)) if tokens else "-", "-"
     return (
-        shown_bytes(sum(sizes)) if sizes else "-",
+        format_bytes(sum(sizes)) if sizes else "-",
         f"{sum(tokens):,}" if tokens else "-",
-        shown_time(sum(seconds)).strip() if seconds else "-",
+        format_seconds(sum(seconds)).strip() if seconds else "-",
     )
 
 
@@ -150,7 +150,7 @@ def _sums(rebuild: Rebuild) -> Iterable[str]:
             "not known in advance"
         )
     cores = rebuild.machine.cores
-    shortest, longest = (shown_time(seconds).strip() for seconds in rebuild.seconds)
+    shortest, longest = (format_seconds(seconds).strip() for seconds in rebuild.seconds)
     time_range = f"about {longest}" if shortest == longest else f"{shortest} to {longest}"
     untimed = f"; never timed here: {', '.join(rebuild.untimed)}" if rebuild.untimed else ""
     yield f"expected: {time_range} on {count_of(cores, 'core')}{untimed}"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.errors import count_of
 from dataprep_assets.orchestration.build import BuildListener, StepResult
-from dataprep_assets.orchestration.runs.terminal import at_rest, at_work, say
+from dataprep_assets.orchestration.runs.terminal import clear_step, say, show_step
 
 _WIDEST = 32
 """Maximum width of artifact names, in columns."""
@@ -32,15 +32,15 @@ class Steps(BuildListener):
             return
         self._current.discard(spec.path)
         self._started = time.monotonic()
-        at_work(self._label(spec))
+        show_step(self._label(spec))
 
     def checking(self, spec: ArtifactSpec) -> None:
-        at_work(self._label(spec), "checks")
+        show_step(self._label(spec), "checks")
 
     def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
         if spec.path in self._current:
             return
-        at_rest()
+        clear_step()
         self._ended.add(spec.path)
         parts = [
             f"{spec.path[-1]:<{self._width}}",
@@ -51,12 +51,12 @@ class Steps(BuildListener):
         say(f"{'!' if result.warned else '✓'} {'  '.join(parts)}", "yellow" if result.warned else "green")
 
     def failed(self, spec: ArtifactSpec, why: str) -> None:
-        at_rest()
+        clear_step()
         why = why.removeprefix(f"{'/'.join(spec.path)}: ") or "failed"
         say(f"✗ {spec.path[-1]:<{self._width}}  {why}", "red")
 
     def report_line(self, sentence: str) -> None:
-        at_rest()
+        clear_step()
         say(f"  {sentence}")
 
     def end(self) -> None:

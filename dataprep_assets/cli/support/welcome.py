@@ -15,12 +15,12 @@ DOCS = Path(dataprep_assets.__file__).parent / "docs" / "README.md"
 _OWN = "dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus"
 
 
-def welcome() -> Iterator[str]:
+def welcome_lines() -> Iterator[str]:
     """Yield the lines to print."""
     yield "dataprep turns text and conversations into token files for your trainer."
     yield ""
     try:
-        root, components = project.current().root, project.components()
+        root, components = project.current_project().root, project.components()
     except ConfigError as error:
         yield str(error)
         yield from _next([("dataprep init my-data", "create a project with a sample that builds offline")])

@@ -34,10 +34,10 @@ def command(
     """Show what a training run reads, and revise it from a given step."""
     from dataprep_assets.pipelines.schedule.dataset import ScheduleDataset
     from dataprep_assets.pipelines.schedule.schedule_artifact import present_schedule, revise_schedule, write_revisions
-    from dataprep_assets.pipelines.schedule.schedule_sources import found_sources
-    from dataprep_assets.serving.sampler.changes import changes_of, told_revisions
+    from dataprep_assets.pipelines.schedule.schedule_sources import find_sources
+    from dataprep_assets.serving.sampler.changes import changes_of, revision_lines
     from dataprep_assets.serving.sampler.sampler import Sampler
-    from dataprep_assets.serving.sampler.simulation import simulate, told_lines
+    from dataprep_assets.serving.sampler.simulation import simulate, simulation_lines
 
     component = project.component(dataset)
     if not isinstance(component, ScheduleDataset):
@@ -54,7 +54,7 @@ def command(
     schedule = present_schedule(declaration, store)
     if from_step is not None:
         schedule = revise_schedule(declaration, store, schedule, from_step=from_step, trained=trained)
-    sampler = Sampler(schedule, found_sources(declaration, store)[1].packs)
+    sampler = Sampler(schedule, find_sources(declaration, store)[1].packs)
     number = len(schedule.revisions) - 1
     path = None if from_step is None or dry_run else write_revisions(declaration, schedule)
     if json_:
@@ -75,7 +75,7 @@ def command(
         }
         print(json.dumps(value, ensure_ascii=False))
         return 0
-    project.tell([*told_revisions(schedule), *told_lines(sampler, until)], f"{dataset}: scheduled")
+    project.tell([*revision_lines(schedule), *simulation_lines(sampler, until)], f"{dataset}: scheduled")
     if path is not None:
         print(f"Wrote revision {number} from step {from_step} to {path}. Run `dataprep run {dataset}` to build it")
     elif from_step is not None:

@@ -8,7 +8,7 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
-from dataprep_assets.cli.training.training_steps import keys_of, ledger_of, steps_of, told_steps
+from dataprep_assets.cli.training.training_steps import format_steps, keys_of, ledger_of, steps_of
 from dataprep_assets.errors import ConfigError, MissingArtifactError, NotFoundError, count_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def command(
 ) -> int:
     """Show the documents that a training step reads, or the steps that read a document."""
     from dataprep_assets.serving.sampler.seen import documents_of_step
-    from dataprep_assets.serving.sampler.simulation import simulate, told_lines
+    from dataprep_assets.serving.sampler.simulation import simulate, simulation_lines
 
     questions = (("--step", step), ("--document", document), ("--id", id_), ("--where", where))
     given_options = [name for name, value in questions if value is not None]
@@ -74,12 +74,12 @@ def command(
     if not given_options:
         assert until is not None
         if by is not None:
-            for line in _by_lines(_tokens_by(ledger, by, until), by, json_):
+            for line in _count_lines(_tokens_by(ledger, by, until), by, json_):
                 print(line)
         elif json_:
             print(json.dumps([project.privacy().amounts(vars(item)) for item in simulate(ledger.data.sampler, until)]))
         else:
-            project.tell(told_lines(ledger.data.sampler, until), f"{dataset}: scheduled")
+            project.tell(simulation_lines(ledger.data.sampler, until), f"{dataset}: scheduled")
         return 0
     if step is not None:
         if until is not None and until <= step:
@@ -90,10 +90,10 @@ def command(
             for reading in documents_of_step(ledger, current_step, rank=rank, world_size=world):
                 print(json.dumps(reading.to_json(), ensure_ascii=False) if json_ else _line(reading))
         return 0
-    documents = _documents(ledger, document, id_) if where is None else _where(ledger, where)
+    documents = _documents(ledger, document, id_) if where is None else _matching_documents(ledger, where)
     if where is not None and not json_:
         steps = [item for item in steps_of(ledger, documents) if until is None or item < until]
-        read = f"read at {told_steps(steps)}" if steps else "read at no step"
+        read = f"read at {format_steps(steps)}" if steps else "read at no step"
         print(f"{_documents_of(len(documents))}, {read}")
     for line in _steps(ledger, documents if json_ else documents[:_MOST], until, json_):
         print(line)
@@ -106,7 +106,7 @@ def _documents_of(count: int) -> str:
     return "documents" if project.privacy().closed else count_of(count, "document")
 
 
-def _by_lines(tokens: dict[str, int], column: str, json_: bool) -> Iterator[str]:
+def _count_lines(tokens: dict[str, int], column: str, json_: bool) -> Iterator[str]:
     privacy = project.privacy()
     if json_:
         yield json.dumps(privacy.amounts(tokens), ensure_ascii=False)
@@ -153,7 +153,7 @@ def _tables(ledger: "SeenLedger", option: str) -> "Iterator[tuple[str, AskedDocu
         yield name, component.documents(component.store(project.storage()))
 
 
-def _where(ledger: "SeenLedger", where: str) -> "list[KeptDocument]":
+def _matching_documents(ledger: "SeenLedger", where: str) -> "list[KeptDocument]":
     """Return the documents of the sources that match an expression, including documents retracted since then."""
     from dataprep_assets.serving.sampler.seen import find_documents
 
@@ -192,11 +192,11 @@ def _tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str, int]:
 
 
 def _steps(ledger: "SeenLedger", documents: "list[KeptDocument]", until: int | None, json_: bool) -> Iterator[str]:
-    from dataprep_assets.serving.sampler.seen import steps_of_document, taken_back
+    from dataprep_assets.serving.sampler.seen import readings_taken_back, steps_of_document
 
     for kept_document in documents:
         readings = steps_of_document(ledger, kept_document, until=until)
-        back = taken_back(ledger, kept_document)
+        back = readings_taken_back(ledger, kept_document)
         value: dict[str, Any] = {
             "dataset": kept_document.dataset,
             "shard": kept_document.shard.name,

@@ -60,7 +60,7 @@ def keys_of(ledger: "SeenLedger") -> "set[bytes | None]":
     return keys
 
 
-def given_documents(ledger: "SeenLedger", given: "Sequence[IdLine]", dataset: str) -> "dict[int, list[KeptDocument]]":
+def listed_documents(ledger: "SeenLedger", given: "Sequence[IdLine]", dataset: str) -> "dict[int, list[KeptDocument]]":
     """Return the documents of a dataset that a list of ids selects, by line of the list.
 
     A line selects all documents with the same id.
@@ -104,7 +104,7 @@ def steps_of(ledger: "SeenLedger", documents: "Sequence[KeptDocument]") -> list[
     return sorted({reading.step for document in documents for reading in steps_of_document(ledger, document)})
 
 
-def told_steps(steps: Sequence[int]) -> str:
+def format_steps(steps: Sequence[int]) -> str:
     """Format steps for a message, with a limited number of step numbers."""
     first_steps = ", ".join(map(str, steps[:_MOST]))
     rest_text = f" and {len(steps) - _MOST} more, the last is {steps[-1]}" if len(steps) > _MOST else ""
@@ -114,7 +114,7 @@ def told_steps(steps: Sequence[int]) -> str:
 def trained_lines(dataset: str, given: "Sequence[IdLine]") -> Iterator[str]:
     """Yield lines with the steps at which training runs have read, or will read, the documents of a list."""
     for name, ledger in runs_of(dataset):
-        documents = given_documents(ledger, given, dataset)
+        documents = listed_documents(ledger, given, dataset)
         read = {
             line: steps
             for line, line_documents in sorted(documents.items())
@@ -126,10 +126,10 @@ def trained_lines(dataset: str, given: "Sequence[IdLine]") -> Iterator[str]:
         all_steps = sorted({step for steps in read.values() for step in steps})
         # for private data omit the counts of documents; steps are only positions
         counts = f": {len(read)} of {count_of(len(given), 'line')}"
-        summary = told_steps(all_steps) + ("" if project.privacy().closed else counts)
+        summary = format_steps(all_steps) + ("" if project.privacy().closed else counts)
         yield f"{name} has read it, or will read it, at {summary}"
         if len(given) > 1:
             for line, steps in list(read.items())[:_MOST]:
-                yield f"  line {line}: {told_steps(steps)}"
+                yield f"  line {line}: {format_steps(steps)}"
             if len(read) > _MOST:
                 yield f"  and {len(read) - _MOST} more: `dataprep seen {name} --id ID`"

@@ -30,7 +30,7 @@ from dataprep_assets.curation.table import Columns, DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
 from dataprep_assets.curation.word_runs import WORD, KnownHashes, Runs, WordRuns, weight_of, words_in
 from dataprep_assets.errors import ConfigError, count_of
-from dataprep_assets.stores.files import digest_value, sha256_file, while_unchanged
+from dataprep_assets.stores.files import cache_by_file, digest_value, sha256_file
 
 BENCHMARK, OVERLAP = "benchmark", "benchmark_overlap"
 COLUMNS: Columns = {BENCHMARK: "string", OVERLAP: "number"}
@@ -152,20 +152,20 @@ class Benchmarks:
             long.texts.append(part.text)
             long.items.append(name)
             long.words.append(words)
-            long.least.append(_fewest(weights, self._ngram, self._least))
+            long.least.append(_min_ngrams(weights, self._ngram, self._least))
         if (whole_item := whole_of(name, short, self._ngram, self._least)) is not None:
             yield whole_item
 
     def _index(self, long: _Texts) -> None:
         """Sort the n-grams of all texts that are searched for by themselves."""
         runs = self._runs.runs_of(long.words)
-        starts, stops = runs.weighing(self._ngram * WORD)
+        starts, stops = runs.runs_of_weight(self._ngram * WORD)
         hashes, owners = runs.between(starts, stops), runs.text_of(starts)
         items = np.unique(np.array(long.items, object), return_inverse=True)[1] if long.items else np.empty(0, np.int64)
         begins = np.concatenate([[0], runs.ends[:-1]]).astype(np.int64) if long.words else runs.ends
-        self._first = _first_with(runs.between(begins, runs.ends), long.items)
+        self._first = _first_equal(runs.between(begins, runs.ends), long.items)
         # The n-grams of a text that several items share are indexed only under the first item.
-        is_indexed = _says_something(long.words, starts, stops) & (self._first[owners] == owners)
+        is_indexed = _has_content_words(long.words, starts, stops) & (self._first[owners] == owners)
         hashes, owners = hashes[is_indexed], owners[is_indexed]
         # Each n-gram of a text is indexed once.
         order = np.lexsort((owners, hashes))
@@ -229,7 +229,7 @@ class Benchmarks:
 
     def _find_parts(self, runs: Runs) -> Iterator[tuple[int, int, float]]:
         """Yield the best matching part of each text with a match: number of the text, number of the part, share."""
-        starts, hashes = runs.among(self._ngram * WORD, self._known)
+        starts, hashes = runs.find_known(self._ngram * WORD, self._known)
         # The hashes of all items are sorted, so each n-gram's owners are at positions [low, high).
         lows = np.searchsorted(self._hashes, hashes, side="left")
         highs = np.searchsorted(self._hashes, hashes, side="right")
@@ -257,7 +257,7 @@ def _is_unspaced(weights: Sequence[int]) -> bool:
     return sum(weight for weight in weights if weight < WORD) > sum(weights) / 2
 
 
-def _fewest(weights: Sequence[int], ngram: int, least: int) -> int:
+def _min_ngrams(weights: Sequence[int], ngram: int, least: int) -> int:
     """Return the minimum number of a text's n-grams to find.
 
     In scripts without spaces, a name may be most of a question.
@@ -267,7 +267,7 @@ def _fewest(weights: Sequence[int], ngram: int, least: int) -> int:
     return (least - ngram) * WORD * len(weights) // sum(weights)
 
 
-def _says_something(
+def _has_content_words(
     texts: Sequence[Sequence[str]], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Return which runs have two different words that are neither stop words nor numbers."""
@@ -300,7 +300,7 @@ def _of_many(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray[np
     return is_shared
 
 
-def _first_with(texts: NDArray[np.uint64], items: Sequence[str]) -> NDArray[np.int64]:
+def _first_equal(texts: NDArray[np.uint64], items: Sequence[str]) -> NDArray[np.int64]:
     """Return the first equal text of each text, given their hashes. Instructions are never merged."""
     parts: dict[int, list[int]] = {}
     for index, text_hash in enumerate(texts.tolist()):
@@ -363,7 +363,7 @@ def _digest(one: BenchmarkSet) -> str:
 
 
 # cached, because the digest is needed for each batch of documents
-@while_unchanged
+@cache_by_file
 def _sha256(path: str) -> str:
     return sha256_file(Path(path))
 

@@ -34,7 +34,7 @@ def check_address(path: str) -> None:
 
 
 @lru_cache(maxsize=64)
-def fetched(path: str, cache_dir: Path | None) -> Path:
+def fetch(path: str, cache_dir: Path | None) -> Path:
     """Return the local file of an address, downloading it if it is missing.
 
     Args:

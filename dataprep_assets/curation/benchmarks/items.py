@@ -90,10 +90,10 @@ class BenchmarkSet:
         """The local file; a remote file is downloaded. Raises ConfigError if it does not exist."""
         if isinstance(self.path, Path):
             return self.path
-        from dataprep_assets.curation.benchmarks.files import fetched
+        from dataprep_assets.curation.benchmarks.files import fetch
 
         try:
-            return fetched(self.path, self.cache_dir)
+            return fetch(self.path, self.cache_dir)
         except DataprepError as error:
             raise ConfigError(f"{self.key}: {error}") from error
 

@@ -93,7 +93,9 @@ class Wholes:
         # Equal items are merged under the first item's name.
         first_numbers: dict[frozenset[str], int] = {}
         leaders = [first_numbers.setdefault(frozenset(item.joined), number) for number, item in enumerate(wholes)]
-        anchors = _anchors([wholes[number] for number in first_numbers.values()], list(first_numbers.values()), runs)
+        anchors = _items_by_anchor(
+            [wholes[number] for number in first_numbers.values()], list(first_numbers.values()), runs
+        )
         anchored = {number for owners in anchors.values() for number in owners}
         self.names = {item.name for item, number in zip(wholes, leaders, strict=True) if number in anchored}
         self.common = {item.name for item, number in zip(wholes, leaders, strict=True) if number not in anchored}
@@ -109,7 +111,7 @@ class Wholes:
             words: The words of the texts.
             runs: The runs of these words.
         """
-        starts, hashes = runs.among(_ANCHOR * WORD, self._known)
+        starts, hashes = runs.find_known(_ANCHOR * WORD, self._known)
         best: dict[int, tuple[float, int, int]] = {}
         last_offsets: dict[tuple[int, int], int] = {}
         texts, ends = runs.text_of(starts).tolist(), runs.ends.tolist()
@@ -129,14 +131,14 @@ class Wholes:
             yield text, self._wholes[-number].name, share
 
 
-def _anchors(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns) -> dict[int, list[int]]:
+def _items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns) -> dict[int, list[int]]:
     """Return, for the hash of each anchor, the numbers of the items with a text whose rarest run it is."""
     having: dict[str, list[int]] = defaultdict(list)
     for item, number in zip(wholes, numbers, strict=True):
         for wording in item.joined:
             having[wording].append(number)
     texts = runs.runs_of([wording.split(" ") for wording in having])
-    starts, stops = texts.weighing(_ANCHOR * WORD)
+    starts, stops = texts.runs_of_weight(_ANCHOR * WORD)
     hashes = texts.between(starts, stops).tolist()
     frequent = Counter(hashes)
     rarest: dict[int, int] = {}

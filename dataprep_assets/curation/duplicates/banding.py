@@ -21,7 +21,7 @@ class Banding:
     bands: int
     rows: int
 
-    def chance(self, similarity: ArrayLike) -> NDArray[np.float64]:
+    def match_probability(self, similarity: ArrayLike) -> NDArray[np.float64]:
         """Return the chance that texts of this Jaccard similarity share a band."""
         shared: NDArray[np.float64] = 1 - (1 - np.asarray(similarity, np.float64) ** self.rows) ** self.bands
         return shared
@@ -33,7 +33,7 @@ def banding_for(threshold: float, permutations: int) -> Banding:
     for rows in range(2, permutations + 1):
         wider = Banding(permutations // rows, rows)
         # Wider bands find fewer pairs, so after the first split that finds too few, all wider ones also find too few.
-        if float(wider.chance(threshold)) < PROMISED:
+        if float(wider.match_probability(threshold)) < PROMISED:
             break
         banding = wider
     return banding

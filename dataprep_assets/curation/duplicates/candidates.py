@@ -5,7 +5,7 @@ The tables are joined and sorted range by range. The width of a range depends on
 
 A document is identified by a number: `first row of its shard + its row`.
 
-Entry points: `CandidateSet`, `CandidateOrder`, `sharing`, `pairs_of`.
+Entry points: `CandidateSet`, `CandidateOrder`, `documents_sharing`, `pairs_of`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -62,18 +62,18 @@ class CandidateSet:
     def digests(self, nodes: Nodes) -> NDArray[np.uint64]:
         """Return the digests of documents, as in `SignedShard.digests`: ``(documents, 3)``."""
         digests = np.zeros((len(nodes), 3), np.uint64)
-        for shard, positions, rows in self._at_home(nodes):
+        for shard, positions, rows in self._group_by_shard(nodes):
             digests[positions] = shard.digests[rows]
         return digests
 
     def sizes(self, nodes: Nodes) -> Nodes:
         """Return the number of shingles of each document."""
         sizes = np.zeros(len(nodes), np.int64)
-        for shard, positions, rows in self._at_home(nodes):
+        for shard, positions, rows in self._group_by_shard(nodes):
             sizes[positions] = shard.sizes(rows)
         return sizes
 
-    def _at_home(self, nodes: Nodes) -> Iterator[tuple[SignedShard, Nodes, Nodes]]:
+    def _group_by_shard(self, nodes: Nodes) -> Iterator[tuple[SignedShard, Nodes, Nodes]]:
         """Yield each shard that has some of these documents, with their positions in `nodes` and rows in the shard."""
         homes = self.shard_of(nodes)
         order = np.argsort(homes, kind="stable")
@@ -89,7 +89,9 @@ class CandidateSet:
         return self.shards[home].shingles(node - int(self.first[home]))
 
 
-def sharing(documents: CandidateSet, key: int, among: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.uint64], Nodes]]:
+def documents_sharing(
+    documents: CandidateSet, key: int, among: NDArray[np.bool_]
+) -> Iterator[tuple[NDArray[np.uint64], Nodes]]:
     """Yield the documents that share a key with another document: their hashes, increasing, and their numbers.
 
     Equal hashes are always in the same piece.
@@ -118,10 +120,10 @@ def sharing(documents: CandidateSet, key: int, among: NDArray[np.bool_]) -> Iter
             nodes.append(shard_nodes[is_counted])
         if not hashes:
             continue
-        yield _repeated(np.concatenate(hashes), np.concatenate(nodes))
+        yield _repeated_hashes(np.concatenate(hashes), np.concatenate(nodes))
 
 
-def _repeated(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint64], Nodes]:
+def _repeated_hashes(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint64], Nodes]:
     """Return the entries whose hash occurs more than once, sorted by hash and number.
 
     The input consists of one increasing run per shard, which a stable sort merges in a tenth of the time of other
@@ -164,7 +166,7 @@ class CandidateOrder:
     across: bool
     ranks: Callable[[Nodes], Nodes]
 
-    def are_theirs(self, documents: "CandidateSet", nodes: Nodes) -> NDArray[np.bool_]:
+    def are_from_others(self, documents: "CandidateSet", nodes: Nodes) -> NDArray[np.bool_]:
         """Return whether documents belong to a different dataset, in the shape of `nodes`."""
         if not self.theirs.any():
             return np.zeros(nodes.shape, np.bool_)
@@ -183,7 +185,7 @@ class CandidateOrder:
         if one_group:
             return np.zeros(len(nodes), np.uint64)
         groups = self.split[documents.shard_of(nodes)].astype(np.uint64)
-        theirs = self.are_theirs(documents, nodes)
+        theirs = self.are_from_others(documents, nodes)
         if theirs.any():
             digests = documents.digests(nodes)[:, :2]
             order = np.lexsort((digests[:, 1], digests[:, 0]))
@@ -196,7 +198,7 @@ class CandidateOrder:
 
     def compared_mask(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which candidate pairs are compared: ``(pairs,)``."""
-        theirs = self.are_theirs(documents, pairs)
+        theirs = self.are_from_others(documents, pairs)
         if self.across:
             return np.logical_not(theirs[:, 0] & theirs[:, 1])
         split = self.split[documents.shard_of(pairs)]
@@ -236,7 +238,7 @@ def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: Candidate
     for band in range(1, bands + 1):
         band_pairs = [np.empty((0, 2), np.int64)]
         large: list[Nodes] = []
-        for hashes, nodes in sharing(documents, band, among):
+        for hashes, nodes in documents_sharing(documents, band, among):
             runs = runs_of(hashes)
             if apart:
                 groups = order.split[documents.shard_of(nodes)]
@@ -248,8 +250,8 @@ def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: Candidate
         if large:
             waiting.append((np.concatenate(large), np.repeat(np.arange(len(large)), [len(one) for one in large])))
         all_pairs.append(np.concatenate(band_pairs))
-    all_pairs += _sharing_two(documents, waiting, order)
-    pairs = _unique(np.concatenate(all_pairs))
+    all_pairs += _pairs_sharing_two(documents, waiting, order)
+    pairs = _unique_pairs(np.concatenate(all_pairs))
     # Without other datasets, either all pairs are compared, or the runs were already cut by split.
     return pairs[order.compared_mask(documents, pairs)] if order.theirs.any() else pairs
 
@@ -274,7 +276,7 @@ def _with_first(members: Nodes, first: Nodes) -> NDArray[np.int64]:
     return different
 
 
-def _sharing_two(
+def _pairs_sharing_two(
     documents: CandidateSet, waiting: Sequence[tuple[Nodes, Nodes]], order: CandidateOrder
 ) -> Iterator[NDArray[np.int64]]:
     """Yield pairs of documents that share two full bands; each band is combined with the next one."""
@@ -293,7 +295,7 @@ def _sharing_two(
             yield _with_first(run_members, order.first_members(documents, run_members))
 
 
-def _unique(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+def _unique_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     ordered = np.sort(pairs, axis=1)
     if not len(ordered):
         return ordered

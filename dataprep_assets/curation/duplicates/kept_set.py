@@ -25,9 +25,9 @@ from dataprep_assets.curation.duplicates.candidates import (
     CandidateOrder,
     CandidateSet,
     Nodes,
+    documents_sharing,
     pairs_of,
     runs_of,
-    sharing,
 )
 from dataprep_assets.curation.duplicates.words import mix_bits
 
@@ -206,8 +206,8 @@ def kept_set(
     pairs = pairs_of(documents, leaders, order)
     query = _KeptQuery(documents, order, threshold, removes_across=across == "drop", known=known or ComparedPairs())
     if across == "block":
-        query.equal_across(leaders)
-    query.ask(pairs)
+        query.record_equal_across_splits(leaders)
+    query.find_kept(pairs)
     removed, stands, similar = query.result()
     # If a copy's leader was removed, the leader's representative also represents the copy.
     indices = np.minimum(np.searchsorted(removed, copy_leaders), max(0, len(removed) - 1))
@@ -238,7 +238,7 @@ def _copies(
     """
     leaders = documents.taken.copy()
     copies, copy_leaders = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for _, nodes in sharing(documents, 0, documents.taken):
+    for _, nodes in documents_sharing(documents, 0, documents.taken):
         group = order.groups(documents, nodes, one_group=one_group)
         digests = documents.digests(nodes)[:, :2]
         sorting = np.lexsort((order.ranks(nodes), group, digests[:, 1], digests[:, 0]))
@@ -248,7 +248,7 @@ def _copies(
         is_copy = leader_nodes != nodes
         leaders[nodes[is_copy]] = False
         # Documents of other datasets are never removed, even if they are copies.
-        is_copy &= ~order.are_theirs(documents, nodes)
+        is_copy &= ~order.are_from_others(documents, nodes)
         copies.append(nodes[is_copy])
         copy_leaders.append(leader_nodes[is_copy])
     return leaders, np.concatenate(copies), np.concatenate(copy_leaders)
@@ -272,16 +272,16 @@ class _KeptQuery:
         self._compared: list[tuple[int, int, int, int]] = []
         self._across: list[tuple[int, int, float]] = []
 
-    def equal_across(self, leaders: NDArray[np.bool_]) -> None:
+    def record_equal_across_splits(self, leaders: NDArray[np.bool_]) -> None:
         """Record pairs of equal documents in different splits, with one representative per split."""
-        for _, nodes in sharing(self._documents, 0, leaders):
+        for _, nodes in documents_sharing(self._documents, 0, leaders):
             digests = self._documents.digests(nodes)[:, :2]
             order = np.lexsort((nodes, digests[:, 1], digests[:, 0]))
             nodes, digests = nodes[order], digests[order]
             for start, end in zip(*(one.tolist() for one in runs_of(digests)), strict=True):
                 self._across += [(one, other, 1.0) for one, other in combinations(nodes[start:end].tolist(), 2)]
 
-    def ask(self, pairs: NDArray[np.int64]) -> None:
+    def find_kept(self, pairs: NDArray[np.int64]) -> None:
         """Decide about all documents of some pairs."""
         if not len(pairs):
             return
@@ -296,7 +296,7 @@ class _KeptQuery:
         sizes = self._documents.sizes(nodes)[indices]
         digests = self._documents.digests(nodes)[:, 0]
         splits = self._order.split[self._documents.shard_of(nodes)][indices]
-        of_others = self._order.are_theirs(self._documents, nodes)[indices[:, 0]]
+        of_others = self._order.are_from_others(self._documents, nodes)[indices[:, 0]]
         # The similarity of two sets is at most the quotient of their sizes, so many pairs need no comparison of
         # shingles. As in `similarity`, a quotient is used, because a product may be rounded up and lose pairs exactly
         # at the threshold.

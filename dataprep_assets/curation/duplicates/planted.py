@@ -116,7 +116,7 @@ def plant(texts: Sequence[str], settings: SignatureSettings, seed: int) -> list[
         # Unchanged texts are skipped: at a low rate some texts are not edited, and every method would find them.
         pairs = [(original, edited) for text in texts for original, edited in [edit(text, draw)] if edited != original]
         if pairs:
-            similarities, shared = _looked_at(signer, pairs)
+            similarities, shared = _measure_pairs(signer, pairs)
             planted_edits.append(Planted(edit=name, rate=rate, similarities=similarities, shared=shared))
     return planted_edits
 
@@ -131,23 +131,23 @@ Edit = Callable[[str, random.Random], tuple[str, str]]
 
 def _edits(vocabulary: Sequence[str]) -> Iterator[tuple[str, float, Edit]]:
     for rate in RATES:
-        yield "replaced", rate, partial(_with, partial(_replaced, rate=rate, vocabulary=vocabulary))
+        yield "replaced", rate, partial(_with, partial(_replace_words, rate=rate, vocabulary=vocabulary))
         yield "dropped", rate, partial(_with, partial(_drop_words, rate=rate))
         yield "swapped", rate, partial(_with, partial(_swapped, rate=rate))
     yield "paragraphs", 0.0, lambda text, draw: (text, _paragraphs(text, draw))
     yield "boilerplate", 0.0, lambda text, _: (text, f"{_BOILERPLATE}\n\n{text}\n\n{_BOILERPLATE}")
     yield "case", 0.0, lambda text, _: (text, text.upper())
     yield "encoding", 0.0, lambda text, _: (text, "\ufeff" + unicodedata.normalize("NFD", text).replace(" ", "\u00a0"))
-    yield "licence", 1.0, lambda text, draw: (_LICENCE + text, _LICENCE + _shuffled(text, draw, vocabulary))
+    yield "licence", 1.0, lambda text, draw: (_LICENCE + text, _LICENCE + _shuffle_words(text, draw, vocabulary))
     yield "form", 0.5, lambda text, draw: (text, _form(text, draw, vocabulary))
-    yield "translation", 1.0, lambda _, draw: _translated(draw)
+    yield "translation", 1.0, lambda _, draw: _bilingual_text(draw)
 
 
 def _with(edit: Callable[[str, random.Random], str], text: str, draw: random.Random) -> tuple[str, str]:
     return text, edit(text, draw)
 
 
-def _replaced(text: str, draw: random.Random, rate: float, vocabulary: Sequence[str]) -> str:
+def _replace_words(text: str, draw: random.Random, rate: float, vocabulary: Sequence[str]) -> str:
     return " ".join(draw.choice(vocabulary) if draw.random() < rate else word for word in text.split())
 
 
@@ -171,7 +171,7 @@ def _paragraphs(text: str, draw: random.Random) -> str:
     return "\n".join(draw.sample(lines, len(lines)))
 
 
-def _shuffled(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
+def _shuffle_words(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
     return " ".join(draw.choice(vocabulary) for _ in text.split())
 
 
@@ -180,13 +180,13 @@ def _form(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
     return " ".join(draw.choice(vocabulary) if index % 4 == 0 else word for index, word in enumerate(text.split()))
 
 
-def _translated(draw: random.Random) -> tuple[str, str]:
+def _bilingual_text(draw: random.Random) -> tuple[str, str]:
     """Return a short text in two languages."""
     text, translation = draw.sample(draw.choice(NOTICES), 2)
     return text, translation
 
 
-def _looked_at(signer: Signer, pairs: Sequence[tuple[str, str]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _measure_pairs(signer: Signer, pairs: Sequence[tuple[str, str]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     hashes, ends = signer.shingles([text for pair in pairs for text in pair])
     bands = signer.bands(hashes, ends)
     sets = np.split(hashes, ends[:-1])

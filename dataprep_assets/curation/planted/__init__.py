@@ -5,7 +5,7 @@ that its context is realistic. The tagger processes the document with and withou
 that are found. Hard negatives are texts that only look like a case. Precision is the share of true cases among all
 texts that the tagger takes for a case. The cases are the same in every run.
 
-Entry points: `Case`, `found_of`, `by_kind`, `PlantedCounts`.
+Entry points: `Case`, `count_found`, `sum_by_kind`, `PlantedCounts`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +73,7 @@ class PlantedCounts:
         return self.found / total if total else 1.0
 
 
-def found_of(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dict[str, PlantedCounts]:
+def count_found(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dict[str, PlantedCounts]:
     """Return the counts of each kind of case, as found by a tagger.
 
     Args:
@@ -86,7 +86,7 @@ def found_of(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dic
     for number, case in enumerate(cases):
         carrier = around[number % len(around)]
         before.append(carrier)
-        after.append(case.text if case.alone else _planted(carrier, case.text))
+        after.append(case.text if case.alone else _plant(carrier, case.text))
     tags_before, tags_after = look(before), look(after)
     counts: dict[str, PlantedCounts] = {}
     for index, case in enumerate(cases):
@@ -97,7 +97,7 @@ def found_of(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dic
     return counts
 
 
-def by_kind(counts: Mapping[str, PlantedCounts]) -> dict[str, PlantedCounts]:
+def sum_by_kind(counts: Mapping[str, PlantedCounts]) -> dict[str, PlantedCounts]:
     """Return the counts by kind, summed over forms, such as `phones, German` and `phones, French`."""
     kind_counts: dict[str, PlantedCounts] = {}
     for name, form_counts in counts.items():
@@ -106,7 +106,7 @@ def by_kind(counts: Mapping[str, PlantedCounts]) -> dict[str, PlantedCounts]:
     return kind_counts
 
 
-def _planted(carrier: str, text: str) -> str:
+def _plant(carrier: str, text: str) -> str:
     """Insert a text as a separate paragraph, at the first line end after the middle of a document."""
     offset = carrier.find("\n", len(carrier) // 2)
     offset = len(carrier) if offset < 0 else offset

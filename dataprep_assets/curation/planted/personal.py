@@ -96,9 +96,11 @@ def _filled(rng: Random, pattern: str, column: str) -> str:
     text = _fill_pattern(rng, pattern)
     if column == "ibans":
         country, _, account = text.partition(" ")
-        return _grouped(_iban(country, account), rng)
+        return _format_number(_iban(country, account), rng)
     if column == "cards":
-        return _grouped(next(text + digit for digit in digits if _luhn(text + digit)), rng, american=len(text) == 14)
+        return _format_number(
+            next(text + digit for digit in digits if _luhn(text + digit)), rng, american=len(text) == 14
+        )
     return text
 
 
@@ -118,7 +120,7 @@ def _luhn(number: str) -> bool:
     return total % 10 == 0
 
 
-def _grouped(number: str, rng: Random, *, american: bool = False) -> str:
+def _format_number(number: str, rng: Random, *, american: bool = False) -> str:
     """Return the number either in printed groups or in one piece."""
     if rng.random() < 0.5:
         return number

@@ -48,7 +48,7 @@ def measure_text(text: str) -> tuple[int, int, bool, bool]:
     return line_count, sentence_count, lorem, curly
 
 
-TAGGER = TextTagger.of_each(
+TAGGER = TextTagger.per_text(
     columns={
         "c4_lines": "integer",
         "c4_sentences": "integer",

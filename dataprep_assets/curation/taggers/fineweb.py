@@ -3,7 +3,7 @@
 Lines with only white space do not count. A text without lines has null shares.
 """
 
-from dataprep_assets.curation.taggers.repetition import repeated
+from dataprep_assets.curation.taggers.repetition import count_repeated
 from dataprep_assets.curation.text_tagger import TextTagger
 
 SHORT_LINE = 30
@@ -34,12 +34,12 @@ def measure_text(text: str) -> tuple[float | None, float | None, float | None, f
     return (
         sum(line[-1] in TERMINAL for line in lines) / len(lines),
         sum(len(line) <= SHORT_LINE for line in lines) / len(lines),
-        repeated(lines)[1] / characters,
+        count_repeated(lines)[1] / characters,
         text.count("\n") / len(text.split()),
     )
 
 
-TAGGER = TextTagger.of_each(
+TAGGER = TextTagger.per_text(
     columns={
         "punctuated_lines": "number",
         "short_lines": "number",

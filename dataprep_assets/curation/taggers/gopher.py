@@ -45,7 +45,7 @@ def measure_text(
     )
 
 
-TAGGER = TextTagger.of_each(
+TAGGER = TextTagger.per_text(
     columns={
         "words": "integer",
         "mean_word_length": "number",

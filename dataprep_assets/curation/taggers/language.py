@@ -48,6 +48,6 @@ def measure_text(text: str) -> tuple[str | None, float | None]:
     return str(name), round(float(score), 4)
 
 
-TAGGER = TextTagger.of_each(
+TAGGER = TextTagger.per_text(
     columns={"language": "string", "language_score": "number"}, measured=measure_text, version=_version, planted=cases
 )

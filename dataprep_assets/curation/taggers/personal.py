@@ -186,6 +186,6 @@ def measure_text(text: str) -> list[int]:
     return [sum(1 for _ in find(text)) for find in _KINDS.values()]
 
 
-TAGGER = TextTagger.of_each(
+TAGGER = TextTagger.per_text(
     columns=dict.fromkeys(_KINDS, "integer"), measured=measure_text, version=lambda: "3", planted=cases
 )

@@ -20,7 +20,7 @@ _LINES = re.compile(r"\n+")
 Grams = NDArray[np.int64]
 
 
-def repeated(parts: Sequence[str]) -> tuple[int, int]:
+def count_repeated(parts: Sequence[str]) -> tuple[int, int]:
     """Return the number of parts that occur earlier in the sequence, and their characters."""
     count = characters = 0
     for part, times in Counter(parts).items():
@@ -35,7 +35,7 @@ def measure_text(text: str) -> list[float | None]:
         return [None] * len(TAGGER.columns)
     shares: list[float | None] = []
     for parts in (_LINES.split(text), text.split("\n\n")):
-        count, characters = repeated(parts)
+        count, characters = count_repeated(parts)
         shares += [count / len(parts), characters / len(text)]
     words = text.split()
     return shares + [characters / len(text) for characters in _of_words(words)]
@@ -93,7 +93,7 @@ def _repeated_characters(grams: Grams, starts: Grams, n: int) -> int:
     return characters
 
 
-TAGGER = TextTagger.of_each(
+TAGGER = TextTagger.per_text(
     columns={
         "repeated_lines": "number",
         "repeated_line_characters": "number",

@@ -26,7 +26,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.project import read_state
-from dataprep_assets.stores.files import canonical_json, digest_value, while_unchanged
+from dataprep_assets.stores.files import cache_by_file, canonical_json, digest_value
 
 FOLDER = ".findings"
 """Folder of the verdicts, next to the artifacts of a dataset."""
@@ -345,7 +345,7 @@ def read_record(path: Path | str) -> Record | None:
         return None
 
 
-@while_unchanged
+@cache_by_file
 def _read(path: str) -> Record | None:
     return read_state(path, Record)
 

@@ -30,7 +30,7 @@ from dataprep_assets.errors import ConfigError, FormatError, IntegrityError, Mis
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Content, Receipt
 from dataprep_assets.planning.manifest import split_of
-from dataprep_assets.project import validated
+from dataprep_assets.project import validate_json
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stores.store import why_not_a_name
 
@@ -418,10 +418,10 @@ def parse_lock(data: bytes, where: str) -> Lock:
             f"{where}: unsupported schema {schema!r}; this version reads {SCHEMA}. Lock the dataset again"
         )
     try:
-        value = validated(data, _LockJson)
+        value = validate_json(data, _LockJson)
         for entry in value["artifacts"].values():
             entry |= {part: value["shared"][entry[part]] for part in ("settings", "libraries")}
-        entries = validated(json.dumps(value["artifacts"]).encode(), dict[str, Locked])
+        entries = validate_json(json.dumps(value["artifacts"]).encode(), dict[str, Locked])
         artifacts = {_name(name): _with_file_sources(entries[name]) for name in sorted(entries)}
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(

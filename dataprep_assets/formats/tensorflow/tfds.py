@@ -183,7 +183,7 @@ def read_metadata(where: Path) -> DatasetInfo:
     """
     columns = _read_features(where / FEATURES)
     path = where / DATASET_INFO
-    with _naming(path):
+    with _prefix_errors(path):
         fields = _load(path)
         if unknown := sorted(fields.keys() - _OUR_FIELDS - _OTHER_FIELDS):
             raise FormatError(f"unknown fields {unknown}: not part of TFDS's DatasetInfo message")
@@ -200,7 +200,7 @@ def read_metadata(where: Path) -> DatasetInfo:
 def _read_split(value: object) -> Split:
     fields = _object(value, "a split")
     name = _text(fields, "name")
-    with _naming(f"split {name!r}"):
+    with _prefix_errors(f"split {name!r}"):
         if unknown := sorted(fields.keys() - _SPLIT_FIELDS):
             raise FormatError(f"unknown fields {unknown}: not part of TFDS's SplitInfo message")
         if _text(fields, "filepathTemplate", _TEMPLATE) != _TEMPLATE:
@@ -214,7 +214,7 @@ def _read_split(value: object) -> Split:
 
 
 def _read_features(path: Path) -> tuple[FeatureColumn, ...]:
-    with _naming(path):
+    with _prefix_errors(path):
         fields = _load(path)
         if fields.get("pythonClassName") != _FEATURES_DICT:
             raise FormatError(f"pythonClassName must be {_FEATURES_DICT}")
@@ -224,7 +224,7 @@ def _read_features(path: Path) -> tuple[FeatureColumn, ...]:
 
 
 def _read_column(name: str, value: object) -> FeatureColumn:
-    with _naming(f"column {name!r}"):
+    with _prefix_errors(f"column {name!r}"):
         fields = _object(value, "it")
         if fields.get("pythonClassName") != _TENSOR:
             raise FormatError(f"pythonClassName must be {_TENSOR}")
@@ -239,7 +239,7 @@ def _read_column(name: str, value: object) -> FeatureColumn:
 
 
 @contextmanager
-def _naming(what: Path | str) -> Iterator[None]:
+def _prefix_errors(what: Path | str) -> Iterator[None]:
     """Prefix errors raised inside the block with `what`."""
     try:
         yield
@@ -249,14 +249,14 @@ def _naming(what: Path | str) -> Iterator[None]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return _object(json_of(path.read_bytes(), object_pairs_hook=_unique), "the file")
+        return _object(json_of(path.read_bytes(), object_pairs_hook=_unique_keys), "the file")
     except FileNotFoundError:
         raise FormatError("the file is missing; write_metadata writes it after the last shard") from None
     except ValueError as error:
         raise FormatError(f"invalid JSON ({error})") from error
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # Duplicate names are refused here because protobuf's parser, which TFDS uses, refuses them, but Python keeps the
     # last.
     fields = dict(pairs)

@@ -89,13 +89,13 @@ def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) 
             if record_count == most:
                 raise FormatError(f"{path}: more than {count_of(most, 'record')}. Begin another shard")
             length = _LENGTH.pack(len(payload))
-            handle.writelines((length, _CRC.pack(_masked(length)), payload, _CRC.pack(_masked(payload))))
+            handle.writelines((length, _CRC.pack(_masked_crc(length)), payload, _CRC.pack(_masked_crc(payload))))
             record_count += 1
             payload_bytes += len(payload)
     return ShardCount(records=record_count, payload_bytes=payload_bytes)
 
 
-def _masked(content: bytes) -> int:
+def _masked_crc(content: bytes) -> int:
     crc: int = google_crc32c.value(content)
     # Python integers do not wrap, so the last mask cuts rotation and sum to 32 bits in one step.
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
@@ -110,7 +110,7 @@ def records(path: Path) -> Iterator[TfRecord]:
     with open(path, "rb") as handle:
         for number, offset, length in _frames(path, handle):
             payload = handle.read(length)
-            if _CRC.unpack(handle.read(_CRC.size))[0] != _masked(payload):
+            if _CRC.unpack(handle.read(_CRC.size))[0] != _masked_crc(payload):
                 raise FormatError(
                     f"{path}: record {number} at byte {offset}: the payload does not match its checksum, so the file "
                     "is damaged"
@@ -144,7 +144,7 @@ def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
         if len(header) < _HEADER.size:
             raise FormatError(f"{path}: the file ends at byte {size}, within the header of record {number} at {offset}")
         length_bytes, crc = _HEADER.unpack(header)
-        if crc != _masked(length_bytes):
+        if crc != _masked_crc(length_bytes):
             if offset == 0 and header.startswith(_GZIP):
                 raise FormatError(f"{path}: compressed with gzip, which readers do not detect. Decompress it")
             raise FormatError(

@@ -19,13 +19,13 @@ Runs of a job and of its backfill are found by their tag. Other runs, launched b
 _UNFINISHED_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
 
 
-def belongs(run: dg.DagsterRun, dataset: str) -> bool:
+def builds_dataset(run: dg.DagsterRun, dataset: str) -> bool:
     """Return whether a run builds or checks artifacts of the dataset."""
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
     return run.tags.get(DATASET) == dataset or any(key.path[0] == dataset for key in keys)
 
 
-def in_progress(instance: dg.DagsterInstance, dataset: str) -> str | None:
+def describe_run_in_progress(instance: dg.DagsterInstance, dataset: str) -> str | None:
     """Describe a run or backfill of the dataset that is queued or in progress; return None if there is none.
 
     Runs of a killed process count as in progress until `end_lost_runs` ends them.
@@ -35,7 +35,7 @@ def in_progress(instance: dg.DagsterInstance, dataset: str) -> str | None:
         *instance.get_runs(tagged, limit=_RUNS_LOOKED_AT),
         *instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=_RUNS_LOOKED_AT),
     ]:
-        if belongs(run, dataset):
+        if builds_dataset(run, dataset):
             return f"run {run.run_id[:8]} of {dataset} is {run.status.value.lower()}"
     for backfill in instance.get_backfills(limit=_RUNS_LOOKED_AT):
         unfinished = backfill.status.value in _UNFINISHED_BACKFILLS

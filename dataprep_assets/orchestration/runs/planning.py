@@ -8,7 +8,7 @@ behind it.
 If planning fails, it is not retried, and it blocks no other dataset. A second sensor ends runs whose process was killed
 (`end_lost_runs`).
 
-Entry point: `with_planning`.
+Entry point: `add_planning`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ PLANNER = "plan_new_datasets"
 """Name of the sensor that plans new datasets; Dagster tags its runs with it."""
 
 
-def with_planning(definitions: dg.Definitions) -> dg.Definitions:
+def add_planning(definitions: dg.Definitions) -> dg.Definitions:
     """Add the sensor that plans datasets and the sensor that ends lost runs to the definitions."""
     plans = dict(_plans(definitions))
     sensors = [_planner(plans), _end_lost] if plans else [_end_lost]

@@ -106,7 +106,7 @@ class Recorded:
 # The lock files are stored next to the instance's own files, so machines with separate instances do not judge each
 # other's runs.
 #
-# Entry points: `at_work`, `stay_at_work`, `end_lost_runs`.
+# Entry points: `hold_run_lock`, `stay_at_work`, `end_lost_runs`.
 
 _TOLD = (
     "The process of this run was killed, or its machine went down. Finished work is kept. Run the command again, or "
@@ -135,7 +135,7 @@ def _lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
 
 
 @contextmanager
-def at_work(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
+def hold_run_lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     """Hold the lock of a run, from before it is recorded until it has ended.
 
     After an exception the file is kept: if the end could not be recorded, the next process that checks ends the run.
@@ -195,7 +195,7 @@ def plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
     return {PLANS: _digest(spec)} if spec.plans and not _of_partitions(spec) else {}
 
 
-def made_of(spec: ArtifactSpec) -> Mapping[str, str]:
+def plan_materialization_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
     """Return the metadata of a plan's materialization (its declaration's digest); empty for other artifacts."""
     return {DECLARATION: _digest(spec)} if spec.plans else {}
 
@@ -287,7 +287,7 @@ def execute(
     # before all else, because a lost run may occupy the pool that this run's steps need
     end_lost_runs(instance)
     run_id = str(uuid.uuid4())
-    with at_work(instance, run_id), interruptions():
+    with hold_run_lock(instance, run_id), interruptions():
         outcome = job.execute_in_process(
             instance=instance,
             run_id=run_id,
@@ -308,7 +308,7 @@ def execute(
     return RunResult(
         ended=end,
         failures=tuple(
-            FailedStep(where=_where(event, dataset), why=why, misconfigured=_is_misconfigured(event))
+            FailedStep(where=_step_artifact(event, dataset), why=why, misconfigured=_is_misconfigured(event))
             for event in ([] if outcome.success else failures)
             if (why := _why(event)) is not None
         ),
@@ -321,7 +321,7 @@ def execute(
     )
 
 
-def _where(event: dg.DagsterEvent, dataset: str) -> str:
+def _step_artifact(event: dg.DagsterEvent, dataset: str) -> str:
     """Return the artifact that a step builds, by its usual name, or `run`."""
     step = (event.step_key or "").removeprefix(f"make__{dataset}__")
     return f"{dataset}/{step.replace(TOGETHER, ' and ').replace('__', '/')}" if step else "run"

@@ -43,7 +43,7 @@ from dataprep_assets.orchestration.partitions import (
     register_in_order,
     step_name,
 )
-from dataprep_assets.orchestration.runs.runs import made_of
+from dataprep_assets.orchestration.runs.runs import plan_materialization_metadata
 from dataprep_assets.orchestration.runs.terminal import watching
 
 LOG_SECONDS = 15.0
@@ -125,7 +125,9 @@ def build_partitions(
         else:
             yield outcome
     renewed = (
-        [partition for partition in failed if _renewed(context, records, request, partition, report)] if failed else []
+        [partition for partition in failed if _rebuild_records(context, records, request, partition, report)]
+        if failed
+        else []
     )
     yield from (outcome for partition, outcome in failed.items() if partition not in renewed)
     if renewed:
@@ -146,7 +148,7 @@ def _made_by_this_run(context: Context, record: ArtifactSpec) -> bool:
     return selection is None or asset_key(record) in selection
 
 
-def _renewed(
+def _rebuild_records(
     context: Context,
     records: Sequence[ArtifactSpec],
     request: BuildRequest,
@@ -263,7 +265,7 @@ class StepBuild:
 
     def _report(self, outcome: Outcome, tags: Mapping[str, str]) -> dg.AssetMaterialization:
         spec, receipt = self._spec, outcome.receipt
-        metadata = rendered_entries(spec, {**outcome.metadata, **made_of(spec)})
+        metadata = rendered_entries(spec, {**outcome.metadata, **plan_materialization_metadata(spec)})
         content = outcome.content
         if receipt is not None:
             metadata = {**metadata_of(spec, self._store, receipt, outcome.reused), **metadata}

@@ -4,9 +4,9 @@ A terminal shows the progress on a live line, and a pipe gets occasional plain l
 descriptors 1 and 2 to its compute log. Another process shows that log with a delay, and on a busy machine without its
 end. Therefore progress and messages use separate descriptors.
 
-Entry points: `watched` encloses the runs of a command, and `watched_in_notebook` the runs in a notebook. Inside them,
-`at_work` and `at_rest` show and erase the current step, and `watching` returns the sinks of a step. `say` prints a line
-inside `heard`.
+Entry points: `show_progress` encloses the runs of a command, and `watched_in_notebook` the runs in a notebook. Inside
+them, `show_step` and `clear_step` show and erase the current step, and `watching` returns the sinks of a step. `say`
+prints a line inside `write_said_lines`.
 """
 
 import contextlib
@@ -153,11 +153,11 @@ def _watched_by(watcher: _Watcher) -> Iterator[None]:
         try:
             yield
         finally:
-            at_rest()
+            clear_step()
 
 
 @contextlib.contextmanager
-def heard(stream: TextIO) -> Iterator[None]:
+def write_said_lines(stream: TextIO) -> Iterator[None]:
     """Write the lines of `say` to `stream` immediately inside this context, even during a step."""
     with _own(stream) as own:
         if own is None:
@@ -193,15 +193,15 @@ def _set(variable: ContextVar[Any], value: Any) -> Iterator[None]:
         variable.reset(token)
 
 
-def at_work(label: str, words: str = "") -> None:
+def show_step(label: str, words: str = "") -> None:
     """Show the current step and `words` on a terminal; later, its progress appears after `label`."""
     if (watcher := _watched.get()) is not None and watcher.line is not None:
         watcher.line.label = label
         watcher.line.draw(Text(f"  {label}  {words}".rstrip(), no_wrap=True, overflow="ellipsis"))
 
 
-def at_rest() -> None:
-    """Erase the output of `at_work` and the step's progress."""
+def clear_step() -> None:
+    """Erase the output of `show_step` and the step's progress."""
     if (watcher := _watched.get()) is not None and watcher.line is not None:
         watcher.line.label = ""
         watcher.line.erase()

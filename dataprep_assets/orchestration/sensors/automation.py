@@ -26,7 +26,7 @@ from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.errors import ConfigError, DataprepError, TransferError
 from dataprep_assets.orchestration.partitions import DATASET
-from dataprep_assets.orchestration.runs.dataset_runs import belongs, in_progress
+from dataprep_assets.orchestration.runs.dataset_runs import builds_dataset, describe_run_in_progress
 from dataprep_assets.orchestration.runs.deadline import run_with_deadline
 from dataprep_assets.orchestration.sensors.freshness import fresh_check, freshness_sensor
 from dataprep_assets.resources import StorageResource
@@ -105,8 +105,8 @@ class Failure:
 
 def concerns(instance: dg.DagsterInstance, run: dg.DagsterRun, dataset: str) -> bool:
     """Return whether to report a failed run for a dataset: the run builds only it, or one of its steps failed."""
-    if not belongs(run, dataset) or run.tags.get(DATASET) == dataset:
-        return belongs(run, dataset)
+    if not builds_dataset(run, dataset) or run.tags.get(DATASET) == dataset:
+        return builds_dataset(run, dataset)
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
     # steps of assets and of asset checks have names that begin with the asset's key
     own = tuple("__".join(key.path) for key in keys if key.path[0] == dataset)
@@ -367,9 +367,9 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
         if not tick.look.change:
             return dg.SensorResult(skip_reason=tick.sentence, cursor=f"{identity} {launches}")
         # queried only now, because most polls find no change and need no query of the run database
-        if busy := in_progress(context.instance, dataset):
+        if busy := describe_run_in_progress(context.instance, dataset):
             # keep the cursor, because the change must be built after that run
-            return dg.SensorResult(skip_reason=_later(tick, busy), cursor=context.cursor)
+            return dg.SensorResult(skip_reason=_postponed_reason(tick, busy), cursor=context.cursor)
         context.log.info(tick.sentence)
         request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_tags(dataset, tick.look))
         return dg.SensorResult(run_requests=[request], cursor=f"{identity} {launches + 1}")
@@ -407,8 +407,8 @@ def source_schedule(
         tick = _ask(declaration, watch, storage, last_run.tags.get(SOURCE) if last_run is not None else None)
         if tick.look is None or not tick.look.change:
             return dg.SkipReason(tick.sentence)
-        if busy := in_progress(context.instance, dataset):
-            return dg.SkipReason(_later(tick, busy))
+        if busy := describe_run_in_progress(context.instance, dataset):
+            return dg.SkipReason(_postponed_reason(tick, busy))
         context.log.info(tick.sentence)
         return dg.RunRequest(tags=_tags(dataset, tick.look))
 
@@ -419,7 +419,7 @@ def _tags(dataset: str, found: PollResult) -> dict[str, str]:
     return {DATASET: dataset, SOURCE: found.identity, CHANGE: found.change}
 
 
-def _later(asked: _Tick, busy: str) -> str:
+def _postponed_reason(asked: _Tick, busy: str) -> str:
     return f"{asked.sentence}; {busy}, so the source is polled again when it has ended"
 
 
@@ -514,7 +514,7 @@ def _build_schedule(dataset: str, cron: str, timezone: str, job: dg.JobDefinitio
         description=f"Builds {dataset}. Artifacts that are up to date are kept.",
     )
     def build(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        if busy := in_progress(context.instance, dataset):
+        if busy := describe_run_in_progress(context.instance, dataset):
             return dg.SkipReason(f"{busy}; the rest is built at the next scheduled time")
         return dg.RunRequest(tags={DATASET: dataset})
 

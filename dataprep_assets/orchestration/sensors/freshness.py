@@ -55,7 +55,7 @@ def policy_of(automation: Automation | None) -> dg.FreshnessPolicy | None:
     return dg.FreshnessPolicy.time_window(fail_window=automation.window)
 
 
-def kept_fresh(made: float | None, now: float, window: timedelta) -> Finding:
+def freshness_finding(made: float | None, now: float, window: timedelta) -> Finding:
     """Check whether an asset is fresh: return a passed finding, or a warning.
 
     Args:
@@ -84,7 +84,9 @@ def fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefiniti
         name=FRESH, asset=key, description=f"It was built, or found up to date, in the last {_words(window)}."
     )
     def fresh(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        finding = kept_fresh(_when(_last_made(context.instance, [key]).get(key)), time.time(), window)
+        finding = freshness_finding(
+            _materialized_at(_last_materializations(context.instance, [key]).get(key)), time.time(), window
+        )
         return check_result(spec, None, FRESH, finding)
 
     return fresh
@@ -111,13 +113,18 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
         description=f"Warns when a product of {dataset} is older than {_words(window)}, in its check `{FRESH}`.",
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        materializations, evaluations = _last_made(context.instance, keys), _last_evaluations(context.instance, keys)
-        findings = {key: kept_fresh(_when(materializations.get(key)), time.time(), window) for key in keys}
+        materializations, evaluations = (
+            _last_materializations(context.instance, keys),
+            _last_evaluations(context.instance, keys),
+        )
+        findings = {
+            key: freshness_finding(_materialized_at(materializations.get(key)), time.time(), window) for key in keys
+        }
         due_keys = [
             key
             for key in keys
-            if not _stands(evaluations.get(key), materializations.get(key), findings[key].passed)
-            and not just_made(_when(materializations.get(key)), time.time())
+            if not _is_still_valid(evaluations.get(key), materializations.get(key), findings[key].passed)
+            and not was_just_materialized(_materialized_at(materializations.get(key)), time.time())
         ]
         events = [check_evaluation(by_key[key], None, FRESH, findings[key]) for key in due_keys]
         stale_names = [key.to_user_string() for key in keys if not findings[key].passed]
@@ -130,7 +137,9 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
     return freshness
 
 
-def _last_made(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, dg.EventLogRecord]:
+def _last_materializations(
+    instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]
+) -> Mapping[dg.AssetKey, dg.EventLogRecord]:
     """Return the last materialization of each asset; omit assets without one."""
     entries = [record.asset_entry for record in instance.get_asset_records(keys)]
     records = {entry.asset_key: entry.last_materialization_record for entry in entries}
@@ -153,12 +162,12 @@ def _last_evaluations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey])
     return evaluations
 
 
-def _when(made: dg.EventLogRecord | None) -> float | None:
+def _materialized_at(made: dg.EventLogRecord | None) -> float | None:
     """Return the time of a materialization, in seconds since 1970; None for None."""
     return None if made is None else made.timestamp
 
 
-def just_made(made: float | None, now: float) -> bool:
+def was_just_materialized(made: float | None, now: float) -> bool:
     """Return whether the asset was materialized within the current second.
 
     SQLite stores the time of an evaluation in whole seconds, so an evaluation now would count as older than the
@@ -171,7 +180,7 @@ def just_made(made: float | None, now: float) -> bool:
     return made is not None and int(now) <= made
 
 
-def _stands(said: _Evaluation | None, made: dg.EventLogRecord | None, passes: bool) -> bool:
+def _is_still_valid(said: _Evaluation | None, made: dg.EventLogRecord | None, passes: bool) -> bool:
     """Return whether the last evaluation is of the latest materialization and would have the same result now."""
     return said is not None and said.passed == passes and (made is None or said.is_of(made))
 

@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.blend.blend_checks import CHECKS, OpenedRun
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, WandbDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import finished_shards
 from dataprep_assets.pipelines.blend.losses import unused_rows
-from dataprep_assets.pipelines.blend.output.share_plot import plotted
+from dataprep_assets.pipelines.blend.output.share_plot import plot_shares
 from dataprep_assets.pipelines.blend.output.trainer_entry import trainer_lines
 from dataprep_assets.pipelines.blend.plan.blend_plan import plan_rows
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import BLEND_SNAPSHOT, BlendSnapshotFacts
@@ -291,7 +291,7 @@ def _metadata(blend: BlendDeclaration, store: ArtifactStore, receipt: Receipt) -
     return {
         "run_hash": plan.run_hash,
         "realised": Table(rows),
-        "requested_and_realised": plotted(rows, "realised"),
+        "requested_and_realised": plot_shares(rows, "realised"),
         "progress_table": Table(progress_rows(blend, store, plan)),
         "stage_table": Table(stage_rows(blend, store, plan)),
         "empty_shards": len(facts.empty),

@@ -36,12 +36,12 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, ShardToBuild, finished_shards
 from dataprep_assets.pipelines.blend.plan.discovery import Discovered, open_place
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, load_blend_plan, partition_key
-from dataprep_assets.pipelines.blend.plan.planner import refound, relisted
+from dataprep_assets.pipelines.blend.plan.planner import discover_again, discover_planned
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import lines_of
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, other_claims
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts
 from dataprep_assets.pipelines.blend.stage_shards import stage_shards
-from dataprep_assets.planning.blend import drift, outlook, record_shares, requested_shares
+from dataprep_assets.planning.blend import drift, record_shares, requested_shares, source_outlooks
 from dataprep_assets.sources.readers.rows import count_rows
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
 
@@ -100,12 +100,12 @@ def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Recei
         return []
     # the largest split is read last and never kept in memory, because held-out splits are a small part of the data
     order = sorted(used, key=lambda split: sum(receipt.total_bytes for _, receipt in used[split]))
-    hashes = {split: _unique([_hashes(stage, *shard) for shard in used[split]]) for split in order[:-1]}
+    hashes = {split: _unique_hashes([_hashes(stage, *shard) for shard in used[split]]) for split in order[:-1]}
     sentences = []
     for index, split in enumerate(order):
         for other_split in order[:index]:
             blocks = [hashes[split]] if split in hashes else (_hashes(stage, *shard) for shard in used[split])
-            shared = _unique([block[np.isin(block, hashes[other_split])] for block in blocks]).size
+            shared = _unique_hashes([block[np.isin(block, hashes[other_split])] for block in blocks]).size
             if shared:
                 noun = _NOUNS[stage]
                 share = f"{shared / hashes[other_split].size:.1%} of those in {other_split}"
@@ -113,7 +113,7 @@ def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Recei
     return sentences
 
 
-def _unique(blocks: Sequence[Hashes]) -> Hashes:
+def _unique_hashes(blocks: Sequence[Hashes]) -> Hashes:
     return np.unique(np.concatenate([*blocks, np.zeros(0, np.uint64)]))
 
 
@@ -153,7 +153,7 @@ class _BlendSource:
         """Numbers of added, removed and changed files."""
         frozen, now = (
             {path: version for path, *version in _files(dataset_files)}
-            for dataset_files in (refound(self.unit), self.now)
+            for dataset_files in (discover_planned(self.unit), self.now)
         )
         return {
             "added": len(now.keys() - frozen.keys()),
@@ -195,7 +195,7 @@ def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSource]
             yield _BlendSource(unit=unit, now=None)
             continue
         try:
-            now = relisted(blend, unit)
+            now = discover_again(blend, unit)
         except TransferError:
             reachable = False  # an unreachable hub is waited for only once, not for each dataset
             yield _BlendSource(unit=unit, now=None)
@@ -207,7 +207,7 @@ def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSource]
 
 
 def _without_files(unit: PlannedUnit) -> Discovered:
-    dataset_files = refound(unit)
+    dataset_files = discover_planned(unit)
     return Discovered(unit=dataset_files.unit, entries=(), commit=None)
 
 
@@ -229,7 +229,7 @@ def _rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequenc
     # the same budget for both, because otherwise a grown source would seem to be read as often as before
     budget = blend.train_tokens or sum(planned_amounts.values())
     epochs = [
-        {look.name: look.epochs for look in outlook(weights, amounts, train_tokens=budget)}
+        {look.name: look.epochs for look in source_outlooks(weights, amounts, train_tokens=budget)}
         for amounts in (planned_amounts, now)
     ]
     for source in own:

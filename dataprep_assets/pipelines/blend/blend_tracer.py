@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts
 from dataprep_assets.pipelines.blend.stream import blend_ids
-from dataprep_assets.stream.stream_tracer import StreamTracer, quarantined, traced_shards
+from dataprep_assets.stream.stream_tracer import StreamTracer, find_quarantined, traced_shards
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.stream.traced_rows import TracedRows, TracedSegment
 
@@ -100,15 +100,16 @@ class ChatTracer(Tracer):
                 if len(shard.find_sequences(question.file, question.row))
             ]
             if not locations:
-                raise NotFoundError(self._absence(question.file, question.row, self._choose_shards(question)))
+                raise NotFoundError(self._describe_absence(question.file, question.row, self._choose_shards(question)))
         else:
             raise ConfigError("trace: set `shard` and `packed_row`, or `file` and `row`, to find a conversation")
         return [self._trace(*location, shown=decode and not self._blend.sensitive) for location in locations]
 
-    def _absence(self, file: str, row: int, shards: Sequence[_PackedShard]) -> str:
+    def _describe_absence(self, file: str, row: int, shards: Sequence[_PackedShard]) -> str:
         sentence = f"trace: row {row} of {file} is in no packed row"
         entry = next(
-            (candidate for shard in shards if (candidate := quarantined(shard.handle, file, row)) is not None), None
+            (candidate for shard in shards if (candidate := find_quarantined(shard.handle, file, row)) is not None),
+            None,
         )
         if entry is None:
             return f"{sentence}: it does not exist, or was left out to meet the weights"

@@ -44,7 +44,7 @@ from dataprep_assets.pipelines.blend.sft.packed_sft import turns_lines
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.pipelines.blend.stream import blend_dtype, blend_separator
 from dataprep_assets.planning.cost import Machine, Products, SplitSizes, density_of
-from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line, told_engine
+from dataprep_assets.stream.engine_certificate import engine_and_reason, engine_certificate_spec, engine_line
 from dataprep_assets.stream.tokenizer import literal_lines, load_bundle
 
 
@@ -163,7 +163,7 @@ def _tokenizer(blend: BlendDeclaration, receipts: Receipts) -> CardTokenizer | N
         vocab_size=bundle.vocab_size,
         separator=separator.content if separator is not None else None,
         separator_id=separator.id if separator is not None else None,
-        engine=told_engine(receipts),
+        engine=engine_and_reason(receipts),
     )
 
 

@@ -13,7 +13,7 @@ from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_o
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import FileRecord, Ledger, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.losses import nothing_left, rows_of
+from dataprep_assets.pipelines.blend.losses import describe_missing_data, rows_of
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, from_file_on
 
 _SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
@@ -113,7 +113,7 @@ def finished_shards(
         if not any(map(rows_of, members)):
             raise IntegrityError(
                 f"{blend.dataset}: {unit.name} has a weight of {unit.dataset.weight}, but no data in any of its "
-                f"shards{from_file_on(blend, unit)}: {nothing_left(blend, members)}"
+                f"shards{from_file_on(blend, unit)}: {describe_missing_data(blend, members)}"
             )
     return complete_shards
 

@@ -1,6 +1,6 @@
 """Losses of a blend: rows, parts of sequences, and whole shards.
 
-Entry points: `shard_losses`, `unused_rows`; `nothing_left`, for a dataset that lost everything.
+Entry points: `shard_losses`, `unused_rows`; `describe_missing_data`, for a dataset that lost everything.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ def rows_of(receipt: Receipt) -> int:
     return int(receipt.facts.get("bins", (receipt.ledger or Ledger()).documents))
 
 
-def by_file(files: Mapping[str, Mapping[str, int]]) -> str:
+def describe_by_file(files: Mapping[str, Mapping[str, int]]) -> str:
     """Describe counts by reason and file, with the files that have the largest counts.
 
     Args:
@@ -107,7 +107,7 @@ def unused_rows(blend: BlendDeclaration, receipts: Sequence[Receipt], used: set[
         )
 
 
-def nothing_left(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
+def describe_missing_data(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
     """Return why no shard of a dataset has data, and what to do about it."""
     ledger, drops = _ledger(receipts), _sequences_dropped(receipts)
     if not ledger.rows_in:
@@ -121,7 +121,7 @@ def nothing_left(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
     if blend.sensitive:
         return f"none of its rows was kept: {', '.join({**ledger.dropped, **drops})}. Correct its source{advice}"
     return (
-        f"none of its {count_of(ledger.rows_in, 'row')} was kept: {by_file(files_of(receipts))}. Correct its "
+        f"none of its {count_of(ledger.rows_in, 'row')} was kept: {describe_by_file(files_of(receipts))}. Correct its "
         f"source or its fields{advice}; or set its weight to 0"
     )
 

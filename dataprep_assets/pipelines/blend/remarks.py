@@ -23,7 +23,7 @@ from dataprep_assets.fields import value_at
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import left_out_data, list_meant, open_place
-from dataprep_assets.pipelines.blend.plan.fields import asked_field, fault_of_files
+from dataprep_assets.pipelines.blend.plan.fields import fault_of_files, field_to_read
 from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sources
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
 from dataprep_assets.pipelines.blend.sft.template_remarks import template_remarks
@@ -137,7 +137,7 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
         return
     refusals = (_find_refusal(blend, dataset, path) for path in sample_of(files))
     yield from _left_out_remarks(blend, dataset, (*keys, "path") if inline else keys)
-    damaged = _damaged(files) or next(filter(None, refusals), None)
+    damaged = _first_damage(files) or next(filter(None, refusals), None)
     if damaged is not None:
         yield Remark(keys=(*keys, "path") if inline else keys, sentence=damaged, of_source=True)
     for path in sample_of([path for path in files if path.suffix == ".csv"]):
@@ -145,7 +145,7 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
             yield Remark(keys=(*keys, "csv_quotes") if inline else keys, sentence=sentence, hint=True)
             break
     if (fault := fault_of_files(blend, dataset, files)) is not None:
-        field_option = asked_field(blend, dataset)
+        field_option = field_to_read(blend, dataset)
         yield Remark(keys=(*keys, field_option[0]) if field_option and inline else keys, sentence=fault)
     elif blend.stage == "pretrain":
         yield from _rendered_remarks(blend, dataset, files)
@@ -198,7 +198,7 @@ def _rendered_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Seq
             yield from rendered_remarks(texts, bundle, reading, ("pretrain", "special_tokens"))
 
 
-def _damaged(paths: Sequence[Path]) -> str | None:
+def _first_damage(paths: Sequence[Path]) -> str | None:
     """Return the error of the first Parquet file with an unreadable footer; None without one."""
     for path in itertools.islice((path for path in paths if path.suffix == ".parquet"), _FOOTERS):
         try:

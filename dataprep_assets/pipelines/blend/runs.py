@@ -28,7 +28,7 @@ from dataprep_assets.pipelines.blend.finished_shards import (
     finished_shards,
 )
 from dataprep_assets.pipelines.blend.output.realised_shares import Realised, compute_shares, used_shards
-from dataprep_assets.pipelines.blend.output.run_layout import RunLayout, says_the_same, write_datasets
+from dataprep_assets.pipelines.blend.output.run_layout import RunLayout, is_equivalent, write_datasets
 from dataprep_assets.pipelines.blend.output.trainer_entry import write_entry
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.plan.planner import stage_identity
@@ -228,5 +228,5 @@ def other_claims(
         yield from _other_bytes(run, directory, receipt)
         for path in sorted(run.target.rglob("*.*")):
             stored_path = directory / path.relative_to(run.target)
-            if path.is_file() and not says_the_same(path, stored_path):
+            if path.is_file() and not is_equivalent(path, stored_path):
                 yield f"{stored_path}: does not match the plan and the shards"

@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.blend.plan.blend_snapshot import readings, shard_
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
-from dataprep_assets.stream.stream_losses import as_declared
+from dataprep_assets.stream.stream_losses import configure_checks
 
 SHARDS: Mapping[Stage, BlendShards[Any]] = {
     "pretrain": INDEXED_BINS_SHARDS,
@@ -67,7 +67,7 @@ def blend_shards_spec(
         columns=shard_kind.columns(blend),
         check_groups=(
             PartitionChecks(
-                checks=as_declared(shard_kind.checks, blend.prove.level, blend.tokenizer),
+                checks=configure_checks(shard_kind.checks, blend.prove.level, blend.tokenizer),
                 planned=lambda store, names: shard_kind.shards(blend, store, load_blend_plan(blend, store), names),
                 open=shard_kind.open,
                 workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),

@@ -37,7 +37,7 @@ from dataprep_assets.pipelines.corpus.token_bins import meta_of
 from dataprep_assets.planning.manifest import ManifestEntry, split_of
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.eye_test import alignment, looks_like_text, random_batches_load
-from dataprep_assets.stream.retracted_documents import made_without
+from dataprep_assets.stream.retracted_documents import check_built_without
 from dataprep_assets.stream.source import disk_headroom
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TOKENS, TokenBinsFacts
@@ -288,7 +288,7 @@ def combined_without(
     # without a list the receipts are enough, so no index is downloaded
     names = [IDS] if len(listed) else []
     shards = [(store.local(artifact, names), receipt) for artifact, receipt in made_of]
-    return made_without(shards, listed, store.require(corpus.artifact(COMBINED_BINS, split)))
+    return check_built_without(shards, listed, store.require(corpus.artifact(COMBINED_BINS, split)))
 
 
 Shards = Sequence[tuple[Path, Receipt]]
@@ -336,7 +336,7 @@ class OpenedCombined(OpenedArtifact):
 
     def source_at(self, token: int) -> str:
         """Return the source file and row that contain a token."""
-        file, row = self._index.source(*self._index.by_token(self.split, None, token))
+        file, row = self._index.source(*self._index.find_by_token(self.split, None, token))
         return f"{file}: row {row}"
 
 

@@ -33,10 +33,10 @@ from dataprep_assets.pipelines.corpus.curation.documents_table import documents_
 from dataprep_assets.pipelines.corpus.curation.selection import selection_spec
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.curation.tags import tags_spec
-from dataprep_assets.pipelines.corpus.curation.trial import tried
+from dataprep_assets.pipelines.corpus.curation.trial import trial_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.duplicates import DuplicatesFacts, duplicates_spec
-from dataprep_assets.pipelines.corpus.duplicates.recall_plot import curve
+from dataprep_assets.pipelines.corpus.duplicates.recall_plot import draw_recall
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
 from dataprep_assets.pipelines.corpus.duplicates.signatures import signatures_spec
 from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
@@ -49,8 +49,8 @@ from dataprep_assets.pipelines.corpus.source.source_parts import corpus_engine, 
 from dataprep_assets.pipelines.corpus.source.source_rows import corpus_tracer
 from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
 from dataprep_assets.pipelines.corpus.view import artifact_name, trainer_lines, view_named, view_spec
-from dataprep_assets.planning.cost import Machine, shown_bytes
-from dataprep_assets.stream.engine_certificate import engine_certificate_spec, engine_line, told_engine
+from dataprep_assets.planning.cost import Machine, format_bytes
+from dataprep_assets.stream.engine_certificate import engine_and_reason, engine_certificate_spec, engine_line
 from dataprep_assets.stream.source import card_source
 from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
 from dataprep_assets.stream.tokenizer import literal_lines
@@ -113,7 +113,7 @@ def card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[Car
             f"of at least {duplicates.similarity:g}, which is verified for each pair. Candidates share one of "
             f"{duplicates.banding.bands} bands of "
             f"{count_of(duplicates.banding.rows, 'MinHash value')}:\n\n"
-            f"{curve(duplicates.banding, duplicates.similarity).text}"
+            f"{draw_recall(duplicates.banding, duplicates.similarity).text}"
         )
     yield CardSection(title="Duplicates", text=text)
 
@@ -136,7 +136,7 @@ def _tokenizer(stream: str, receipts: Receipts) -> CardTokenizer | None:
                 vocab_size=facts.vocab_size,
                 separator=facts.eos_token,
                 separator_id=facts.eos_token_id,
-                engine=told_engine(receipts),
+                engine=engine_and_reason(receipts),
             )
     return None
 
@@ -172,8 +172,8 @@ class Corpus(Dataset):
     def remarks(self) -> Iterable[Remark]:
         return corpus_remarks(self.declaration)
 
-    def tried(self) -> Iterable[Remark]:
-        return tried(self.declaration)
+    def trial_remarks(self) -> Iterable[Remark]:
+        return trial_remarks(self.declaration)
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         return corpus_cost(self.declaration, store, machine)
@@ -206,7 +206,7 @@ class Corpus(Dataset):
                 rows.append((split, files, f"{len(shards):,} of {len(receipts):,}", "", "", ""))
                 continue
             cpu += sum(shard.measured["cpu_seconds"] for shard in shards)
-            size = shown_bytes(sum(shard.file(TOKENS).bytes for shard in shards)).strip()
+            size = format_bytes(sum(shard.file(TOKENS).bytes for shard in shards)).strip()
             rows.append((split, files, f"{len(shards):,}", f"{total.documents:,}", f"{total.tokens:,}", size))
         lines = [*align_rows(rows, right=range(1, len(rows[0])))]
         total = Ledger.total(every_split)

@@ -32,7 +32,7 @@ from dataprep_assets.planning.manifest import (
     files_of_no_split,
     glob_pattern,
     hidden_files,
-    included,
+    included_paths,
     natural_key,
 )
 from dataprep_assets.sources.access import LEFT_OUT, SourceAccess
@@ -123,7 +123,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
     except ConfigError as error:  # the message begins with the key
         yield Remark(keys=tuple(str(error).partition(":")[0].split(".")), sentence=str(error))
         return
-    if excluded_files := included(listing.left_out, corpus.include):
+    if excluded_files := included_paths(listing.left_out, corpus.include):
         examples = "" if corpus.sensitive else f", for example {', '.join(excluded_files[:_SHOWN])}"
         sentence = f"include: {count_of(len(excluded_files), 'file')} excluded{examples}: {LEFT_OUT}"
         yield Remark(keys=("include",), sentence=sentence, hint=True)

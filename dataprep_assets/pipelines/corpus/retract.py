@@ -28,14 +28,14 @@ from dataprep_assets.curation.retractions import (
     id_of,
     read_retractions,
 )
-from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.curation.table import read_joined
 from dataprep_assets.engine.trace.retraction import NOT_BUILT, Held, NotFound, Retracted
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.fields import value_at
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.kept_documents import duplicates_change
-from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_of
+from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_rows
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -77,14 +77,14 @@ class LeftOutRows:
         """
         shards = self._of_file.get(file, ())
         return next(
-            (tagged_row for shard in shards for tagged_row in self._tagged(shard, at=(file, row))), None
+            (tagged_row for shard in shards for tagged_row in self._tagged_rows(shard, at=(file, row))), None
         ) or self._read_row(file, row)
 
     def with_ids(self, hashes: Collection[str]) -> Iterator[LeftOutRow]:
         """Yield the rows of tagged shards that have these ids."""
         if hashes and self._manifest is not None:
             for shard in self._manifest.plan:
-                yield from self._tagged(shard, hashes=hashes)
+                yield from self._tagged_rows(shard, hashes=hashes)
 
     @cached_property
     def _manifest(self) -> Manifest | None:
@@ -100,7 +100,7 @@ class LeftOutRows:
                     shards_of.setdefault(entry.relpath, []).append(shard)
         return shards_of
 
-    def _tagged(
+    def _tagged_rows(
         self, shard: str, *, hashes: Collection[str] = (), at: tuple[str, int] | None = None
     ) -> Iterator[LeftOutRow]:
         """Yield the rows in a shard's tags that have one of these ids, or that are at this file and row."""
@@ -111,7 +111,7 @@ class LeftOutRows:
         if not self._corpus.has_table or self._store.receipt(tags) is None:
             return
         selected = self._selected(shard)
-        for piece in side_by_side([self._store.local(tags, [ROWS]) / ROWS], ["file", "row", "id"]):
+        for piece in read_joined([self._store.local(tags, [ROWS]) / ROWS], ["file", "row", "id"]):
             if at is None:
                 mask = pc.is_in(piece["id"], value_set=pa.array(sorted(hashes), pa.string()))
             else:
@@ -124,7 +124,7 @@ class LeftOutRows:
 
     def _selected(self, shard: str) -> RuledOut | None:
         is_selected = self._corpus.selects and self._store.receipt(self._corpus.artifact(SELECTION, shard)) is not None
-        return ruled_out_of(self._corpus, self._store, shard) if is_selected else None
+        return ruled_out_rows(self._corpus, self._store, shard) if is_selected else None
 
     def _read_row(self, file: str, row: int) -> LeftOutRow | None:
         """Read a row from the current source file."""
@@ -378,7 +378,7 @@ def _shards(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[list[Index
     plan, ids = load_manifest(corpus, store).plan, document_ids_of(corpus)
     unplanned_keys = [key for key in store.partitions(corpus.dataset, TOKEN_BINS) if key not in plan]
     # errors are not suppressed here, because an unreadable planned shard may contain listed documents
-    planned_shards = [shard for shard in _indexed(corpus, store, plan) if shard.facts.document_ids is not None]
+    planned_shards = [shard for shard in _open_indexes(corpus, store, plan) if shard.facts.document_ids is not None]
     # hashes of another field or with another key cannot be compared
     kind = (ids.id_field, ids.key_digest)
     alike = []
@@ -386,13 +386,13 @@ def _shards(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[list[Index
         with suppress(DataprepError, OSError):  # `retracted_left` lists unreadable shards
             alike += [
                 candidate
-                for candidate in _indexed(corpus, store, [key])
+                for candidate in _open_indexes(corpus, store, [key])
                 if (candidate.facts.id_field, candidate.facts.id_key) == kind
             ]
     return planned_shards, [shard for shard in alike if shard.facts.document_ids is not None]
 
 
-def _indexed(corpus: CorpusDeclaration, store: ArtifactStore, keys: Iterable[str]) -> Iterator[IndexedShard]:
+def _open_indexes(corpus: CorpusDeclaration, store: ArtifactStore, keys: Iterable[str]) -> Iterator[IndexedShard]:
     artifacts = [corpus.artifact(TOKEN_BINS, key) for key in keys]
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
         if receipt is not None:

@@ -25,16 +25,16 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import WORKERS
 from dataprep_assets.formats.flat_bins import dtype_for_vocab
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_of
+from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_rows
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import fetch_again, readings
 from dataprep_assets.pipelines.corpus.source.source_parts import shard_fetches, source_parts
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.reencoding import ready
+from dataprep_assets.stream.reencoding import load_plan_encoder
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets.stream.stream_index import IndexedShard, index_metadata, retracted_here
-from dataprep_assets.stream.stream_losses import as_declared, stream_losses
+from dataprep_assets.stream.stream_losses import configure_checks, stream_losses
 from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
 from dataprep_assets.stream.token_shard import TOKEN_BINS, VERSION, TokenShard
 from dataprep_assets.stream.token_stream import StreamPlan
@@ -110,7 +110,7 @@ def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactSt
     before = [one for name in splits[: splits.index(split)] for one in manifest.partitions(name)]
     own = _shards(corpus, store, manifest.partitions(split))
     earlier_shards = _shards(corpus, store, before)
-    repeated = _repeated([one.hashes[:] for one in own], [one.hashes[:] for one in earlier_shards])
+    repeated = _find_repeated([one.hashes[:] for one in own], [one.hashes[:] for one in earlier_shards])
     documents = sum(len(one.with_hashes(repeated)) for one in own)
     locations = [*_locate_ids(earlier_shards, repeated[:_SHOWN]), *_locate_ids(own, repeated[:_SHOWN])]
     rows: list[Row] = [{"file": file, "row": row} for _, file, row in sorted(locations)]
@@ -133,22 +133,22 @@ def _shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequenc
     return [shard for shard in shards if shard.facts.document_ids is not None]
 
 
-def _repeated(own: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
+def _find_repeated(own: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
     """Return the ids in `own` that another document also has: sorted, uint64."""
     passes = max(1, -(-sum(map(len, [*own, *others])) // _AT_ONCE))
     # ids are hashes, so equal ranges of numbers contain about equally many
     bounds = [(1 << 64) * number // passes for number in range(1, passes)]
     repeated_ids = []
     for low, high in zip([0, *bounds], [*bounds, 1 << 64], strict=True):
-        mine = np.concatenate([np.empty(0, np.uint64), *_between(own, low, high)])
-        all_ids = np.concatenate([mine, *_between(others, low, high)])
+        mine = np.concatenate([np.empty(0, np.uint64), *_ids_between(own, low, high)])
+        all_ids = np.concatenate([mine, *_ids_between(others, low, high)])
         ids, counts = np.unique(all_ids, return_counts=True)
         twice = ids[counts > 1]
         repeated_ids.append(twice[np.isin(twice, mine)])
     return np.concatenate(repeated_ids)
 
 
-def _between(every: Sequence[NDArray[Any]], low: int, high: int) -> Iterator[NDArray[np.uint64]]:
+def _ids_between(every: Sequence[NDArray[Any]], low: int, high: int) -> Iterator[NDArray[np.uint64]]:
     for ids in every:
         yield ids[(ids >= np.uint64(low)) & (ids <= np.uint64(high - 1))]
 
@@ -225,7 +225,7 @@ def token_shards(
     """
     shards = []
     for partition in partitions:
-        artifact, ruled_out = corpus.artifact(TOKEN_BINS, partition), ruled_out_of(corpus, store, partition)
+        artifact, ruled_out = corpus.artifact(TOKEN_BINS, partition), ruled_out_rows(corpus, store, partition)
         shards.append(
             TokenShard(
                 artifact=artifact,
@@ -293,12 +293,12 @@ class _ShardChecks(PartitionChecks[TokenShard, OpenedTokens]):
 
 def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
     shard_checks = _ShardChecks(
-        checks=as_declared(TOKEN_BINS_CHECKS, corpus.prove.level, corpus.tokenizer),
+        checks=configure_checks(TOKEN_BINS_CHECKS, corpus.prove.level, corpus.tokenizer),
         planned=partial(_planned_shards, corpus),
         open=OpenedTokens.open,
         workers=partial(_workers, corpus),
         documents=documents_in,
-        elsewhere=partial(_and_elsewhere, corpus, split),
+        elsewhere=partial(_warn_of_unplanned, corpus, split),
     )
     if corpus.document.id_field is None:
         return (shard_checks,)
@@ -320,10 +320,12 @@ def _workers(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
     if _is_small(corpus, load_manifest(corpus, store), partitions):
         return None
     # workers are forks, so this process loads the tokenizer before it starts them
-    return CheckWorkers(engine=corpus.engine, declared=corpus.workers, prepare=partial(ready, _plan(corpus, store)))
+    return CheckWorkers(
+        engine=corpus.engine, declared=corpus.workers, prepare=partial(load_plan_encoder, _plan(corpus, store))
+    )
 
 
-def _and_elsewhere(corpus: CorpusDeclaration, split: str, store: ArtifactStore, finding: Finding) -> Finding:
+def _warn_of_unplanned(corpus: CorpusDeclaration, split: str, store: ArtifactStore, finding: Finding) -> Finding:
     """Return the finding on retracted documents, with a warning if unplanned shards of the split contain some.
 
     It does not block: no key contains these shards, and a successful run removes them (`engine.staleness.status`).

@@ -42,7 +42,7 @@ from dataprep_assets.pipelines.corpus.combined_bins import (
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stream.retracted_documents import none_listed
+from dataprep_assets.stream.retracted_documents import retraction_finding
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
 
 
@@ -230,10 +230,10 @@ def view_named(name: str) -> CorpusView:
     extension = VIEWS[name]
     view = extension.load()
     if not isinstance(view, CorpusView):
-        raise extension.unfit("is not a CorpusView")
+        raise extension.unfit_error("is not a CorpusView")
     # both names are used: the declared name in the artifact, the view's own in the key
     if view.name != name:
-        raise extension.unfit(f"is called {view.name!r}")
+        raise extension.unfit_error(f"is called {view.name!r}")
     return view
 
 
@@ -375,7 +375,9 @@ def no_retracted_document(opened: OpenedView) -> Finding:
                 yield finding.summary
 
     scope = count_of(len(combined), "split")
-    return none_listed(defects(), scope, len(removed_ids), "Materialize token_bins, then combined_bins, then the view")
+    return retraction_finding(
+        defects(), scope, len(removed_ids), "Materialize token_bins, then combined_bins, then the view"
+    )
 
 
 CHECKS = (

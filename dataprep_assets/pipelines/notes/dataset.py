@@ -57,9 +57,9 @@ from dataprep_assets.stream.engine_certificate import (
     ENGINE_CERTIFICATE,
     CertifiedEngine,
     Sample,
+    engine_and_reason,
     engine_certificate_spec,
     engine_line,
-    told_engine,
 )
 from dataprep_assets.stream.source import card_source
 from dataprep_assets.stream.tokenizer import literal_lines
@@ -173,7 +173,7 @@ def notes_card(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> Artifa
             counted=[spec for spec in specs if spec.name == PACKED_COHORTS],
             sources=partial(_note_sources, notes),
             tokenizer=lambda receipts: replace(
-                _tokenizer(_cohorts(receipts)[0], notes.document.separator), engine=told_engine(receipts)
+                _tokenizer(_cohorts(receipts)[0], notes.document.separator), engine=engine_and_reason(receipts)
             ),
             splits=partial(_note_splits, notes),
         )

@@ -58,7 +58,7 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
     same release; IntegrityError if ids do not match their tokens.
     """
     location = adoption.place
-    objects = {prefix: _numbered(adoption, prefix, files) for prefix, files in _list_objects(location).items()}
+    objects = {prefix: _order_shards(adoption, prefix, files) for prefix, files in _list_objects(location).items()}
     if not objects:
         raise MissingArtifactError(
             f"{location}: no shards found. A release has {npy_shards.token_key('train', 0)} and "
@@ -140,7 +140,7 @@ def _list_objects(place: ReleaseLocation) -> dict[str, dict[int, dict[str, Objec
     return objects
 
 
-def _numbered(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, ObjectInfo]]) -> Sequence[Files]:
+def _order_shards(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, ObjectInfo]]) -> Sequence[Files]:
     """Return the shards of a prefix in order; raise MissingArtifactError with the first missing file."""
     # the highest number is used, so that gaps are detected
     count = max(files) + 1 if adoption.shards is None else adoption.shards

@@ -103,7 +103,7 @@ def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: 
         partition: One of `layout.partitions`.
     """
     split, cut = layout.find(partition)
-    groups = split.order.stretch(cut.start, cut.stop)
+    groups = split.order.groups_between(cut.start, cut.stop)
     stretch = [[[[shard.partition, shard.content] for shard in group], low, high] for group, low, high in groups]
     # the stream already contains its separators, so the id determines only the bytes of padding
     padding = [cut.padding, layout.separator_id if cut.padding else None, cut.dropped]
@@ -175,7 +175,7 @@ def build_npy_shard(
     options, dtype = release.release, str(layout.meta["dtype"])
 
     def write(staged: Path) -> WrittenFiles:
-        blocks = _padded(split.order.read(store, cut.start, cut.stop), cut.padding, layout.separator_id, dtype)
+        blocks = _pad(split.order.read(store, cut.start, cut.stop), cut.padding, layout.separator_id, dtype)
         shard = _ShardWriter(
             token_path=staged / Path(npy_shards.token_key(split.split, cut.index)).name,
             ids_path=staged / Path(npy_shards.ids_key(split.split, cut.index)).name,
@@ -189,7 +189,7 @@ def build_npy_shard(
         return WrittenFiles(
             inputs={
                 source.partition: source.content
-                for group, _, _ in split.order.stretch(cut.start, cut.stop)
+                for group, _, _ in split.order.groups_between(cut.start, cut.stop)
                 for source in group
             },
             facts=NpyShardFacts(
@@ -220,7 +220,7 @@ def build_planned(shard: NpyShard) -> tuple[Receipt, bool]:
     return build_npy_shard(shard.release, shard.store, shard.layout, shard.partition, threads=shard.threads)
 
 
-def _padded(blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dtype: str) -> Iterator[NDArray[Any]]:
+def _pad(blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dtype: str) -> Iterator[NDArray[Any]]:
     yield from blocks
     if padding:
         yield np.full(padding, separator_id, dtype=token_dtype(dtype))

@@ -56,7 +56,7 @@ from dataprep_assets.pipelines.release.npy_shard import (
     shard_recipe,
 )
 from dataprep_assets.pipelines.release.npy_trace import npy_places
-from dataprep_assets.stream.retracted_documents import none_listed
+from dataprep_assets.stream.retracted_documents import retraction_finding
 
 BLOCK = 1 << 20
 """Number of tokens to process at a time."""
@@ -401,7 +401,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
                 yield f"{name_of(receipt)}: {removed_documents} of its documents are removed"
 
     scope = f"{count_of(len(split.bins), 'shard')} of token bins"
-    return none_listed(defects(), scope, len(removed_ids), "Materialize token_bins, then npy_shards")
+    return retraction_finding(defects(), scope, len(removed_ids), "Materialize token_bins, then npy_shards")
 
 
 def samples_unique(split: OpenedSplit) -> Finding:

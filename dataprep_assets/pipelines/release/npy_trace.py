@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.release.layout import (
     split_layout,
 )
 from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, shard_artifact, shard_recipe
-from dataprep_assets.pipelines.release.order import GroupDocuments, ReleaseSourceShard, shuffled
+from dataprep_assets.pipelines.release.order import GroupDocuments, ReleaseSourceShard, shuffle_documents
 from dataprep_assets.planning.manifest import split_of
 from dataprep_assets.stream.stream_index import IndexedShard, Numbers
 from dataprep_assets.stream.stream_tracer import Found, StreamTracer
@@ -100,7 +100,7 @@ class NpyStreams:
         self._handle(split, cut)
         begin = cut.start + sample * length
         # padding, after `cut.stop`, belongs to no document
-        for group, low, high in self._splits[split].order.stretch(begin, min(begin + length, cut.stop)):
+        for group, low, high in self._splits[split].order.groups_between(begin, min(begin + length, cut.stop)):
             yield from self._stretches(group, low, high)
 
     def _stretches(self, group: Sequence[ReleaseSourceShard], low: int, high: int) -> Iterator[tuple[str, int, int]]:
@@ -141,7 +141,7 @@ class NpyStreams:
                 # removes the oldest entry, because a dict keeps the order of insertion
                 del self._ordered[next(iter(self._ordered))]
             folders = tuple(self._store.local(shard.artifact, [ENDS]) for shard in group)
-            self._ordered[group] = shuffled(seed, group, folders)
+            self._ordered[group] = shuffle_documents(seed, group, folders)
         return self._ordered[group]
 
     def _sample_ids(self, split: str, cut: ShardCut) -> Numbers:

@@ -138,7 +138,7 @@ class StreamOrder:
         """Length of the stream."""
         return sum(shard.tokens for group in self.groups for shard in group)
 
-    def stretch(self, start: int, stop: int) -> list[tuple[tuple[ReleaseSourceShard, ...], int, int]]:
+    def groups_between(self, start: int, stop: int) -> list[tuple[tuple[ReleaseSourceShard, ...], int, int]]:
         """Return the groups that contain tokens `[start, stop)`, each with the range `[from, to)` of its own tokens."""
         stretches = []
         sizes = [sum(shard.tokens for shard in group) for group in self.groups]
@@ -150,13 +150,13 @@ class StreamOrder:
 
     def read(self, store: ArtifactStore, start: int, stop: int) -> Iterator[NDArray[Any]]:
         """Yield tokens `[start, stop)` of the stream, in blocks of about `BLOCK` and with the dtype of the bins."""
-        for group, low, high in self.stretch(start, stop):
+        for group, low, high in self.groups_between(start, stop):
             folders = [store.local(shard.artifact, [TOKENS, ENDS]) for shard in group]
             tokens = [shard.open_tokens(folder) for shard, folder in zip(group, folders, strict=True)]
             if self.seed is None:
                 yield from (tokens[0][position : min(position + BLOCK, high)] for position in range(low, high, BLOCK))
             else:
-                yield from _gather(tokens, shuffled(self.seed, group, tuple(folders)), low, high)
+                yield from _gather(tokens, shuffle_documents(self.seed, group, tuple(folders)), low, high)
 
 
 def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int, high: int) -> Iterator[NDArray[Any]]:
@@ -189,7 +189,7 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int,
 
 
 @lru_cache(maxsize=1)
-def shuffled(seed: int, group: tuple[ReleaseSourceShard, ...], folders: tuple[Path, ...]) -> GroupDocuments:
+def shuffle_documents(seed: int, group: tuple[ReleaseSourceShard, ...], folders: tuple[Path, ...]) -> GroupDocuments:
     """Return the documents of a `group` in the order of `seed`, read from the `folders` of its shards.
 
     The last result is cached, because the next shard often begins in the same group. Raises IntegrityError for files

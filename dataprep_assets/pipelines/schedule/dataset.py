@@ -14,10 +14,10 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, megatron_spec
 from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES
-from dataprep_assets.pipelines.schedule.pending_changes import pending, told_pending
+from dataprep_assets.pipelines.schedule.pending_changes import pending, pending_lines
 from dataprep_assets.pipelines.schedule.schedule_artifact import present_schedule, schedule_spec
-from dataprep_assets.serving.sampler.changes import told_revisions
-from dataprep_assets.serving.sampler.simulation import told_lines
+from dataprep_assets.serving.sampler.changes import revision_lines
+from dataprep_assets.serving.sampler.simulation import simulation_lines
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
 
 
@@ -40,7 +40,7 @@ class ScheduleDataset(Dataset):
     def standing_lines(self, store: ArtifactStore) -> list[str]:
         if store.receipt(self.product(store)) is None:
             return []
-        return told_pending(self.declaration, store, present_schedule(self.declaration, store))
+        return pending_lines(self.declaration, store, present_schedule(self.declaration, store))
 
     def pending(self, store: ArtifactStore) -> Iterator[Remark]:
         if store.receipt(self.product(store)) is not None:
@@ -69,7 +69,7 @@ class ScheduleDataset(Dataset):
         if store.receipt(self.product(store)) is None:
             return [f"{name}: no schedule yet"]
         data = TrainingData(store, name)
-        return [*told_revisions(data.schedule), *told_lines(data.sampler), *self.standing_lines(store)]
+        return [*revision_lines(data.schedule), *simulation_lines(data.sampler), *self.standing_lines(store)]
 
     def trainer_lines(self, store: ArtifactStore) -> list[str]:
         if store.receipt(self.product(store)) is None:

@@ -93,7 +93,7 @@ def _same_samples(indices: OpenedIndices) -> Finding:
     count = (rule.stop - rule.first) * rule.revision.batch
     draws = np.unique(np.random.default_rng(indices.seed).integers(0, count, min(count, _DRAWN)))
     first_number = indexed.data.sampler.number(rule.first)
-    number, sample = _blended(folder, indexed, first_number + draws)
+    number, sample = _assign_samples(folder, indexed, first_number + draws)
     spans = indexed.data.sampler.spans_of(rule, draws)
     defects: list[str] = []
     if samples_of(declaration.prove.level) is None:
@@ -139,7 +139,7 @@ def _array(folder: Path, name: str) -> NDArray[np.integer]:
     return array
 
 
-def _blended(folder: Path, indexed: Indexed, numbers: Int64) -> tuple[Int64, Int64]:
+def _assign_samples(folder: Path, indexed: Indexed, numbers: Int64) -> tuple[Int64, Int64]:
     """Return each sample's data set and its number in that data set, as `BlendedDataset` looks them up."""
     if indexed.blend.is_one:
         return np.zeros_like(numbers), numbers

@@ -2,7 +2,7 @@
 
 Pending changes take effect only when you run `dataprep schedule NAME --from-step N`.
 
-Entry points: `pending`, `changed_sources`, `told_pending`.
+Entry points: `pending`, `changed_sources`, `pending_lines`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.schedule_sources import found_sources
+from dataprep_assets.pipelines.schedule.schedule_sources import find_sources
 from dataprep_assets.serving.sampler.mixture import PLACES, shares
 from dataprep_assets.serving.sampler.next_revision import FoundSource
 from dataprep_assets.serving.sampler.training_schedule import Revision, ScheduleHistory
@@ -33,7 +33,7 @@ def pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: Sc
         if setting != read and not (key == "steps" and declaration.tokens is not None):
             yield _remark((key,), f"`{key}`: {_as_text(setting)} declared, {_as_text(read)} scheduled")
     try:
-        sources = found_sources(declaration, store)[0]
+        sources = find_sources(declaration, store)[0]
     except DataprepError as error:
         yield _remark(("sources",), f"its sources cannot be compared: {error}")
         return
@@ -84,7 +84,7 @@ def changed_sources(last: Revision, sources: Sequence[FoundSource]) -> Iterator[
             yield f"source {source.name} is no longer declared"
 
 
-def told_pending(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory) -> list[str]:
+def pending_lines(declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory) -> list[str]:
     """Return the pending changes as lines of text, followed by the command to run; empty if nothing is pending."""
     sentences = [remark.sentence for remark in pending(declaration, store, schedule)]
     name = declaration.dataset

@@ -41,8 +41,8 @@ from dataprep_assets.pipelines.schedule.schedule_checks import (
     documents_complete,
     revisions_consistent,
 )
-from dataprep_assets.pipelines.schedule.schedule_sources import ShardDocuments, found_sources
-from dataprep_assets.serving.sampler.next_revision import RevisionRequest, revised
+from dataprep_assets.pipelines.schedule.schedule_sources import ShardDocuments, find_sources
+from dataprep_assets.serving.sampler.next_revision import RevisionRequest, add_revision
 from dataprep_assets.serving.sampler.packs import pack_bytes, pack_shard
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.seen import SHARD
@@ -130,7 +130,7 @@ def revise_schedule(
     The new revision replaces revisions from its step on that were never built. See `revised`.
     """
     kept_history = before and _drop_unread_revisions(declaration, store, before, from_step)
-    sources, documents = found_sources(declaration, store)
+    sources, documents = find_sources(declaration, store)
     request = RevisionRequest(
         name=declaration.dataset,
         batch=declaration.batch,
@@ -139,7 +139,7 @@ def revise_schedule(
         samples=declaration.samples,
         steps=_steps(declaration, kept_history, documents, from_step),
     )
-    return revised(
+    return add_revision(
         kept_history,
         request,
         sources,
@@ -164,12 +164,12 @@ def _drop_unread_revisions(
     stored_history = TrainingData(store, declaration.dataset).schedule
     made_count = kept_count = len(stored_history.revisions)
     # the artifact has a different history, so it does not show which of these revisions were built
-    if schedule.upto(made_count).digest != stored_history.digest:
+    if schedule.first_revisions(made_count).digest != stored_history.digest:
         return schedule
     for number, revision in enumerate(schedule.revisions[made_count:], made_count + 1):
         if revision.first_step < from_step:
             kept_count = number
-    return schedule.upto(kept_count)
+    return schedule.first_revisions(kept_count)
 
 
 def _steps(
@@ -221,7 +221,7 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
     schedule = present_schedule(declaration, store)
 
     def write(staged: Path) -> WrittenFiles:
-        _, documents = found_sources(declaration, store)
+        _, documents = find_sources(declaration, store)
         _require_whole(declaration, schedule, documents)
         (staged / SCHEDULE).write_bytes(schedule.to_bytes())
         joined_files: list[JoinedFile] = []
@@ -270,7 +270,7 @@ def _documents(
         (staged / folder / SHARD).write_bytes(_shard_bytes(dataset, receipt))
     else:
         # the shard was removed or rebuilt, so its documents come from the artifact that this build replaces
-        handle = documents.keeping(content)
+        handle = documents.artifact_keeping(content)
         artifact = handle.artifact
         parts = {r.path.rpartition("/")[2]: r for r in handle.files if r.path.startswith(f"{folder}/")}
         (staged / folder).mkdir(parents=True)
@@ -346,7 +346,7 @@ def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: 
     """Yield a sentence for each copy of a shard's documents that does not match the content in its folder's name."""
     records = {record.path: record for record in data.handle.files}
     try:
-        found_shards = found_sources(declaration, store)[1].found
+        found_shards = find_sources(declaration, store)[1].found
     except DataprepError:  # a source was removed, but its copies can still be compared with their content
         found_shards = {}
     for content, dataset in _contents(data).items():

@@ -13,7 +13,7 @@ from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.formats.document_index import ENDS, IDS
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.pending_changes import changed_sources, revise_line
-from dataprep_assets.pipelines.schedule.schedule_sources import found_sources
+from dataprep_assets.pipelines.schedule.schedule_sources import find_sources
 from dataprep_assets.serving.sampler.next_revision import DocumentEnds, DocumentsOf, changed_between
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.simulation import simulate
@@ -101,12 +101,12 @@ def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, p
     for number, revision in enumerate(schedule.revisions):
         try:
             # Sampler raises an error if a revision begins at a step that the earlier revisions do not reach
-            Sampler(schedule.upto(number + 1), packs)
+            Sampler(schedule.first_revisions(number + 1), packs)
         except DataprepError as error:
             defects.append(f"revision {number}: {error}")
             continue
         for source in revision.sources:
-            before = schedule.upto(number).source_before(revision.first_step, source.name)
+            before = schedule.first_revisions(number).source_before(revision.first_step, source.name)
             old = {shard.name: shard for shard in before.shards} if before is not None else {}
             for shard in source.shards:
                 then = old.get(shard.name)
@@ -163,7 +163,7 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
 def _sources_current(opened: OpenedSchedule) -> Finding:
     declaration, store, last_revision = opened.declaration, opened.store, opened.data.schedule.revisions[-1]
     return verdict(
-        list(changed_sources(last_revision, found_sources(declaration, store)[0])),
+        list(changed_sources(last_revision, find_sources(declaration, store)[0])),
         f"{count_of(len(last_revision.sources), 'source')}, unchanged since the last revision.",
         revise_line(declaration.dataset),
         warning=True,

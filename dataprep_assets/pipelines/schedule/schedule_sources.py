@@ -3,7 +3,7 @@
 The schedule's artifact keeps the documents of every shard that any revision names. A step's documents can therefore
 be traced even after a retraction.
 
-Entry points: `found_sources`, `ShardDocuments`.
+Entry points: `find_sources`, `ShardDocuments`.
 """
 
 from collections.abc import Collection, Sequence
@@ -138,12 +138,12 @@ class ShardDocuments:
             artifact, receipt = self.found[content]
             handle, folder = ArtifactHandle(self.store, artifact, receipt), ""
         else:
-            handle, folder = self.keeping(content), f"{documents_folder(content)}/"
+            handle, folder = self.artifact_keeping(content), f"{documents_folder(content)}/"
         names = {record.path for record in handle.files}
         ids = _numbers(handle, f"{folder}{IDS}") if f"{folder}{IDS}" in names else None
         return DocumentEnds(ends=_numbers(handle, f"{folder}{ENDS}"), ids=ids)
 
-    def keeping(self, content: str) -> ArtifactHandle:
+    def artifact_keeping(self, content: str) -> ArtifactHandle:
         """Return the schedule's artifact; raise IntegrityError if it has no copy of this shard's documents."""
         handle = self.schedule_artifact
         if handle is None or not any(record.path.startswith(documents_folder(content)) for record in handle.files):
@@ -169,7 +169,7 @@ def _numbers(handle: ArtifactHandle, name: str) -> NDArray[np.uint64]:
     return np.asarray(handle.numbers(name, "uint64")[:], np.uint64)
 
 
-def found_sources(
+def find_sources(
     declaration: ScheduleDeclaration, store: ArtifactStore
 ) -> tuple[Sequence[FoundSource], ShardDocuments]:
     """Return the present state of the declared sources, and the documents of their shards.

@@ -141,15 +141,15 @@ def check_task(
         folder = _TaskFolder(declaration, store, route_of(declaration, partition))
     except DataprepError as error:
         return {FILES: [Fault(str(error))]}
-    faults = {FILES: _collected(folder.file_faults())}
+    faults = {FILES: _collect_faults(folder.file_faults())}
     if folder.rows:
-        faults[ROWS] = _collected(folder.row_faults())
+        faults[ROWS] = _collect_faults(folder.row_faults())
     if folder.route.target.exists():
-        faults[CONFLICT] = _collected(folder.conflict_faults())
+        faults[CONFLICT] = _collect_faults(folder.conflict_faults())
     return faults
 
 
-def _collected(faults: Iterable[Fault]) -> list[Fault]:
+def _collect_faults(faults: Iterable[Fault]) -> list[Fault]:
     """Return the faults; if an error ends them, it is the last one."""
     fault_list: list[Fault] = []
     try:

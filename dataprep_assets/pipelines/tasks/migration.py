@@ -287,7 +287,7 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
     the old one.
     """
     route = route_of(declaration, partition)
-    _not_into_old_project(route)
+    _require_outside_old_project(route)
     artifact = declaration.artifact(TASK_FOLDER, partition)
     with _locked(store.directory(artifact)):
         # All files are read and all conflicts rejected before the first change. The lock ensures that no other
@@ -364,7 +364,7 @@ def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, part
     return recipe
 
 
-def _not_into_old_project(route: TaskRoute) -> None:
+def _require_outside_old_project(route: TaskRoute) -> None:
     """Raise ConfigError if the target is a folder of the old project, where a link would replace its own source."""
     if route.target.resolve().is_relative_to(route.base.parent.resolve()):
         raise ConfigError(

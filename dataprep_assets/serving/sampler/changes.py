@@ -1,6 +1,6 @@
 """Readable summaries of what each revision of a schedule changed.
 
-Entry points: `changes_of`, `told_revisions`.
+Entry points: `changes_of`, `revision_lines`.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def changes_of(schedule: ScheduleHistory, number: int) -> list[str]:
     if not number:
         settings = [f"{name} {getattr(now, name)}" for name in _SETTINGS if getattr(now, name) is not None]
         return [*settings, *(f"{source.name} {_share(source)}" for source in now.sources)]
-    before = schedule.revisions[schedule.upto(number).reign(now.first_step).revision]
+    before = schedule.revisions[schedule.first_revisions(number).interval_at(now.first_step).revision]
     changes = [
         f"{name} {getattr(before, name)} → {getattr(now, name)}"
         for name in _SETTINGS
@@ -54,7 +54,7 @@ def _shards(then: Source, now: Source) -> Iterator[str]:
         yield f"shards of {now.name}: {text}"
 
 
-def told_revisions(schedule: ScheduleHistory) -> list[str]:
+def revision_lines(schedule: ScheduleHistory) -> list[str]:
     """Return one line per revision with its number, its first step and its changes."""
     # These numbers are also shown for sensitive data, because none of them counts people.
     return [

@@ -88,13 +88,13 @@ def grain_batches(payloads: Any, batch_size: int, row_length: int) -> Any:
     """
     import grain.python as grain
 
-    rows = payloads.map(partial(_decoded, row_length=row_length))
+    rows = payloads.map(partial(_decode_row, row_length=row_length))
     return rows.batch(
         batch_size, batch_fn=partial(grain.experimental.batch_and_pad, batch_size=batch_size, pad_value=0)
     )
 
 
-def _decoded(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
+def _decode_row(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
     """Return the six columns of one record; defined in the module, because grain's workers import it by name."""
     # Stored targets are optional, and only the record shows whether it has them.
     names: Sequence[str] = (*COLUMNS, TARGETS) if TARGETS in example.column_names(payload) else COLUMNS

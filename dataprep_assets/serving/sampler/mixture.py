@@ -49,7 +49,7 @@ class Mixture:
 
     def __init__(self, shares: Sequence[int]) -> None:
         self.shares = np.array(shares, np.int64)
-        self.table = _filled(shares)
+        self.table = _fill_table(shares)
         # A stable sort keeps each source's places ascending, so a place's rank counts the earlier places of its source.
         order = np.argsort(self.table, kind="stable")
         self._starts = np.concatenate([[0], np.cumsum(self.shares)])
@@ -83,7 +83,7 @@ def mixture_of(shares: tuple[int, ...]) -> Mixture:
     return Mixture(shares)
 
 
-def _filled(shares: Sequence[int]) -> NDArray[np.int32]:
+def _fill_table(shares: Sequence[int]) -> NDArray[np.int32]:
     """Return the table: int32, shape ``(65536,)``, read-only."""
     if sum(shares) != PLACES or min(shares, default=0) < 1:
         raise ConfigError(f"shares {', '.join(map(str, list(shares)[:8]))}: must be positive and sum to {PLACES}")

@@ -5,7 +5,7 @@ remainder. A shard with different documents is compared with its previous versio
 both keep their position, and new ones are added to the unread remainder. A document that moved is rejected, because it
 would be read again. Shards whose documents changed but have no ids, and a different tokenizer, are rejected as well.
 
-Entry points: `RevisionRequest`, `FoundSource`, `revised`.
+Entry points: `RevisionRequest`, `FoundSource`, `add_revision`.
 """
 
 from bisect import bisect_left
@@ -77,7 +77,7 @@ class RevisionRequest:
     steps: int | None
 
 
-def revised(
+def add_revision(
     before: ScheduleHistory | None,
     wanted: RevisionRequest,
     sources: Sequence[FoundSource],
@@ -174,7 +174,7 @@ def _require_one_tokenizer(sources: Sequence[FoundSource]) -> None:
 def _require_same_tokenizer(before: ScheduleHistory, sources: Sequence[FoundSource], from_step: int) -> None:
     if not from_step:
         return  # there is no earlier step to compare with
-    then = before.revisions[before.reign(from_step - 1).revision].sources[0]
+    then = before.revisions[before.interval_at(from_step - 1).revision].sources[0]
     for source in sources:
         if source.tokenizer != then.tokenizer:
             raise ConfigError(
@@ -298,7 +298,7 @@ def changed_between(old: DocumentEnds, new: DocumentEnds) -> tuple[Ranges, Range
     if old.ids is None or new.ids is None:
         return ((), ()) if np.array_equal(old.ends, new.ends) else None
     before, after = list(_documents(old)), list(_documents(new))
-    kept_before, kept_after = _in_order(before, after)
+    kept_before, kept_after = _common_order(before, after)
     removed, added = (
         _left_out(documents.ends, kept_numbers) for documents, kept_numbers in ((old, kept_before), (new, kept_after))
     )
@@ -312,7 +312,7 @@ def _left_out(ends: NDArray[np.uint64], kept: Sequence[int]) -> Ranges:
     return joined_ranges([(int(starts[number]), int(ends[number])) for number in other_numbers.tolist()])
 
 
-def _in_order(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+def _common_order(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return the documents that both have in the same order, as their numbers before and after."""
     # Match in order: equal texts have equal ids, so only the documents around them show which one was removed.
     kept_numbers: list[int] = []
@@ -331,10 +331,10 @@ def _in_order(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]
         for number, document in enumerate(before)
         if (number_after := next(next_numbers.get(document, iter(())), None)) is not None
     ]
-    return _rising(pairs)
+    return _longest_rising_pairs(pairs)
 
 
-def _rising(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+def _longest_rising_pairs(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return the longest subsequence of the pairs, sorted by their first numbers, whose second numbers also rise."""
     # For each length, `lows` has the smallest last number of a rising run and `tails` the pair with that number.
     lows: list[int] = []

@@ -91,11 +91,11 @@ class SourceCursor:
         self._of_epoch = lru_cache(maxsize=4)(self._order_from_start)
         # The source starts after the `done` samples of this order that earlier revisions read.
         self.epoch, self.order, self.done = (
-            (0, self._order_from_start(0), 0) if before is None else self._resumed(before)
+            (0, self._order_from_start(0), 0) if before is None else self._resume_position(before)
         )
         self.left = self.order.size - self.done
 
-    def _resumed(self, before: SourceProgress) -> tuple[int, SourceOrder, int]:
+    def _resume_position(self, before: SourceProgress) -> tuple[int, SourceOrder, int]:
         then = {shard.name: number for number, shard in enumerate(before.source.shards)}
         moved = np.full(len(then), -1, np.int64)
         changed: dict[int, SourceShard] = {}
@@ -198,7 +198,7 @@ class SourceCursor:
         parts = []
         for epoch in np.unique(epochs).tolist():
             rows = np.flatnonzero(epochs == epoch)
-            parts.append(self.order_of(epoch).pieces(samples[rows]).of_rows(rows))
+            parts.append(self.order_of(epoch).pieces(samples[rows]).renumber_rows(rows))
         return epochs, join_slices(parts)
 
 
@@ -270,7 +270,7 @@ class Sampler:
 
     def rule(self, step: int) -> RevisionRule:
         """Return the rule that determines a step; raise NotFoundError if the schedule does not have the step."""
-        reign = self.schedule.reign(step)
+        reign = self.schedule.interval_at(step)
         rule = next(rule for rule in self.rules if rule.number == reign.revision)
         if step >= rule.stop:
             name = self.schedule.name
@@ -389,7 +389,7 @@ class Sampler:
             if pieces is None:
                 continue
             # `touching` may return extra samples, and a sample may have other spans.
-            own = pieces.where((pieces.shard == shard) & (pieces.start < span[1]) & (pieces.stop > span[0]))
+            own = pieces.select((pieces.shard == shard) & (pieces.start < span[1]) & (pieces.stop > span[0]))
             samples = rule.mixture.place_of(number, ordinals[own.row])
             for sample, start, stop in zip(samples.tolist(), own.start.tolist(), own.stop.tolist(), strict=True):
                 step = rule.first + sample // batch

@@ -229,7 +229,7 @@ def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
                 for block_start in range(part_start, part_stop, _BLOCK):
                     pieces = turn.pieces(np.arange(block_start, min(block_start + _BLOCK, part_stop)))[1]
                     for number in np.unique(pieces.shard).tolist():
-                        shard, own = turn.source.shards[number], pieces.where(pieces.shard == number)
+                        shard, own = turn.source.shards[number], pieces.select(pieces.shard == number)
                         ends = np.asarray(ledger.data.ends(shard), np.int64)
                         tokens_by_shard[shard.content] += _by_document(ends, own.start, own.stop)
     return tokens_by_shard
@@ -264,12 +264,12 @@ def steps_of_document(ledger: SeenLedger, document: KeptDocument, *, until: int 
     return sorted(readings, key=lambda one: (one.step, one.position, one.start))
 
 
-def taken_back(ledger: SeenLedger, document: KeptDocument) -> list[tuple[RevisionInterval, SampleRead]]:
+def readings_taken_back(ledger: SeenLedger, document: KeptDocument) -> list[tuple[RevisionInterval, SampleRead]]:
     """Return the readings of a document by steps that were taken back, each with the interval of its revision."""
     data, samples_read = ledger.data, []
     for reign in data.schedule.taken_back:
         # The schedule of that time is used, because the current one has no rule for steps that were taken back.
-        sampler = Sampler(data.schedule.upto(reign.revision + 1), data.packs)
+        sampler = Sampler(data.schedule.first_revisions(reign.revision + 1), data.packs)
         span = (document.start, document.stop)
         readings = sampler.readings(document.shard.content, *span, first=reign.first, until=reign.stop)
         samples_read += [(reign, one) for one in sorted(readings, key=lambda one: (one.step, one.position))]

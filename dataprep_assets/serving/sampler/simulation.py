@@ -71,7 +71,7 @@ def _ends(rule: RevisionRule, number: int, count: int) -> Iterator[tuple[int, in
         yield epoch, rule.first + position // rule.revision.batch
 
 
-def told_lines(sampler: Sampler, until: int | None = None) -> list[str]:
+def simulation_lines(sampler: Sampler, until: int | None = None) -> list[str]:
     """Return the simulation as lines of text."""
     stop = sampler.end if until is None else until
     lines = [f"{'source':<24}{'samples':>14}{'tokens':>18}{'share':>9}{'epochs':>9}  epochs end at steps"]

@@ -61,13 +61,13 @@ class Permutation:
 
     def __call__(self, numbers: Int64) -> Int64:
         """Return the permuted numbers: int64 of any shape. Each input must be in `[0, size)`."""
-        return self._walked(numbers, self._forward)
+        return self._cycle_walk(numbers, self._forward)
 
     def inverse(self, numbers: Int64) -> Int64:
         """Return the inverse of the permutation: `inverse(permutation(x)) == x`."""
-        return self._walked(numbers, self._backward)
+        return self._cycle_walk(numbers, self._backward)
 
-    def _walked(self, numbers: Int64, once: Callable[[_U64], _U64]) -> Int64:
+    def _cycle_walk(self, numbers: Int64, once: Callable[[_U64], _U64]) -> Int64:
         images = once(np.asarray(numbers, np.int64).astype(np.uint64))
         size = np.uint64(self.size)
         # This terminates, because `once` permutes the numbers below a * b, and a cycle returns to its start.
@@ -123,11 +123,11 @@ class TokenSlices(NamedTuple):
     start: Int64
     stop: Int64
 
-    def of_rows(self, rows: Int64) -> "TokenSlices":
+    def renumber_rows(self, rows: Int64) -> "TokenSlices":
         """Return the same spans with their rows renumbered: row `i` becomes `rows[i]`."""
         return self._replace(row=rows[self.row])
 
-    def where(self, mask: NDArray[np.bool_]) -> "TokenSlices":
+    def select(self, mask: NDArray[np.bool_]) -> "TokenSlices":
         """Return the spans selected by the mask."""
         return TokenSlices(*(column[mask] for column in self))
 
@@ -368,17 +368,17 @@ class Remainder:
             clipped = slices._replace(
                 row=rows[slices.row], at=slices.at + shift + low, start=slices.start + low, stop=slices.stop - high
             )
-            parts.append(clipped.where(clipped.start < clipped.stop))
+            parts.append(clipped.select(clipped.start < clipped.stop))
         return self._present_slices(join_slices(parts))
 
     def _present_slices(self, pieces: TokenSlices) -> TokenSlices:
         """Return the spans in the current shards, without removed tokens."""
         # A span in a shard that lost documents may be split, so these are handled one by one, and all others together.
         is_cut = np.isin(pieces.shard, list(self._kept)) if self._kept else np.zeros(len(pieces.row), np.bool_)
-        whole_slices = pieces.where(~is_cut)
+        whole_slices = pieces.select(~is_cut)
         whole_slices = whole_slices._replace(shard=self._moved[whole_slices.shard])
-        parts = [whole_slices.where(whole_slices.shard >= 0)]
-        for row, offset, shard, start, stop in zip(*pieces.where(is_cut), strict=True):
+        parts = [whole_slices.select(whole_slices.shard >= 0)]
+        for row, offset, shard, start, stop in zip(*pieces.select(is_cut), strict=True):
             begin, end, shift = self._kept[int(shard)].ranges_within(start, stop)
             filler = np.ones_like(begin)
             parts.append(
@@ -485,7 +485,7 @@ class SourceOrder:
             return self._cut.pieces(positions)
         new, old = np.flatnonzero(positions >= self._left), np.flatnonzero(positions < self._left)
         new_slices, old_slices = self._cut.pieces(positions[new] - self._left), self._rest.pieces(positions[old])
-        return join_slices([new_slices.of_rows(new), old_slices.of_rows(old)])
+        return join_slices([new_slices.renumber_rows(new), old_slices.renumber_rows(old)])
 
     def touching(self, shard: int, start: int, stop: int) -> Int64:
         """Return the samples that may contain any of the tokens `[start, stop)` of a shard; few have none."""

@@ -39,7 +39,7 @@ from dataprep_assets.serving.sampler.sampler import Sampler, Spans
 from dataprep_assets.serving.sampler.source_order import PackTable
 from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory, Source, SourceShard
 from dataprep_assets.stores.connect import LocalPlace, place_of
-from dataprep_assets.stores.files import closed_folder
+from dataprep_assets.stores.files import make_private_folder
 
 SCHEDULE_ARTIFACT = "schedule"
 IGNORED = -100
@@ -117,7 +117,7 @@ class TrainingData:
         self._handle = ArtifactHandle.of(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
             # Restrict the folder before files are copied, because this process's umask must not be changed.
-            closed_folder(store.root)
+            make_private_folder(store.root)
         where = f"{self._handle.location}/{SCHEDULE}"
         try:
             value = json_of(self._handle.read(SCHEDULE))
@@ -133,7 +133,7 @@ class TrainingData:
         self.sampler = Sampler(self.schedule, self.packs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, self._opened
+        return _reopen, self._opened
 
     def __repr__(self) -> str:
         return (
@@ -172,7 +172,9 @@ class TrainingData:
                 f"{self.name}: the state is of step {step}, but its schedule has steps 0 to {self.steps - 1}"
             )
         # A checkpoint has the digest of the schedule at that time, which may have had fewer revisions.
-        revision_counts = {self.schedule.upto(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)}
+        revision_counts = {
+            self.schedule.first_revisions(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)
+        }
         if name != self.name or digest not in revision_counts:
             raise ConfigError(
                 f"{self.name}: the state belongs to the schedule {name} ({digest[:12]}), which is not an earlier "
@@ -195,13 +197,13 @@ class TrainingData:
         TransferError, naming the step, if object storage cannot be read.
         """
         positions = self.sampler.positions(step, rank, world_size)
-        return self._read_batch(step, positions, self._ahead(step, rank, world_size, 0, len(positions)))
+        return self._read_batch(step, positions, self._spans_from_block(step, rank, world_size, 0, len(positions)))
 
     def sample(self, step: int, position: int) -> Batch:
         """Return one sample of a step; sequential access is the fastest."""
-        return self._read_batch(step, np.array([position]), self._ahead(step, 0, 1, position, position + 1))
+        return self._read_batch(step, np.array([position]), self._spans_from_block(step, 0, 1, position, position + 1))
 
-    def _ahead(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:
+    def _spans_from_block(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:
         """Return the spans of a rank's samples `[low, high)` in a step, cut from a block that is computed at once."""
         rule = self.sampler.rule(step)
         ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
@@ -328,5 +330,5 @@ def _readers(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_READERS, "training-data")
 
 
-def _reopened(root: str | ArtifactStore, name: str, cache_dir: str | None, boundaries: bool) -> TrainingData:
+def _reopen(root: str | ArtifactStore, name: str, cache_dir: str | None, boundaries: bool) -> TrainingData:
     return TrainingData(root, name, cache_dir=cache_dir, boundaries=boundaries)

@@ -195,7 +195,7 @@ class ScheduleHistory:
         """Steps that were trained under a revision and then taken back, because the run returned to a checkpoint."""
         intervals = []
         for number, revision in enumerate(self.revisions[1:], 1):
-            before = self.upto(number)
+            before = self.first_revisions(number)
             for reign in before.reigns:
                 first_step = max(reign.first, revision.first_step)
                 stop = min(reign.stop or revision.trained, revision.trained)
@@ -208,11 +208,11 @@ class ScheduleHistory:
         revisions = [self.revisions[reign.revision] for reign in self.reigns if reign.first < step]
         return next((source for revision in reversed(revisions) if (source := revision.source(name)) is not None), None)
 
-    def upto(self, revisions: int) -> "ScheduleHistory":
+    def first_revisions(self, revisions: int) -> "ScheduleHistory":
         """Return the schedule as it was with this many revisions."""
         return ScheduleHistory(name=self.name, revisions=self.revisions[:revisions])
 
-    def reign(self, step: int) -> RevisionInterval:
+    def interval_at(self, step: int) -> RevisionInterval:
         """Return the interval of the revision that determines a step; raise NotFoundError for a step below 0."""
         if step < 0:
             raise NotFoundError(f"step {step} must be at least 0")

@@ -34,7 +34,7 @@ from dataprep_assets.serving.window.shared_state import POLL_SECONDS, SharedStat
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.locks import own_file
-from dataprep_assets.stores.ranged import discard_partial, held_bytes, partial_path
+from dataprep_assets.stores.ranged import discard_partial, partial_bytes, partial_path
 from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import Progress
 
@@ -94,8 +94,8 @@ class Cache:
 
     def is_verified(self, index: int) -> bool:
         """Return whether the shard exists and has not changed since it was verified, without reading its data."""
-        verified_looks = self._state.verified().get(str(index))
-        return verified_looks is not None and verified_looks == self._looks(index)
+        verified_looks = self._state.read_verified().get(str(index))
+        return verified_looks is not None and verified_looks == self._file_states(index)
 
     def open(self, index: int) -> Shard:
         """Return a verified shard, memory-mapped; raise CorruptSourceError if it is not verified or has changed."""
@@ -119,7 +119,7 @@ class Cache:
             if any(self.path(file).name in names for file in shard.files)
         }
 
-    def _looks(self, index: int) -> list[list[int]] | None:
+    def _file_states(self, index: int) -> list[list[int]] | None:
         try:
             statuses = [self.path(file).stat() for file in self._shards[index].files]
         except FileNotFoundError:
@@ -181,10 +181,10 @@ class Cache:
             self._unreserve(shard)
             raise
         self._check_content(shard)
-        looks = self._looks(index)
+        looks = self._file_states(index)
         # Read and replace the state under one lock, because other processes add their shards to it.
         with self._state.locked():
-            self._state.write_verified({**self._state.verified(), str(index): looks})
+            self._state.write_verified({**self._state.read_verified(), str(index): looks})
 
     def _complaint(self, file: ReleaseFile) -> str | None:
         """Return why the existing file is wrong, "" if it is valid, or None if it does not exist."""
@@ -329,7 +329,7 @@ class Cache:
         """Move a shard to the trash, which is emptied later. Readers that have it mapped keep its data."""
         shard = self._shards[index]
         # The verified state is removed first, so that after a kill the remaining files are verified before use.
-        verified = self._state.verified()
+        verified = self._state.read_verified()
         if verified.pop(str(index), None) is not None:
             self._state.write_verified(verified)
         for file in shard.files:
@@ -341,7 +341,7 @@ class Cache:
     def _check_space(self, files: Iterable[ReleaseFile], index: int) -> None:
         needed = 0
         for file in files:
-            needed += max(0, file.bytes - held_bytes(self.path(file)))
+            needed += max(0, file.bytes - partial_bytes(self.path(file)))
         free = shutil.disk_usage(self.directory).free
         if needed > free:
             raise TransferError(

@@ -48,7 +48,7 @@ class WindowStatus:
     gave_up: tuple[int, ...]
 
 
-def tell(on_event: OnEvent | None, event: WindowEvent) -> None:
+def notify(on_event: OnEvent | None, event: WindowEvent) -> None:
     """Call the user's callback; log any exception that it raises instead of passing it on.
 
     Training depends on the thread that calls the callback, so errors in user code must not end it.

@@ -29,7 +29,7 @@ from dataprep_assets.errors import (
     count_of,
 )
 from dataprep_assets.serving.window.cache import Cache
-from dataprep_assets.serving.window.events import OnEvent, WindowEvent, WindowStatus, tell
+from dataprep_assets.serving.window.events import OnEvent, WindowEvent, WindowStatus, notify
 from dataprep_assets.serving.window.keep_policy import Keep, check_keep
 from dataprep_assets.serving.window.kept_manifest import read_or_kept
 from dataprep_assets.serving.window.readers import Shard
@@ -252,7 +252,7 @@ class ShardWindow:
             self._prefetch(step)
             return self._active
 
-    async def aswap(self, step: int) -> Shard:
+    async def swap_async(self, step: int) -> Shard:
         """Call `swap` without blocking the event loop."""
         return await asyncio.to_thread(self.swap, step)
 
@@ -430,7 +430,7 @@ class ShardWindow:
         urgent = self._wanted == index
         tried = f"try {tries} of {self._retry.attempts} failed" if urgent else f"prefetch failed ({failures})"
         logger.error("shard %d: %s: %s", index, tried, error)
-        tell(
+        notify(
             self._on_event, WindowEvent(kind="gave_up" if is_last else "failed", shard=index, detail=tried, error=error)
         )
         with self._changed:
@@ -447,4 +447,4 @@ class ShardWindow:
 
     def _say(self, kind: str, index: int, detail: str) -> None:
         logger.log(logging.WARNING if kind in ("refused", "kept") else logging.INFO, "%s", detail)
-        tell(self._on_event, WindowEvent(kind=kind, shard=index, detail=detail))  # type: ignore[arg-type]
+        notify(self._on_event, WindowEvent(kind=kind, shard=index, detail=detail))  # type: ignore[arg-type]

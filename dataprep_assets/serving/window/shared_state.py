@@ -25,7 +25,7 @@ from typing import Any
 
 from dataprep_assets.bounds import json_of
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.stores.files import closed_folder
+from dataprep_assets.stores.files import make_private_folder
 from dataprep_assets.stores.locks import own_file, try_lock
 
 FOLDER = ".window"
@@ -127,7 +127,7 @@ class SharedState:
 
     # --- verified shards
 
-    def verified(self) -> dict[str, Any]:
+    def read_verified(self) -> dict[str, Any]:
         """Return size, inode and modification time of each verified shard's files, by shard number (as text)."""
         try:
             value = json_of((self._folder / "state.json").read_bytes())
@@ -138,7 +138,7 @@ class SharedState:
         return value if isinstance(value, dict) else {}
 
     def write_verified(self, verified: dict[str, Any]) -> None:
-        """Replace the result of `verified`. Call it under `locked`, which must also cover the preceding read."""
+        """Replace the result of `read_verified`. Call it under `locked`, which must also cover the preceding read."""
         replace_file(self._folder / "state.json", json.dumps(verified, sort_keys=True).encode(), self._mode)
 
     # --- trash
@@ -197,7 +197,7 @@ def file_mode(sensitive: bool) -> int:
 def make_folder(folder: Path, sensitive: bool) -> None:
     """Create a folder and its parents in a cache. For sensitive data, an existing folder is restricted to its owner."""
     if sensitive:
-        closed_folder(folder)
+        make_private_folder(folder)
     else:
         folder.mkdir(parents=True, exist_ok=True)
 

@@ -55,7 +55,7 @@ class Mirrors(ReadOnlyStore):
     def url(self) -> str:
         return self._stores[0].url
 
-    def _first_that_can(self, ask: Callable[[Store], T]) -> T:
+    def _read_from_first_available(self, ask: Callable[[Store], T]) -> T:
         with self._lock:
             start = self._next
             self._next = (start + 1) % len(self._stores)
@@ -78,22 +78,24 @@ class Mirrors(ReadOnlyStore):
             return info
 
         try:
-            return self._first_that_can(ask)
+            return self._read_from_first_available(ask)
         except MissingArtifactError:
             return None
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         # The listing is completed first, because a store that fails halfway would already have yielded some keys.
-        return iter(self._first_that_can(lambda store: [*store.list(prefix)]))
+        return iter(self._read_from_first_available(lambda store: [*store.list(prefix)]))
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
         """Return the blocks of a complete read; `version` must be a version of the store that answers."""
-        return iter(self._first_that_can(lambda store: [*store.read(key, start, stop, version=version)]))
+        return iter(self._read_from_first_available(lambda store: [*store.read(key, start, stop, version=version)]))
 
     def download(
         self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
     ) -> ObjectInfo:
-        return self._first_that_can(lambda store: store.download(key, target, sha256=sha256, progress=progress))
+        return self._read_from_first_available(
+            lambda store: store.download(key, target, sha256=sha256, progress=progress)
+        )
 
     def _refuse(self) -> Never:
         raise ConfigError(f"{self.url} and its mirrors can only be read. Write to each of them")
@@ -175,7 +177,7 @@ class ShardedDatasetManager:
         return self.shard_index
 
     async def _activate(self) -> None:
-        shard = await self.window.aswap(self.shard_index)
+        shard = await self.window.swap_async(self.shard_index)
         # The old dataset and its shard are freed when the trainer's loader drops them.
         self.active_dataset = torch_dataset(shard)
 

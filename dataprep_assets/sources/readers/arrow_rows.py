@@ -12,7 +12,7 @@ from typing import Any
 
 from dataprep_assets.bounds import report_position
 from dataprep_assets.errors import CorruptSourceError, out_of_memory
-from dataprep_assets.fields import narrowed
+from dataprep_assets.fields import select_fields
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.sources.readers.contents import no_table
 from dataprep_assets.sources.readers.input_format import MOST_ROWS, InputFile, InputFormat, RowBlock
@@ -84,7 +84,7 @@ class ArrowRows(ReadThrough[BlockReader]):
             check_names(batch.schema.names, file.columns, file.label)
             span = file.rows.rows_within(first_row, batch.num_rows)
             if file.columns is not None:
-                batch = narrowed(batch, file.columns)
+                batch = select_fields(batch, file.columns)
             step = max(1, min(MOST_ROWS, batch.num_rows * _BLOCK_BYTES // max(batch.nbytes, 1)))
             for start in range(span.start, span.stop, step):
                 row = first_row + start
@@ -102,7 +102,9 @@ class ArrowRows(ReadThrough[BlockReader]):
         # At this point, the compression was detected from the first bytes, independent of the name.
         by_footer = of_file and self._under.compression is None
         try:
-            for batch in _by_footer(self._file.path, stream) if by_footer else _one_by_one(stream, 8 if of_file else 0):
+            for batch in (
+                _read_by_footer(self._file.path, stream) if by_footer else _stream_batches(stream, 8 if of_file else 0)
+            ):
                 for column in batch.columns:
                     _check_buffers(column)
                 yield batch, row
@@ -160,7 +162,7 @@ def _check_buffers(array: Any) -> None:
         array.validate(full=True)
 
 
-def _by_footer(path: Path, stream: _ArrowStream) -> Iterator[Any]:
+def _read_by_footer(path: Path, stream: _ArrowStream) -> Iterator[Any]:
     """Yield the batches of a file. Its stream is digested in step, so that `bytes_read` shows the progress."""
     import pyarrow as pa
 
@@ -173,7 +175,7 @@ def _by_footer(path: Path, stream: _ArrowStream) -> Iterator[Any]:
             yield batch
 
 
-def _one_by_one(stream: _ArrowStream, before: int) -> Iterator[Any]:
+def _stream_batches(stream: _ArrowStream, before: int) -> Iterator[Any]:
     """Yield the batches of a stream after `before` bytes: the magic of a file and its padding."""
     import pyarrow as pa
 

@@ -95,7 +95,7 @@ class BlockReader:
         if (kind := pointer(head)) is not None:
             raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
         self.compression = compression_of(head, self.compression)
-        return self._plain() if self.compression is None else self._decompressed()
+        return self._plain() if self.compression is None else self._decompress_blocks()
 
     def _took(self, data: bytes) -> bytes:
         alive()
@@ -118,7 +118,7 @@ class BlockReader:
             byte=self.bytes_read,
         )
 
-    def _decompressed(self) -> Iterator[bytes]:
+    def _decompress_blocks(self) -> Iterator[bytes]:
         import zstandard
 
         with open(self.path, "rb", buffering=_READ) as file:
@@ -180,7 +180,7 @@ class BlockReader:
                 step = data[offset : offset + limit]
                 self._step = len(data) - offset
                 offset += len(step)
-                if not has_started and not (step := self._unpadded(step)):
+                if not has_started and not (step := self._strip_padding(step)):
                     continue
                 has_started, limit = True, min(_READ, 4 * limit)
                 yield from made_of(member, step)
@@ -189,7 +189,7 @@ class BlockReader:
                     member, has_started, limit = make(), False, _SMALLEST_STEP
         return not has_started
 
-    def _unpadded(self, step: bytes) -> bytes:
+    def _strip_padding(self, step: bytes) -> bytes:
         # Zeros may follow an xz stream (The .xz File Format, section 2.2). They may also follow a gzip member, because
         # tapes and tar pad their blocks with zeros (gzip's manual, "Using gzip on tapes").
         return step if self.compression == "bzip2" else step.lstrip(b"\0")
@@ -206,7 +206,7 @@ class TextReader(BlockReader):
         blocks = super()._join_pieces(least)
         first_block = next(blocks, b"")
         if (encoding := encoding_of(first_block)) is not None:
-            blocks = self._decoded(encoding, first_block, blocks)
+            blocks = self._decode_blocks(encoding, first_block, blocks)
             first_block = next(blocks, b"")
         if (kind := foreign(first_block)) is not None:
             raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
@@ -215,7 +215,7 @@ class TextReader(BlockReader):
         del first_block  # released before the next blocks are decompressed
         yield from blocks
 
-    def _decoded(self, encoding: str, first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    def _decode_blocks(self, encoding: str, first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
         decoder, byte, data = codecs.getincrementaldecoder(encoding)(), 0, first
         while True:
             try:
@@ -242,7 +242,7 @@ class _DamageError(Exception):
     """
 
 
-def _made_of(member: Any, step: bytes) -> Iterator[bytes]:
+def _decompress(member: Any, step: bytes) -> Iterator[bytes]:
     """Yield the output of a decompressor for some bytes, at most a block at a time."""
     import lzma
 
@@ -259,7 +259,7 @@ def _made_of(member: Any, step: bytes) -> Iterator[bytes]:
 
 
 def _made_of_gzip(member: Any, step: bytes) -> Iterator[bytes]:
-    """Yield the output of zlib, like `_made_of`; zlib does not keep unconsumed input."""
+    """Yield the output of zlib, like `_decompress`; zlib does not keep unconsumed input."""
     out = member.decompress(step, _BLOCK)
     while out:
         yield out
@@ -289,8 +289,8 @@ def _bzip2_member() -> Any:
 
 _KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any, bytes], Iterator[bytes]]]] = {
     "gzip": (_gzip_member, _made_of_gzip),
-    "xz": (_xz_member, _made_of),
-    "bzip2": (_bzip2_member, _made_of),
+    "xz": (_xz_member, _decompress),
+    "bzip2": (_bzip2_member, _decompress),
 }
 
 

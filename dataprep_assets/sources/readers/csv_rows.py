@@ -130,7 +130,7 @@ class CsvRows(RowByRow):
                 yield Found(row, byte, size, BadRecord(row, byte, TOO_LARGE))
             elif not lines.valid:
                 yield Found(row, byte, size, BadRecord(row, byte, "invalid_utf8"))
-            elif complaint := why or _misfit(fields, header):
+            elif complaint := why or _why_misfit(fields, header):
                 yield Found(row, byte, size, BadRecord(row, byte, BAD_CSV, complaint))
             else:
                 yield Found(row, byte, size, dict(zip(header, fields, strict=True)))
@@ -189,7 +189,7 @@ def merged_rows(reader: RowReader, label: str) -> str:
     )
 
 
-def _misfit(fields: list[str], header: list[str]) -> str:
+def _why_misfit(fields: list[str], header: list[str]) -> str:
     """Return why the values of a record do not match this header; empty if they match."""
     if len(fields) != len(header):
         return f"{count_of(len(fields), 'field')}, but the header has {len(header)}{other_delimiter(header)}"

@@ -101,7 +101,7 @@ def absent_field(
         looked_at.append(row)
     if not any(looked_at):
         return None
-    begins = f"`{key}: {field}`: {none_of_first(len(looked_at))} of {whose} has it"
+    begins = f"`{key}: {field}`: {none_subject(len(looked_at))} of {whose} has it"
     if is_present:
         names = " or ".join({str: "text", int: "a whole number"}[kind] for kind in types)
         return f"{begins} as {names}"
@@ -122,7 +122,7 @@ def fields_there(rows: Sequence[dict[str, Any]], field: str, *, hidden: bool) ->
     return have + other_delimiter(names)
 
 
-def none_of_first(count: int) -> str:
+def none_subject(count: int) -> str:
     """Return the subject of a sentence about `count` examined rows; 1 means that no other row exists."""
     return "no row" if count == 1 else f"none of the first {count:,} rows"
 

@@ -152,7 +152,7 @@ def input_format(name: str) -> InputFormat:
     definition = INPUTS[name].load()
     # An entry point of another package may refer to any object.
     if not isinstance(definition, InputFormat):
-        raise INPUTS[name].unfit("is not an InputFormat")
+        raise INPUTS[name].unfit_error("is not an InputFormat")
     if definition.needs and importlib.util.find_spec(definition.needs) is None:
         raise ConfigError(
             f".{name} files need the module {definition.needs}, which is not installed. Install {definition.extra}"

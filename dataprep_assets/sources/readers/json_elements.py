@@ -22,7 +22,7 @@ _INNERMOST = re.compile(rb'(?:[^"{}\[\]]++|\{[^"{}\[\]]*+\}|\[[^"{}\[\]]*+\]){1,
 _DEEPER = re.compile(rb'["{}\[\]]')
 
 
-def without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
+def strip_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the blocks of a file without its byte order mark."""
     for data in blocks:
         # The mark is replaced by white space, so that bytes are counted from the start of the file.
@@ -56,7 +56,7 @@ class Elements:
 
     def cut_elements(self, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
         """Yield byte offset and stripped content of each element; None for an element of more than `largest` bytes."""
-        for data in without_mark(blocks):
+        for data in strip_mark(blocks):
             yield from self._feed(data)
             self._byte += len(data)
         if not self._closed:

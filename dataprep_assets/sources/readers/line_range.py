@@ -44,16 +44,16 @@ def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int,
                     break
                 remaining -= 1
                 if not remaining:
-                    return _behind_mark(path, start), offset + line_end
+                    return _skip_mark(path, start), offset + line_end
                 start = offset + line_end + 1
             offset += len(data)
         # The last line of a file may have no line end.
         is_at_end = not file.read(1)
-        start = _behind_mark(path, start)
+        start = _skip_mark(path, start)
     return (start, offset) if remaining == 1 and is_at_end and offset > start else None
 
 
-def _behind_mark(path: Path, start: int) -> int:
+def _skip_mark(path: Path, start: int) -> int:
     """Return the start of a line after its byte order mark.
 
     The mark may be in the first line, or where files were joined.

@@ -71,7 +71,7 @@ def rows_at_once(
     if sum(column.bytes(most) for column in read_columns) <= BATCH_BYTES:
         return most
     # The values of a dictionary are examined only if its size does not already show that it is harmless.
-    read_columns = [column.looked_at(longest) for column in read_columns]
+    read_columns = [column.with_longest_value(longest) for column in read_columns]
     while most > 1 and sum(column.bytes(most) for column in read_columns) > BATCH_BYTES:
         most //= 2
     return most
@@ -135,7 +135,7 @@ class _Column:
         dense = (self.sizes[until] - self.sizes[:-1]).max(initial=0.0)
         return float(dense) + values * (self.width + self.repeated)
 
-    def looked_at(self, longest: Callable[[str], int | None]) -> "_Column":
+    def with_longest_value(self, longest: Callable[[str], int | None]) -> "_Column":
         """Return a copy with the length of the longest value in the dictionary."""
         length = longest(self.path) if self.is_dictionary and self.repeated > _VALUE_BYTES else None
         return self if length is None else replace(self, repeated=length)

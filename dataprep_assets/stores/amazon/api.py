@@ -6,7 +6,8 @@ aws-chunked trailers that they are sent in (over TLS only).
 
 Messages repeat only the status and the code of a response, because an error's text can contain key ids and signatures.
 
-Entry points: :func:`s3_client_config`, :func:`s3_client`, :func:`translated`, :class:`RefusedError`, :func:`explained`.
+Entry points: :func:`s3_client_config`, :func:`s3_client`, :func:`translate_errors`, :class:`RefusedError`,
+:func:`explain`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -182,7 +183,7 @@ def endpoint_of(client: Any) -> str:
 
 
 @contextmanager
-def translated(label: str, endpoint: str, names: CredentialNames) -> Iterator[None]:
+def translate_errors(label: str, endpoint: str, names: CredentialNames) -> Iterator[None]:
     """Translate botocore's errors into RetryableError, RefusedError, or a ConfigError with the remedy.
 
     `label` names the object in messages, `endpoint` the server, and `names` the variables to check. The cause is not

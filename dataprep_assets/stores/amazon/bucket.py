@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dataprep_assets.errors import DataprepError, IntegrityError, SourceError, TransferError, count_of
-from dataprep_assets.stores.amazon.api import CredentialNames, RefusedError, endpoint_of, explain, translated
+from dataprep_assets.stores.amazon.api import CredentialNames, RefusedError, endpoint_of, explain, translate_errors
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, check_key, no_object
 
@@ -112,7 +112,7 @@ class S3Bucket:
 
         Raises RetryableError, RefusedError, ConfigError.
         """
-        with translated(label, self._endpoint, self._credentials):
+        with translate_errors(label, self._endpoint, self._credentials):
             answer: Mapping[str, Any] = getattr(self._client, operation)(Bucket=self.name, **request)
         self._seen = True
         return answer
@@ -172,7 +172,7 @@ class S3Bucket:
             raise no_object(self.label(key))
         return answer
 
-    def existing(self, key: str) -> ObjectInfo:
+    def require_object(self, key: str) -> ObjectInfo:
         """Return the object; raise MissingArtifactError if it does not exist."""
         return self.info(key, self.require(key))
 
@@ -191,7 +191,7 @@ class S3Bucket:
         body = answer["Body"]
         try:
             while True:
-                with translated(label, self._endpoint, self._credentials):
+                with translate_errors(label, self._endpoint, self._credentials):
                     block: bytes = body.read(_BLOCK)
                 if not block:
                     return
@@ -234,7 +234,7 @@ class S3Bucket:
             if empty > _EMPTY_PAGES:
                 raise TransferError(f"{label}: the store returned {_EMPTY_PAGES:,} empty pages in a row without an end")
             before = dict(request)
-            request |= _following(operation, page)
+            request |= _next_page_fields(operation, page)
             if request == before:
                 raise TransferError(f"{label}: the store returned an incomplete listing without a continuation token")
 
@@ -256,7 +256,7 @@ class S3Bucket:
         answer = self.call("create_multipart_upload", self.label(key), Key=self.key_of(key), Metadata=dict(metadata))
         return str(answer["UploadId"])
 
-    def unfinished(self, prefix: str) -> Iterator[Mapping[str, Any]]:
+    def unfinished_uploads(self, prefix: str) -> Iterator[Mapping[str, Any]]:
         """Yield the unfinished uploads whose keys in the bucket begin with `prefix`."""
         label = f"list of the unfinished uploads under s3://{self.name}/{prefix}"
         return self.pages("list_multipart_uploads", "Uploads", label, Prefix=prefix)
@@ -296,7 +296,7 @@ def _stop_redirecting_bucket_heads(client: Any) -> None:
     client.meta.events.register("before-call.s3.HeadBucket", mark, unique_id="dataprep-bucket-heads")
 
 
-def _following(operation: str, page: Mapping[str, Any]) -> dict[str, Any]:
+def _next_page_fields(operation: str, page: Mapping[str, Any]) -> dict[str, Any]:
     """Return the request fields that continue a listing; the last item is used if the store omits the markers."""
     if operation == "list_objects_v2":
         token = page.get("NextContinuationToken")
@@ -345,7 +345,7 @@ def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str
         if refused.status == 416:
             raise _PastEndError from None
         raise bucket.explain(refused, label) from None
-    answer_start, answer_stop, _ = _extent(answer)
+    answer_start, answer_stop, _ = _parse_extent(answer)
     # The version is also checked here, because some stores ignore If-Match.
     if version is not None and etag_of(answer) != version:
         answer["Body"].close()
@@ -356,7 +356,7 @@ def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str
     return answer
 
 
-def _extent(answer: Mapping[str, Any]) -> tuple[int, int, int]:
+def _parse_extent(answer: Mapping[str, Any]) -> tuple[int, int, int]:
     """Return the first byte, the end (exclusive) and the object's size from a GET response."""
     match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.get("ContentRange", ""))
     if match is None:
@@ -415,7 +415,7 @@ class Stream:
             self._check_version()
             return False
         self.version = etag_of(answer)
-        _, answer_stop, total = _extent(answer)
+        _, answer_stop, total = _parse_extent(answer)
         self._check_end(total)
         if self.stop is None:
             self.stop = answer_stop
@@ -424,7 +424,7 @@ class Stream:
 
     def _check_version(self) -> None:
         """Check the version with HEAD, because an empty range cannot be requested."""
-        info = self.bucket.existing(self.key)
+        info = self.bucket.require_object(self.key)
         if self.version not in (None, info.version):
             raise ConflictError(f"{self.bucket.label(self.key)}: has version {info.version}, not {self.version}")
         self._check_end(info.bytes)

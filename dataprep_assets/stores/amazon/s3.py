@@ -231,7 +231,7 @@ class S3Store(Store):
         # Some stores round up an upload's time, so without an age limit no times are compared.
         latest = datetime.now(UTC).timestamp() - older_than_seconds if older_than_seconds else math.inf
         swept = 0
-        for upload in self._bucket.unfinished(self._bucket.prefix + prefix):
+        for upload in self._bucket.unfinished_uploads(self._bucket.prefix + prefix):
             name, identity = upload["Key"], upload["UploadId"]
             if upload["Initiated"].timestamp() > latest:
                 continue

@@ -275,7 +275,7 @@ class Composer:
 
         Raises IntegrityError if all bytes pass through the client and their SHA-256 is different.
         """
-        objects = map_all(self._bucket.existing, keys, self._workers)
+        objects = map_all(self._bucket.require_object, keys, self._workers)
         # Empty sources add nothing. If all sources are empty, the first one is copied.
         sources = [source for source in objects if source.bytes] or objects[:1]
         # A copy keeps the source's metadata, so it is possible only if the source has the digest to record.

@@ -20,7 +20,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.bounds import at_work_on, json_of
+from dataprep_assets.bounds import json_of, report_activity
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.files import expanded
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -227,7 +227,7 @@ def compile_template(
 
     environment = _environment(marks)
     # should compiling it exceed the bounds of this process, it is named
-    at_work_on(f"chat_template {template.name}")
+    report_activity(f"chat_template {template.name}")
     try:
         compiled = environment.from_string(template.text)
         # a name is in the text as it is; finding the names takes twice the time of compiling

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.bounds import told_to
+from dataprep_assets.bounds import report_to
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend_sample import blend_sample
@@ -91,7 +91,7 @@ def test_conversations_are_counted_as_they_are_packed(tmp_path: Path) -> None:
         blend={"datasets": entries},
     )
     places: list[str] = []
-    with told_to(places.append):  # what a conversation that takes too much is named by
+    with report_to(places.append):  # what a conversation that takes too much is named by
         found = {source.name: source.tokens for source in preview_blend(blend, plan_blend(blend))}
     for name, some in rows.items():
         last = [place for place in places if place.startswith(f"{name}.jsonl")][-len(some) :]

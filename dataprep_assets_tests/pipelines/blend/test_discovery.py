@@ -9,7 +9,13 @@ import pytest
 from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
-from dataprep_assets.pipelines.blend.plan.discovery import Discovered, discover, discover_splits, matching, open_place
+from dataprep_assets.pipelines.blend.plan.discovery import (
+    Discovered,
+    discover,
+    discover_splits,
+    open_place,
+    select_paths,
+)
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.hub_server import HubServer
@@ -106,7 +112,7 @@ def test_a_split_or_subset_is_a_whole_part_of_a_path(tree: Path) -> None:
     ],
 )
 def test_whole_parts_go_before_beginnings_of_parts(paths: list[str], name: str, meant: list[str] | None) -> None:
-    assert matching(paths, name) == (paths[:2] if meant is None else meant)
+    assert select_paths(paths, name) == (paths[:2] if meant is None else meant)
 
 
 def test_globs_and_single_files(tree: Path) -> None:

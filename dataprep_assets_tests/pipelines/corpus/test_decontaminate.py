@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.curation.benchmarks.benchmarks import COLUMNS, OVERLAP, Benchmarks, BenchmarkTagger, Coverage
-from dataprep_assets.curation.benchmarks.files import fetched
+from dataprep_assets.curation.benchmarks.files import fetch
 from dataprep_assets.curation.benchmarks.items import BenchmarkSet
 from dataprep_assets.curation.planted.benchmarks import rewrites
 from dataprep_assets.curation.table import DocumentBatch
@@ -309,7 +309,7 @@ def test_items_of_any_language_are_planted_and_found(tmp_path: Path, item: str) 
 
 def dropped_by(tmp_path: Path, quiz: dict[str, Any]) -> list[tuple[int, str]]:
     """The rows that go from the usual corpus, of which the benchmark is at an address."""
-    fetched.cache_clear()
+    fetch.cache_clear()
     leaky = Leaky(tmp_path, sets={"quiz": quiz})
     (tmp_path / "quiz.jsonl").unlink()
     leaky.build()
@@ -331,7 +331,7 @@ def test_a_benchmark_may_be_on_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
         quiz = {"path": f"hf://datasets/org/quiz@{hub.commit}/test/quiz.jsonl", "cache_dir": "cache"}
         assert dropped_by(tmp_path, quiz) == WITH_ITEMS
-        fetched.cache_clear()
+        fetch.cache_clear()
         with pytest.raises(
             ConfigError, match=r"sets\.quiz: hf://datasets/org/quiz/other\.jsonl: the file does not exist"
         ):

@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.corpus.source.manifest_changes import (
     changes_between,
     changes_shown,
 )
-from dataprep_assets.planning.cost import shown_bytes
+from dataprep_assets.planning.cost import format_bytes
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 from dataprep_assets_tests.samples import SMALL
@@ -111,7 +111,7 @@ def test_the_build_that_replaces_a_manifest_tells_it_and_the_next_one_nothing(tm
     assert told.keys() == {"changes", "changed_files", "changed_shards", "what_follows"}
     assert isinstance(follows := told["what_follows"], Markdown)
     size = (data / "validation/chunk1/more.jsonl.zst").stat().st_size
-    assert f"of 1 shard, and of no other shard: {shown_bytes(size)} of source" in follows.text
+    assert f"of 1 shard, and of no other shard: {format_bytes(size)} of source" in follows.text
     assert build() == {}
 
 

@@ -21,7 +21,7 @@ from dataprep_assets.stream.shard_job import (
     ShardJob,
     WholeShardJob,
     build_token_bins,
-    encoded_in_pieces,
+    job_by_files,
     shard_job,
 )
 from dataprep_assets.stream.token_shard import TokenShard
@@ -74,7 +74,7 @@ def test_a_shard_of_few_bytes_is_one_task_with_the_bytes_and_receipt_of_many(tmp
     whole, spread = shard(tmp_path / "whole", 0, files), shard(tmp_path / "spread", 0, files)
     assert len(whole.files) == 4
     ends: dict[str, list[str]] = {}
-    for work, kind in ((whole, shard_job), (spread, encoded_in_pieces)):
+    for work, kind in ((whole, shard_job), (spread, job_by_files)):
         with ExitStack() as locks, Watched(2) as pool:
             (outcome,) = run_jobs(pool, [kind(work, "full", locks)], Progress())
             assert outcome.receipt is not None

@@ -53,7 +53,7 @@ def remarks(folder: Path, tag: list[Any], **keys: Any) -> list[Remark]:
         "tag": tag,
         **keys,
     }
-    return list(trial.tried(CorpusDeclaration.model_validate(declared)))
+    return list(trial.trial_remarks(CorpusDeclaration.model_validate(declared)))
 
 
 def function(name: str, column: str = "score", **more: str) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def test_bytes_do_not_depend_on_the_order_of_work_or_on_the_block(
     first, second = bins.copied(tmp_path / "a"), bins.copied(tmp_path / "b")
     partitions = first.layout(first.declare()).partitions
     usual = digests(first, partitions)
-    order.shuffled.cache_clear()
+    order.shuffle_documents.cache_clear()
     monkeypatch.setattr(order, "BLOCK", 37)
     assert digests(second, partitions[::-1]) == usual
 

@@ -119,7 +119,7 @@ def test_a_shard_is_not_cut_from_token_bins_that_are_not_their_receipts(
         p
         for p in layout.partitions
         for split, cut in [layout.find(p)]
-        for group, _, _ in split.order.stretch(cut.start, cut.stop)
+        for group, _, _ in split.order.groups_between(cut.start, cut.stop)
         if any(shard.partition == "train-00001" for shard in group)
     }
     results = build_on(own, declared, 2)

@@ -198,7 +198,9 @@ def test_a_shuffled_order_leaves_few_documents_beside_their_neighbor(built: tupl
     assert split.seed is not None
     kept = documents = 0
     for group in split.groups:
-        found = order.shuffled(split.seed, group, tuple(own.store.local(shard.artifact, [ENDS]) for shard in group))
+        found = order.shuffle_documents(
+            split.seed, group, tuple(own.store.local(shard.artifact, [ENDS]) for shard in group)
+        )
         same = found.source[1:] == found.source[:-1]
         lengths = np.diff(found.ends, prepend=0)
         kept += int(np.count_nonzero(same & (found.first[1:] == found.first[:-1] + lengths[:-1])))

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.serving.sampler.next_revision import FoundSource, RevisionRequest, revised
+from dataprep_assets.serving.sampler.next_revision import FoundSource, RevisionRequest, add_revision
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory
 from dataprep_assets_tests.readers.families import GRAIN, MEGATRON, MOSAICML
@@ -78,7 +78,7 @@ def ours(_: Path, phases: list[Phase]) -> Read:
             name="run", batch=phase.batch, sequence_length=LENGTH, seed=0, samples="windows", steps=10_000
         )
         if not found or replace(phase, samples=0, ranks=1) != replace(phases[0], samples=0, ranks=1):
-            schedule = revised(schedule, wanted, sources, documents=nothing, packs=nothing, from_step=step)
+            schedule = add_revision(schedule, wanted, sources, documents=nothing, packs=nothing, from_step=step)
         assert schedule is not None
         sampler = Sampler(schedule)
         # rank after rank in each step

@@ -172,7 +172,7 @@ def bookkeeping(found: Any, home: Path, corpus: CorpusDeclaration, shards: int) 
     import dagster as dg
 
     from dataprep_assets.integrity.receipt import FileRecord, Ledger, Receipt
-    from dataprep_assets.orchestration.metadata import receipt_metadata, rendered
+    from dataprep_assets.orchestration.metadata import receipt_metadata, render
 
     name = f"{corpus.dataset}_train_shards"
     partitions = dg.DynamicPartitionsDefinition(name=name)
@@ -199,7 +199,7 @@ def bookkeeping(found: Any, home: Path, corpus: CorpusDeclaration, shards: int) 
     def token_bins(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         for key in context.partition_keys:
             shown = receipt_metadata(receipt, f"/data/{key}", False)
-            context.add_asset_metadata({name: rendered(value) for name, value in shown.items()}, partition_key=key)
+            context.add_asset_metadata({name: render(value) for name, value in shown.items()}, partition_key=key)
         return dg.MaterializeResult(data_version=dg.DataVersion(digest[:32]))
 
     job = dg.Definitions(assets=[token_bins]).resolve_implicit_global_asset_job_def()

@@ -11,7 +11,7 @@ from collections import Counter
 
 import numpy as np
 
-from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource, RevisionRequest, revised
+from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource, RevisionRequest, add_revision
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.source_order import PackTable, Permutation
 from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory, SourceShard
@@ -68,7 +68,7 @@ def large(revisions: int) -> ScheduleHistory:
             )
             for source in range(SOURCES)
         ]  # fmt: skip
-        schedule = revised(
+        schedule = add_revision(
             schedule, wanted, sources, documents=_no_documents, packs=_no_packs, from_step=revision * 10_000
         )
     assert schedule is not None

@@ -24,7 +24,7 @@ from datatrove.pipeline.filters import (
 )
 
 from dataprep_assets.curation.taggers.c4 import sentences
-from dataprep_assets.curation.text_tagger import normalized
+from dataprep_assets.curation.text_tagger import normalize
 
 FILTERS: dict[str, tuple[Callable[[], Any], Any]] = {
     "gopher": (GopherQualityFilter, gopher_quality_filter),
@@ -69,7 +69,7 @@ def main(answer: Path) -> None:
         made = make()
         as_installed = [_said(made, text) for text in texts]
         _as_ours(module)
-        found[name] = [as_installed, [_said(made, normalized(text)) for text in texts]]
+        found[name] = [as_installed, [_said(made, normalize(text)) for text in texts]]
     answer.write_text(json.dumps(found))
 
 

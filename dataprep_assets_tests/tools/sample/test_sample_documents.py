@@ -45,8 +45,8 @@ def test_of_every_dropped_document_it_is_said_which_rule_dropped_it(
     source = SourceRows(corpus, store)
     for row in rows:
         if not row["kept"]:
-            said = source.refusal(row["file"], row["row"])
+            said = source.why_refused(row["file"], row["row"])
             assert said is not None
             assert f"is dropped by the rule {row['reason']!r}: {corpus.drop[row['reason']]}; " in said
     kept = next(row for row in rows if row["kept"])
-    assert source.refusal(kept["file"], kept["row"]) is None
+    assert source.why_refused(kept["file"], kept["row"]) is None

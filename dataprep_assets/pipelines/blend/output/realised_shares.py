@@ -1,7 +1,7 @@
 """The shards that each split of a blend run uses, and the table of requested and realized shares.
 
 These are pure functions of finished shards. Shares are within a split: of the trainer's weights (pretraining), of
-packed rows (SFT) or of records (RL). Entry points: `used_shards`, `weighted`, `repeated`, `compute_shares`.
+packed rows (SFT) or of records (RL). Entry points: `used_shards`, `weigh_shards`, `repeat_shards`, `compute_shares`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard
 from dataprep_assets.planning.blend import (
-    held_out,
-    outlook,
     record_repeats,
     record_shares,
     requested_shares,
     shard_weights,
     shards_for_shares,
+    source_outlooks,
+    split_shards,
 )
 
 
@@ -54,7 +54,7 @@ def used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -> dic
         if split_options is None:
             indexes_by_split = {unit.home: list(full)}
         else:
-            indexes_by_split = held_out(
+            indexes_by_split = split_shards(
                 list(full), dataset=name, valid=split_options.valid, test=split_options.test, seed=split_options.seed
             )
         for split, indexes in indexes_by_split.items():
@@ -88,7 +88,7 @@ def _weights(members: Sequence[FinishedShard]) -> dict[str, float]:
     return {shard.unit.name: shard.unit.dataset.weight for shard in members}
 
 
-def weighted(members: Sequence[FinishedShard]) -> list[tuple[float, FinishedShard]]:
+def weigh_shards(members: Sequence[FinishedShard]) -> list[tuple[float, FinishedShard]]:
     """Return each shard of a split with its weight: its dataset's share, divided among the shards by tokens."""
     shares = _shares(members)
     return [
@@ -98,7 +98,7 @@ def weighted(members: Sequence[FinishedShard]) -> list[tuple[float, FinishedShar
     ]
 
 
-def repeated(members: Sequence[FinishedShard]) -> list[FinishedShard]:
+def repeat_shards(members: Sequence[FinishedShard]) -> list[FinishedShard]:
     """Return a split's shards, repeated according to the weights: first each shard once, then the repetitions."""
     repeats = record_repeats(_weights(members))
     rounds = range(max(repeats.values()))
@@ -121,13 +121,13 @@ def compute_shares(
         shares, groups = _shares(members), _by_dataset(members)
         if blend.stage == "pretrain":
             parts = dict.fromkeys(groups, 0.0)
-            for weight, shard in weighted(members):
+            for weight, shard in weigh_shards(members):
                 parts[shard.unit.name] += float(f"{weight:.15g}")  # `blend.json` has the same rounding
         else:
             parts = {name: float(sum(s.rows for s in group)) for name, group in groups.items()}
         total = sum(parts.values())
         amounts = {name: sum(s.tokens for s in group) for name, group in groups.items()}
-        for look in outlook(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
+        for look in source_outlooks(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
             is_read_once = blend.stage == "sft"  # packed files are read exactly once
             share = parts[look.name] / total
             table.append(

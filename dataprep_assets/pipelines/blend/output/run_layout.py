@@ -82,7 +82,7 @@ def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedSha
                 run.link(shard, suffix, f"{shard.stem}{suffix}")
 
 
-def says_the_same(wanted: Path, kept: Path) -> bool:
+def is_equivalent(wanted: Path, kept: Path) -> bool:
     """Return whether a `kept` file of a run equals the `wanted` one, except for values that the run's key ignores.
 
     These values, in `datasets/`, are the sources' locations at the time of the layout, and how the shards were built.

@@ -21,13 +21,13 @@ class ShareBar:
     second: float
 
 
-def plotted(rows: Sequence[Mapping[str, Any]], other: str) -> Markdown:
+def plot_shares(rows: Sequence[Mapping[str, Any]], other: str) -> Markdown:
     """Plot the `requested` share of each `name` and `split`, and the share in the column `other` of the same row."""
     bars = [ShareBar(name=f"{row['split']} {row['name']}", first=row["requested"], second=row[other]) for row in rows]
-    return picture(f"requested and {other} shares", shares_svg(bars, "requested", other))
+    return picture(f"requested and {other} shares", draw_shares(bars, "requested", other))
 
 
-def shares_svg(bars: Sequence[ShareBar], first: str, second: str) -> str:
+def draw_shares(bars: Sequence[ShareBar], first: str, second: str) -> str:
     """Draw an SVG with a pair of labeled bars per dataset, below a legend."""
     left_edge = _MARGIN + _CHARACTER * max((len(bar.name) for bar in bars), default=0) + _GAP
     longest = max((share for bar in bars for share in (bar.first, bar.second)), default=0.0)

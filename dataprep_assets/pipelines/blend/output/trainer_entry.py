@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataprep_assets.formats import blend_json
 from dataprep_assets.pipelines.blend.declaration import Stage
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, suffixes
-from dataprep_assets.pipelines.blend.output.realised_shares import repeated, weighted
+from dataprep_assets.pipelines.blend.output.realised_shares import repeat_shards, weigh_shards
 from dataprep_assets.pipelines.blend.output.run_layout import RunLayout
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.stores.files import canonical_json
@@ -61,7 +61,7 @@ def write_entry(run: RunLayout, plan: BlendPlan, used: Used) -> None:
 
 def _write_blend(run: RunLayout, used: Used) -> dict[str, list[blend_json.Entry]]:
     splits = {
-        split: [blend_json.Entry(weight, f"{run.root}/{shard.stem}") for weight, shard in weighted(members)]
+        split: [blend_json.Entry(weight, f"{run.root}/{shard.stem}") for weight, shard in weigh_shards(members)]
         for split, members in used.items()
     }
     blend_json.write_blend(run.target / BLEND, splits)
@@ -95,7 +95,7 @@ def _write_rl(run: RunLayout, plan: BlendPlan, used: Used) -> None:
     shard_files: dict[str, list[str]] = {key: [] for key in files}
     records: dict[str, int] = {}
     for split, members in used.items():
-        key, shards = manifest_key(split), repeated(members)
+        key, shards = manifest_key(split), repeat_shards(members)
         run.join(shards, suffix, split_file(key, suffix))
         files[key] = f"{run.root}/{split_file(key, suffix)}"
         shard_files[key] = [f"{run.root}/{shard.stem}{suffix}" for shard in shards]

@@ -27,9 +27,9 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_sample import row_texts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
-from dataprep_assets.pipelines.blend.output.share_plot import plotted
+from dataprep_assets.pipelines.blend.output.share_plot import plot_shares
 from dataprep_assets.pipelines.blend.plan.discovery import open_place, present_part
-from dataprep_assets.pipelines.blend.plan.fields import all_refused, fault_of_files, of_no_use, read_fields
+from dataprep_assets.pipelines.blend.plan.fields import describe_all_refused, fault_of_files, read_fields, why_unusable
 from dataprep_assets.pipelines.blend.plan.plan import (
     BLEND_PLAN,
     BlendPlan,
@@ -40,7 +40,7 @@ from dataprep_assets.pipelines.blend.plan.plan import (
 )
 from dataprep_assets.pipelines.blend.sft.sampled_tokens import row_counter, row_refusal
 from dataprep_assets.pipelines.blend.stream import blend_dtype
-from dataprep_assets.planning.blend import outlook, record_repeats, record_shares, requested_shares
+from dataprep_assets.planning.blend import record_repeats, record_shares, requested_shares, source_outlooks
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.readers.rows import RowBlock, count_rows
@@ -146,7 +146,7 @@ class _Prospect:
 def _token_prospects(
     blend: BlendDeclaration, units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]
 ) -> list[_Prospect]:
-    looks = outlook(
+    looks = source_outlooks(
         requested_shares({unit.name: unit.dataset.weight for unit in units}),
         {unit.name: round(amounts[unit.name].tokens) for unit in units},
         train_tokens=blend.train_tokens,
@@ -158,7 +158,7 @@ def _token_prospects(
             realisable=look.realisable,
             # without tokens the number is infinite, which JSON cannot represent
             epochs=look.epochs if look.tokens else 0.0,
-            samples=int(look.wanted_tokens // _filled(blend, look.tokens)) if look.tokens else 0,
+            samples=int(look.wanted_tokens // _tokens_per_sample(blend, look.tokens)) if look.tokens else 0,
         )
         for look in looks
     ]
@@ -181,7 +181,7 @@ def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amoun
     ]
 
 
-def _filled(blend: BlendDeclaration, tokens: int) -> int:
+def _tokens_per_sample(blend: BlendDeclaration, tokens: int) -> int:
     """Return the tokens per sample of a dataset: a packed row may be partly filled, a sequence is always full."""
     return min(sample_size(blend), tokens) if blend.stage == "sft" else sample_size(blend)
 
@@ -406,7 +406,7 @@ def _faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, Sour
             # all too long, too little data. Only the first fault is reported, because the others may follow from it.
             fault = fault_of_files(blend, unit.dataset, paths, whole=len(paths) == len(unit.entries))
             if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):
-                fault = all_refused(blend, unit.dataset, paths, _refusal(blend, unit))
+                fault = describe_all_refused(blend, unit.dataset, paths, _refusal(blend, unit))
             if (fault := fault or _too_long(blend, unit, source) or _too_small(blend, unit, source)) is not None:
                 faults[unit.name] = fault
     return faults
@@ -416,7 +416,7 @@ def _refusal(blend: BlendDeclaration, unit: PlannedUnit) -> Callable[[dict[str, 
     """Return the function that explains why a row cannot be trained on; a template may also reject conversations."""
     if blend.stage == "rl":  # transforms decide for RL
         return lambda _: None
-    return row_refusal(blend, unit.dataset) if blend.stage == "sft" else partial(of_no_use, blend, unit.dataset)
+    return row_refusal(blend, unit.dataset) if blend.stage == "sft" else partial(why_unusable, blend, unit.dataset)
 
 
 def _too_long(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview) -> str | None:
@@ -450,7 +450,7 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     rows = [asdict(source) for source in facts.sources]
     return {
         "preview": Table(rows),
-        "requested_and_realisable": plotted(rows, "realisable"),
+        "requested_and_realisable": plot_shares(rows, "realisable"),
         "expected_rows": facts.rows,
         "expected_tokens": facts.tokens,
         "expected_shards": facts.shards,

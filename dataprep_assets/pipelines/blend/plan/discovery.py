@@ -20,9 +20,9 @@ from dataprep_assets.planning.manifest import (
     ManifestEntry,
     SourceFile,
     file_format,
-    included,
+    include_predicate,
+    included_paths,
     natural_key,
-    taken_by,
 )
 from dataprep_assets.sources.access import LEFT_OUT, HubMirror, Listing, LocalTree, SourceAccess, size_of, source_digest
 from dataprep_assets.sources.hub import HubRepo
@@ -64,7 +64,7 @@ class SourcePlace:
     @cached_property
     def is_taken(self) -> Callable[[str], bool]:
         """Predicate that returns whether a path belongs to the dataset."""
-        return taken_by(self.globs)
+        return include_predicate(self.globs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,7 @@ def discover(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigest
     """
     source = open_place(unit.dataset, sources)
     listing, files = list_meant(source, unit.dataset)
-    return discovered(unit, source, listing, files, digests)
+    return describe_dataset(unit, source, listing, files, digests)
 
 
 def discover_splits(
@@ -207,7 +207,7 @@ def discover_splits(
         # without a split in any path, the whole dataset is training data
         files_of_split = {"train": files}
     return {
-        split: discovered(
+        split: describe_dataset(
             Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split), source, listing, split_files, digests
         )
         for split, split_files in files_of_split.items()
@@ -220,7 +220,7 @@ def list_meant(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list
     Raises SourceError if no file is left.
     """
     listing = _list(place, dataset)
-    return listing, _narrowed([f for f in listing.files if _is_meant(f.relpath, place)], dataset, place)
+    return listing, _narrow_files([f for f in listing.files if _is_meant(f.relpath, place)], dataset, place)
 
 
 def left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[str]]:
@@ -236,7 +236,7 @@ def left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[s
     return {
         why: data_paths
         for why, paths in paths_of_reason.items()
-        if (data_paths := [path for path in included(paths, place.globs) if _is_data(path, place)])
+        if (data_paths := [path for path in included_paths(paths, place.globs) if _is_data(path, place)])
     }
 
 
@@ -278,7 +278,7 @@ def has_part(relpath: str, name: str) -> bool:
     return name in folders or name in (stem, _SHARD_NUMBER.sub("", stem))
 
 
-def matching(relpaths: Sequence[str], name: str) -> list[str]:
+def select_paths(relpaths: Sequence[str], name: str) -> list[str]:
     """Return the paths that a `split` or `subset` selects, in order.
 
     These are the paths with `name` as a whole part (`has_part`) or, without any, the paths with a part that begins with
@@ -289,13 +289,13 @@ def matching(relpaths: Sequence[str], name: str) -> list[str]:
     return exact or [relpath for relpath in relpaths if has_component(relpath, name)]
 
 
-def _narrowed(files: Sequence[SourceFile], dataset: BlendDataset, place: SourcePlace) -> list[SourceFile]:
+def _narrow_files(files: Sequence[SourceFile], dataset: BlendDataset, place: SourcePlace) -> list[SourceFile]:
     remaining = list(files)
     # a single file was already selected by its name
     for key, path_part in (("subset", dataset.subset), ("split", dataset.split)) if place.single is None else ():
         if path_part is None:
             continue
-        meant = {*matching([file.relpath for file in remaining], path_part)}
+        meant = {*select_paths([file.relpath for file in remaining], path_part)}
         matching_files = [file for file in remaining if file.relpath in meant]
         if remaining and not matching_files:
             examples = ", ".join(file.relpath for file in remaining[:5])
@@ -317,7 +317,7 @@ def present_part(blend: BlendDeclaration, dataset: BlendDataset, entry: Manifest
     return SourcePart.from_entry(entry, path, "", max_record_bytes=limit, reading=dataset.reading)
 
 
-def discovered(
+def describe_dataset(
     unit: Unit,
     place: SourcePlace,
     listing: Listing,

@@ -2,7 +2,7 @@
 
 Faults are reported before the plan if the source is on this machine (`remarks.py`), and always by the preview.
 
-Entry points: `asked_field`, `conversation_fields`, `read_fields`, `fault_of_files`, `all_refused`.
+Entry points: `field_to_read`, `conversation_fields`, `read_fields`, `fault_of_files`, `describe_all_refused`.
 """
 
 import itertools
@@ -15,10 +15,10 @@ from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.fields import value_at
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.losses import by_file
+from dataprep_assets.pipelines.blend.losses import describe_by_file
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.readers.first_rows import ROWS, fields_there, first_rows, none_of_first
+from dataprep_assets.sources.readers.first_rows import ROWS, fields_there, first_rows, none_subject
 from dataprep_assets.sources.readers.input_format import ReadOptions
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.sources.readers.unreadable import shape_of
@@ -28,7 +28,7 @@ _ABSENT: Any = object()
 _BLANK = "blank"
 
 
-def asked_field(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, str] | None:
+def field_to_read(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, str] | None:
     """Return the option that names the field to read, and the field; None for RL, where transforms decide."""
     if blend.stage == "pretrain":
         return "text_field", dataset.text_field
@@ -74,7 +74,7 @@ def fault_of_files(
         return None
 
 
-def all_refused(
+def describe_all_refused(
     blend: BlendDeclaration,
     dataset: BlendDataset,
     paths: Iterable[Path],
@@ -102,7 +102,7 @@ def all_refused(
             files.setdefault(reason.partition(" (")[0], Counter())[path.name] += 1
     if not files:
         return None
-    counts = ", ".join(files) if blend.sensitive else by_file(files)
+    counts = ", ".join(files) if blend.sensitive else describe_by_file(files)
     return f"dataset {dataset.name}: none of the rows read can be used: {counts}. First error: {first_error}"
 
 
@@ -124,13 +124,13 @@ def _refusals(
 
 def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], *, whole: bool) -> str | None:
     """Do the work of `fault_of_files`; raise CorruptSourceError or OSError if a file cannot be read."""
-    field_option = asked_field(blend, dataset)
+    field_option = field_to_read(blend, dataset)
     looked_at: list[dict[str, Any]] = []
     reasons: dict[str, Counter[str]] = {}
     having = 0
     rows = ((path, row) for path in paths for row in first_rows([path], dataset.reading))
     for file, row in itertools.islice(rows, ROWS):
-        if field_option is None or (reason := of_no_use(blend, dataset, row)) is None:
+        if field_option is None or (reason := why_unusable(blend, dataset, row)) is None:
             return None
         reasons.setdefault(reason, Counter())[file.name] += 1
         having += value_at(row, field_option[1], _ABSENT) is not _ABSENT
@@ -142,7 +142,7 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
         return None
     # any text can be the name of a field, so a sensitive dataset's fields are not shown
     fields_note = fields_there(looked_at, field_option[1], hidden=blend.sensitive)
-    sentence = f"`{field_option[0]}: {field_option[1]}`: {none_of_first(count)} of dataset {dataset.name}"
+    sentence = f"`{field_option[0]}: {field_option[1]}`: {none_subject(count)} of dataset {dataset.name}"
     sentence += "" if blend.sensitive else f", from {paths[0].name} on,"
     if not having:
         # a single row may mean that the file is not JSON Lines
@@ -152,11 +152,11 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
         return None  # later rows may be usable
     main_reason = max(reasons, key=lambda reason: reasons[reason].total())
     advice = f" ({ADVICE[main_reason]})" if main_reason in ADVICE else ""
-    counts = ", ".join(reasons) if blend.sensitive else by_file(reasons)
+    counts = ", ".join(reasons) if blend.sensitive else describe_by_file(reasons)
     return f"{sentence} can be used: {counts}{advice}{fields_note}"
 
 
-def of_no_use(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:
+def why_unusable(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:
     """Return why a row is unusable for training, in a word or two; None if it is usable."""
     if blend.stage == "sft":
         fields = conversation_fields(blend.sft_options, dataset)

@@ -110,7 +110,7 @@ def _refuse_held_out(held: HeldOut, units: Sequence[PlannedUnit]) -> None:
             )
 
 
-def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
+def discover_again(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
     """Return a planned dataset with its present files, digested if they are local; None without any files.
 
     A mirrored dataset that is pinned to a commit cannot change, and is not listed again. No file is fetched. Raises
@@ -121,12 +121,12 @@ def relisted(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
         unit: One of the datasets of its plan.
     """
     if unit.commit is not None and unit.dataset.path.rstrip("/").endswith(f"@{unit.commit}"):
-        return refound(unit)
+        return discover_planned(unit)
     declared_unit = next(
         (u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None
     )
     if declared_unit is None:  # the plan's own checks report that the declaration has changed
-        return refound(unit)
+        return discover_planned(unit)
     if blend.stage == "rl" and declared_unit.split is None and unit.dataset.split is None:
         return discover_splits(declared_unit, blend.sources, blend.source_digests()).get(unit.name.rpartition("__")[2])
     unit_to_list = Unit(name=unit.name, dataset=unit.dataset, split=unit.split)
@@ -146,7 +146,7 @@ def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list
             and (b.split in RL_SPLITS if by_rl_split else b.name == unit.name)
         ]
         if planned_units and open_place(unit.dataset, blend.sources).access.mirrored:
-            datasets += [refound(b) for b in planned_units]
+            datasets += [discover_planned(b) for b in planned_units]
         elif by_rl_split and unit.dataset.split is None:
             datasets += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
@@ -159,7 +159,7 @@ def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list
     return datasets
 
 
-def refound(unit: PlannedUnit) -> Discovered:
+def discover_planned(unit: PlannedUnit) -> Discovered:
     """Return a planned dataset with the files of the frozen plan."""
     return Discovered(
         unit=Unit(name=unit.name, dataset=unit.dataset, split=unit.split), entries=unit.entries, commit=unit.commit
@@ -272,4 +272,4 @@ def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
 
 def source_digest(unit: PlannedUnit) -> str:
     """Return the digest of a dataset's files: paths, sizes, and digests of contents or the source's own versions."""
-    return digest_value(refound(unit).identities)
+    return digest_value(discover_planned(unit).identities)

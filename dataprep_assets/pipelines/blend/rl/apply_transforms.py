@@ -55,14 +55,17 @@ def apply_transforms(
             return Refused(BAD_PLACEHOLDER)
         # this check comes first, because the step would leave out a record without its prompt as one without a field
         if step.prompts and rules.prompt_keys is None and not step.brings_prompt(current_record):
-            lacking = _lacking(current_record, step.prompts, rules)
+            lacking = _missing_prompt_outcome(current_record, step.prompts, rules)
             if lacking is not None:
                 return lacking
-        next_record = _stepped(current_record, step, where)
+        next_record = _apply_step(current_record, step, where)
         if next_record is None:
             return SkippedRecord(step.name)
         current_record = next_record
-    if rules.prompt_keys is not None and (lacking := _lacking(current_record, [rules.prompt_keys], rules)) is not None:
+    if (
+        rules.prompt_keys is not None
+        and (lacking := _missing_prompt_outcome(current_record, [rules.prompt_keys], rules)) is not None
+    ):
         return lacking
     # only for `bad_record`, because Nemotron writes such pairs
     if rules.without_prompt == "bad_record" and _prefers_nothing(current_record):
@@ -88,7 +91,7 @@ def _is_empty(answer: Any) -> bool:
     return answer is None or (isinstance(answer, list) and all(map(_is_empty, answer)))
 
 
-def _stepped(record: Record, step: TransformStep, where: str) -> Record | None:
+def _apply_step(record: Record, step: TransformStep, where: str) -> Record | None:
     try:
         next_record: Any = step.transform(record)
     except KeyError as error:
@@ -114,7 +117,9 @@ def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
     return BadRecordError(text, code=location) if location else BadRecordError(text)
 
 
-def _lacking(record: Record, places: Sequence[tuple[str, ...]], rules: RlRules) -> SkippedRecord | Refused | None:
+def _missing_prompt_outcome(
+    record: Record, places: Sequence[tuple[str, ...]], rules: RlRules
+) -> SkippedRecord | Refused | None:
     """Return the outcome for a record without a prompt at any of these places; None if it has one."""
     states = {_state(record, path) for path in places}
     if "there" in states or not rules.asks_for_prompts:

@@ -156,7 +156,7 @@ def fingerprint(
             content = identities(declared_sources([{RESOLVE: step.options}]), access, digests, fetched)
         elif step.is_own:
             # the digest is of the whole module, because the function may call other functions in it
-            content = [step.options, sha256_file(_source_of(_imported(step.name)))]
+            content = [step.options, sha256_file(_source_of(_import_transform(step.name)))]
         else:
             _build_transform(step)
         contents.append([step.name, content])
@@ -204,7 +204,7 @@ def _step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rule
         return TransformStep(
             name=step.name, transform=_build_transform(step), prompts=_prompts(step), gives=_GIVES.get(step.name, ())
         )
-    function = _imported(step.name)
+    function = _import_transform(step.name)
     # YAML keys may be numbers or booleans, but Python keywords are strings
     options = {str(key): value for key, value in (step.options or {}).items()}
     return TransformStep(name=step.name, transform=lambda record: function(record, **options))
@@ -271,7 +271,7 @@ def _build_transform(step: DeclaredTransform) -> Transform:
     return transform
 
 
-def _imported(name: str) -> Callable[..., Record | None]:
+def _import_transform(name: str) -> Callable[..., Record | None]:
     module, _, attribute = name.partition(":")
     try:
         function = getattr(importlib.import_module(module), attribute)

@@ -32,7 +32,7 @@ from dataprep_assets.pipelines.blend.sft.shard import VERSION, PackedSftFacts, P
 from dataprep_assets.pipelines.blend.sft.spool import load_tools, spool_source
 from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.shard_job import ShardJob, ShardPieces, found_quickly, whole_shard_jobs
+from dataprep_assets.stream.shard_job import ShardJob, ShardPieces, find_current, whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import Certificate
@@ -139,7 +139,7 @@ def build_packed_sft(
 
 
 def _find_receipt(shard: SftShard, verification: Verification) -> Receipt | None:
-    if (receipt := found_quickly(shard, verification)) is not None:
+    if (receipt := find_current(shard, verification)) is not None:
         discard_spools(shard)
     return receipt
 

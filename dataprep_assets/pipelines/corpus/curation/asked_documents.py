@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dataprep_assets.curation.rules import Rule, matching, parse
-from dataprep_assets.curation.selection import DUPLICATE, RESERVED, bad_in_words, in_words
-from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.curation.rules import Rule, match_rules, parse
+from dataprep_assets.curation.selection import DUPLICATE, RESERVED, describe_bad_reason, describe_reason
+from dataprep_assets.curation.table import read_joined
 from dataprep_assets.engine.trace.asked_documents import AskedDocuments, DocumentRows, Drops, RuleDrops
 from dataprep_assets.engine.yaml.declared_keys import require_known
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
@@ -21,7 +21,7 @@ from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE
 from dataprep_assets.pipelines.corpus.curation.documents_table import DOCUMENTS, DocumentsFacts, table_columns
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows, ruled_rows
 from dataprep_assets.pipelines.corpus.curation.selection_budget import over_budget
-from dataprep_assets.pipelines.corpus.curation.selection_counts import SelectionCounts, folded
+from dataprep_assets.pipelines.corpus.curation.selection_counts import SelectionCounts, sum_counts
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, NONE_REMOVED, removed_rows
@@ -84,7 +84,7 @@ class CorpusDocuments(AskedDocuments):
             except DataprepError:  # the tags are missing, or were built by other taggers
                 untagged += 1
         total = SelectionCounts.total(by_split.values())
-        sums = folded(total.sources.values())
+        sums = sum_counts(total.sources.values())
         over = (over_budget(self._corpus, split, counts.sources, counts.by_rule) for split, counts in by_split.items())
         return Drops(
             documents=sums[0],
@@ -125,7 +125,7 @@ class CorpusDocuments(AskedDocuments):
         """Yield these columns of the rows that match every rule, from the given partitions."""
         needed = {*(columns or ())}.union(*(rule.columns for rule in rules.values()))
         for partition in partitions:
-            for piece in side_by_side([self._table(partition)], None if columns is None else sorted(needed)):
+            for piece in read_joined([self._table(partition)], None if columns is None else sorted(needed)):
                 # columns are missing if a tagger was declared after the table was built
                 if missing_columns := sorted(needed - {*piece.column_names}):
                     table = self._corpus.artifact(DOCUMENTS, partition)
@@ -133,7 +133,7 @@ class CorpusDocuments(AskedDocuments):
                         f"{table}: no column {missing_columns[0]!r} yet. Run `dataprep run {self._corpus.dataset}`"
                     )
                 if rules:
-                    piece = piece.filter(np.logical_and.reduce(list(matching(piece, rules).values())))
+                    piece = piece.filter(np.logical_and.reduce(list(match_rules(piece, rules).values())))
                 yield piece if columns is None else piece.select(list(columns))
 
     def why_not_id(self, hashed: int) -> str | None:
@@ -141,7 +141,7 @@ class CorpusDocuments(AskedDocuments):
         import pyarrow.compute as pc
 
         for partition in self._partitions:
-            for piece in side_by_side([self._table(partition)]):
+            for piece in read_joined([self._table(partition)]):
                 if "id" not in piece.column_names:
                     return None
                 matches = piece.filter(pc.and_(pc.equal(piece["id"], f"{hashed:016x}"), pc.invert(piece["kept"])))
@@ -158,7 +158,7 @@ class CorpusDocuments(AskedDocuments):
         for partition in self._partitions:
             if file not in {entry.relpath for entry in manifest.shard(partition)}:
                 continue
-            for piece in side_by_side([self._table(partition)]):
+            for piece in read_joined([self._table(partition)]):
                 matches = piece.filter(pc.and_(pc.equal(piece["file"], file), pc.equal(piece["row"], row)))
                 if matches.num_rows:
                     return self._describe_reason(matches.to_pylist()[0])
@@ -170,8 +170,8 @@ class CorpusDocuments(AskedDocuments):
             return None
         # only rejected records have no length
         if row["bytes"] is None:
-            return bad_in_words(reason)
-        words, rule = in_words(reason), self._corpus.rules.get(reason)
+            return describe_bad_reason(reason)
+        words, rule = describe_reason(reason), self._corpus.rules.get(reason)
         if reason == DUPLICATE and row["representative"] is not None:
             return f"{words} of {row['representative']}, {row['similarity']:.1%} similar"
         if rule is None:
@@ -214,7 +214,7 @@ def _add_examples(examples: Mapping[str, list[str]], rows: RuledRows) -> None:
 
 def _drops_of(name: str, drops: str, counted: SelectionCounts, examples: Sequence[str]) -> RuleDrops:
     of_source = {source: by_rule[name] for source, by_rule in counted.by_rule.items() if name in by_rule}
-    documents, size = folded(of_source.values())
+    documents, size = sum_counts(of_source.values())
     by_source = Counter({source: documents for source, (documents, _) in of_source.items()})
     return RuleDrops(
         rule=name,

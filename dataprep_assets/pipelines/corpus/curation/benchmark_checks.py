@@ -9,11 +9,11 @@ from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK, OVERLAP, B
 from dataprep_assets.curation.dropped_rows import RuledOutRows, read_dropped
 from dataprep_assets.curation.duplicates.words import words_of
 from dataprep_assets.curation.planted.benchmarks import look_alikes, renderings, rewrites
-from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.curation.table import read_joined
 from dataprep_assets.engine.checks.check import SHOWN, Finding, verdict
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import not_looked_for, uncovered
+from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import sets_not_searched, uncovered
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, file_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -33,7 +33,10 @@ def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, 
     kept_documents = _Kept(corpus, store, tagger, decontamination.share)
     contaminated = list(kept_documents.of(partitions))
     benchmarks = tagger.benchmarks
-    shares, mistaken = _planted(benchmarks, decontamination.share), _mistaken(benchmarks, decontamination.share)
+    shares, mistaken = (
+        _share_planted_found(benchmarks, decontamination.share),
+        _share_mistaken(benchmarks, decontamination.share),
+    )
     below = list(uncovered(benchmarks.coverage, decontamination.least_covered))
     defects = [*contaminated, *below, *_find_missed(shares, mistaken)]
     coverages = benchmarks.coverage.values()
@@ -44,7 +47,7 @@ def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, 
             "Declare `decontaminate.action: drop`, or look at the pairs with `dataprep documents --where "
             f'"{OVERLAP} >= {decontamination.share}"`'
         )
-    notes = list(not_looked_for(benchmarks.coverage))
+    notes = list(sets_not_searched(benchmarks.coverage))
     return verdict(
         defects,
         f"No kept document contains one of {count_of(sum(one.looked_for for one in coverages), 'item')} of "
@@ -107,7 +110,7 @@ class _Kept:
             dropped_rows = read_dropped(self._store.local(selection))
             directory = self._store.local(self._corpus.artifact(TAGS, partition))
             columns = ["file", "row", BENCHMARK, OVERLAP]
-            for piece in side_by_side([directory / ROWS, directory / file_of(self._tagger)], columns):
+            for piece in read_joined([directory / ROWS, directory / file_of(self._tagger)], columns):
                 for row in piece.filter(piece[BENCHMARK].is_valid()).to_pylist():
                     yield from self._looked_at(row, dropped_rows)
 
@@ -126,7 +129,7 @@ class _Kept:
             yield f"{where} contains {share:.0%} of {row[BENCHMARK]}"
 
 
-def _planted(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
+def _share_planted_found(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
     """Return, for each form, the share of planted texts and items that is found."""
     forms: dict[str, list[str]] = defaultdict(list)
     for _, text in _list_some(benchmarks.items):
@@ -138,10 +141,10 @@ def _planted(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
     for item in _list_some(benchmarks.wholes):
         for form, rendering in renderings(item.parts, item.name).items():
             forms[form].append(rendering)
-    return _flagged(benchmarks, containment, forms)
+    return _share_found_by_form(benchmarks, containment, forms)
 
 
-def _mistaken(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
+def _share_mistaken(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
     """Return, for each kind of look-alike, the share that is taken for an item."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for name, text in _list_some(benchmarks.items):
@@ -153,7 +156,7 @@ def _mistaken(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
     for item in _list_some(benchmarks.wholes):
         for kind, look_alike in look_alikes(item.parts, item.name).items():
             kinds[kind].append(look_alike)
-    return _flagged(benchmarks, containment, kinds)
+    return _share_found_by_form(benchmarks, containment, kinds)
 
 
 def _list_some(every: Sequence[_T]) -> Sequence[_T]:
@@ -161,7 +164,9 @@ def _list_some(every: Sequence[_T]) -> Sequence[_T]:
     return every[:: max(1, len(every) // _PLANTED)][:_PLANTED]
 
 
-def _flagged(benchmarks: Benchmarks, containment: float, forms: Mapping[str, Sequence[str]]) -> dict[str, float]:
+def _share_found_by_form(
+    benchmarks: Benchmarks, containment: float, forms: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
     return {
         form: sum(share >= containment for share in benchmarks.best_matches(texts)[1]) / len(texts)
         for form, texts in forms.items()

@@ -17,7 +17,7 @@ _FIRST = 1000
 """Number of items that `dataprep check` examines first."""
 
 
-def not_looked_for(coverage: Mapping[str, Coverage]) -> Iterator[str]:
+def sets_not_searched(coverage: Mapping[str, Coverage]) -> Iterator[str]:
     """Yield a sentence for each set with items that are not searched for."""
     for name, counts in coverage.items():
         total = counts.items + counts.empty
@@ -59,7 +59,7 @@ def recorded_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
 
 def coverage_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
     """Yield a line for each set with items that are not searched for."""
-    for sentence in not_looked_for(recorded_coverage(corpus, store)):
+    for sentence in sets_not_searched(recorded_coverage(corpus, store)):
         yield f"benchmark {sentence}"
 
 
@@ -84,6 +84,6 @@ def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Ite
                 todo = "Lower `min_words`, declare other `fields`, or lower `coverage`"
                 yield Remark(keys=keys, sentence=f"{text}. {todo}")
             continue
-        for text in not_looked_for({item_set.name: coverage}):
+        for text in sets_not_searched({item_set.name: coverage}):
             whose = "" if total < _FIRST else ", of the first ones examined"
             yield Remark(keys=keys, sentence=f"decontaminate.sets.{text}{whose}", hint=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.table import runs_of, side_by_side
+from dataprep_assets.curation.table import read_joined, runs_of
 from dataprep_assets.integrity.receipt import SELECTED, Receipt
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TableSums:
         self.reasons: Counter[str] = Counter()
         self._lines: dict[str, dict[str, Any]] = {}
         self._ids: list[NDArray[np.uint64]] = []
-        for piece in side_by_side([directory / FILE]):
+        for piece in read_joined([directory / FILE]):
             for file, run in runs_of(piece):
                 line = self._lines.setdefault(file, {"rows_in": 0, "documents": 0, "tokens": 0, "dropped": Counter()})
                 kept_rows = run.filter(run["kept"])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.dropped_rows import RuledOutRows
 from dataprep_assets.curation.selection import DUPLICATE, NO_TOKENS
-from dataprep_assets.curation.table import DECIDED, ColumnType, ParquetRows, runs_of, side_by_side
+from dataprep_assets.curation.table import DECIDED, ColumnType, ParquetRows, read_joined, runs_of
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -32,7 +32,7 @@ from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE, TableSums, count_values
-from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_of
+from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_rows
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, file_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -148,7 +148,7 @@ def _write(
     sources: dict[str, tuple[int, int, int, int]] = {}
     rows = kept_rows = 0
     with ParquetRows(staged / FILE, table_columns(corpus)) as writer:
-        for piece in _decided(corpus, store, partition):
+        for piece in _rows_with_outcomes(corpus, store, partition):
             writer.add_table(piece.select(writer.schema.names).cast(writer.schema))
             rows += piece.num_rows
             reasons += count_values(piece["reason"])
@@ -177,15 +177,15 @@ def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table
     return int(kept_mask.sum())
 
 
-def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Iterator["pa.Table"]:
+def _rows_with_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Iterator["pa.Table"]:
     """Yield the tags of a shard together with the outcome of each row, in pieces."""
     import pyarrow as pa
 
     directory = store.local(corpus.artifact(TAGS, partition))
     shard = _Tokenized(corpus, store, partition)
-    ruled_out, removed, start = ruled_out_of(corpus, store, partition), removed_rows(corpus, store, partition), 0
+    ruled_out, removed, start = ruled_out_rows(corpus, store, partition), removed_rows(corpus, store, partition), 0
     files = [directory / name for name in (ROWS, *map(file_of, corpus.taggers))]
-    for piece in side_by_side(files):
+    for piece in read_joined(files):
         reasons: list[str | None] = []
         tokens = []
         for file, run in runs_of(piece):
@@ -195,7 +195,7 @@ def _decided(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) ->
             # `lengths` has a neighbor's value for a row that is not a document; the mask makes it null
             tokens.append(pa.array(lengths, mask=~is_document))
         # duplicates are listed by position in the shard, rows dropped by rules by file and row
-        by_duplicate = removed.among(start, start + len(reasons))
+        by_duplicate = removed.rows_between(start, start + len(reasons))
         # a duplicate that was retracted later is reported as retracted
         stands = [
             by_duplicate.get(position, (None, None)) if reason == DUPLICATE else (None, None)

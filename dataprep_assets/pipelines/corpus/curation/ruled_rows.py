@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.rules import rule_numbers
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.curation.table import read_joined
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, file_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -81,7 +81,7 @@ def ruled_rows(
     column_names |= {"id"} if len(hashes) else set()
     # files of taggers without a requested column are not opened
     files = [ROWS, *(file_of(tagger) for tagger in corpus.taggers if column_names & tagger.columns.keys())]
-    for table in side_by_side([tags / file for file in files], sorted(column_names)):
+    for table in read_joined([tags / file for file in files], sorted(column_names)):
         yield RuledRows(
             table=table,
             good=table["bad"].is_null().to_numpy(),
@@ -89,5 +89,5 @@ def ruled_rows(
             rule=rule_numbers(table, rules) if rules else np.full(table.num_rows, -1),
             names=tuple(rules),
             # arguments are evaluated from left to right, so the first one is the start of this piece
-            alike=removed.among(start, start := start + table.num_rows),
+            alike=removed.rows_between(start, start := start + table.num_rows),
         )

@@ -22,10 +22,10 @@ from dataprep_assets.curation.dropped_rows import (
     COLUMNS,
     DROPPED,
     RuledOut,
-    by_file,
     digest_of,
+    group_by_file,
 )
-from dataprep_assets.curation.retractions import counted_ids
+from dataprep_assets.curation.retractions import describe_ids
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import Columns, ParquetRows
 from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
@@ -50,9 +50,9 @@ from dataprep_assets.pipelines.corpus.curation.selection_counts import (
     SELECTION,
     SelectionCounts,
     SelectionFacts,
-    folded,
     percent,
     source_rows,
+    sum_counts,
     totals_of,
 )
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
@@ -65,7 +65,7 @@ from dataprep_assets.stores.files import digest_value
 VERSION = 3
 
 
-def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
+def ruled_out_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
     """Return the rows of a shard that the selection drops; None if neither rules nor duplicates are declared.
 
     Raises MissingArtifactError if the selection is missing.
@@ -74,7 +74,7 @@ def ruled_out_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str
         return None
     artifact = corpus.artifact(SELECTION, partition)
     receipt = store.require(artifact)
-    dropped_documents = folded(totals_of([receipt])[1].values())[0]
+    dropped_documents = sum_counts(totals_of([receipt])[1].values())[0]
     return RuledOut(store, artifact, receipt.content, SelectionFacts.of(receipt).dropped, dropped_documents)
 
 
@@ -113,7 +113,7 @@ def selection_spec(
         build=partial(_build, corpus),
         foresee=partial(_build, corpus),
         metadata=partial(_metadata, corpus),
-        rows=lambda receipt: folded(totals_of([receipt])[1].values())[0],
+        rows=lambda receipt: sum_counts(totals_of([receipt])[1].values())[0],
         columns=columns_of(corpus),
         losses=lambda _, receipts: _losses(receipts, split),
         check_groups=_check_groups(corpus, split),
@@ -128,7 +128,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     of_shard = {} if removed is None else {DUPLICATES: removed}
     # the receipt contains the ages of the shard's files, so they are inputs of the recipe
     ages, retracted = ages_in_shard(corpus, store, partition), listed_in(corpus, store, partition)
-    extra_settings = {"retracted": counted_ids(retracted)} if retracted else {}
+    extra_settings = {"retracted": describe_ids(retracted)} if retracted else {}
     extra_settings |= {"ages": digest_value(ages)} if ages else {}
     count_columns = _counted_by(corpus)
     extra_settings |= {"counted_by": ", ".join(count_columns)} if count_columns else {}
@@ -182,7 +182,7 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
                 yield rows
 
         # rows are written while their digest is computed, so that one pass is enough
-        rows_of = by_file(write_rows())
+        rows_of = group_by_file(write_rows())
     ages = ages_in_shard(corpus, store, partition)
     return WrittenFiles(
         inputs={str(corpus.artifact(TAGS, partition)): tags.content},
@@ -223,7 +223,7 @@ def _metadata(corpus: CorpusDeclaration, _: ArtifactStore, receipt: Receipt) -> 
     dropped_counts: dict[str, Shown] = {f"dropped_{rule}": counts[0] for rule, counts in sorted(by_rule.items())}
     return {
         "documents": totals[0],
-        "dropped": folded(by_rule.values())[0],
+        "dropped": sum_counts(by_rule.values())[0],
         **dropped_counts,
         "rules": Table(_rule_rows(corpus, [receipt])),
         "sources": Table(source_rows([receipt])),
@@ -278,7 +278,7 @@ def _plan(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[
 
 def _rebuild_matches(opened: _OpenedSelection) -> Finding:
     corpus, store, receipt, partition = opened.corpus, opened.store, opened.receipt, opened.artifact.partition or ""
-    recipe, dropped_documents = _recipe(corpus, store, partition), folded(totals_of([receipt])[1].values())[0]
+    recipe, dropped_documents = _recipe(corpus, store, partition), sum_counts(totals_of([receipt])[1].values())[0]
     defects = rebuilt(recipe, store, receipt, opened.directory, partial(_write, corpus, store, partition))
     return verdict(
         (f"{opened.name}: {defect}" for defect in defects),

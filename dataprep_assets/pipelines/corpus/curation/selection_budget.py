@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from dataprep_assets.curation.dropped_rows import DROPPED
-from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.curation.table import read_joined
 from dataprep_assets.engine.checks.check import Finding, Row, verdict
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -23,12 +23,12 @@ from dataprep_assets.pipelines.corpus.curation.selection_counts import (
     SELECTION,
     Counts,
     add_counts,
-    by_source,
-    counted_in,
-    folded,
+    count_by_source,
     pair,
     percent,
     source_rows,
+    sum_counts,
+    sum_selections,
     totals_of,
 )
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
@@ -71,11 +71,11 @@ def _find_dropped(
         return
     dropped_rows = {
         (row["file"], row["row"]): row
-        for piece in side_by_side([store.local(selection, [DROPPED]) / DROPPED])
+        for piece in read_joined([store.local(selection, [DROPPED]) / DROPPED])
         for row in piece.to_pylist()
     }
     rows = store.local(corpus.artifact(TAGS, partition), [ROWS]) / ROWS
-    for piece in side_by_side([rows], ["file", "row", "source"]):
+    for piece in read_joined([rows], ["file", "row", "source"]):
         for row in piece.to_pylist():
             dropped_row, source = dropped_rows.get((row["file"], row["row"])), row["source"]
             if dropped_row is None or source not in found or len(found[source]) == _EACH:
@@ -107,7 +107,7 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
     """Check that rules drop no more than the budget from the present shards of a split."""
     receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
     totals, by_rule = totals_of(receipts)
-    drops = folded(counts for rule, counts in by_rule.items() if rule != RETRACTED)
+    drops = sum_counts(counts for rule, counts in by_rule.items() if rule != RETRACTED)
     facts: dict[str, int | float | str] = {
         "documents": totals[0],
         "dropped": drops[0],
@@ -115,10 +115,10 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
         "dropped_bytes_%": percent(*pair(drops, totals, 1)),
         **{f"dropped_by_{rule}_%": percent(*pair(counts, totals, 0)) for rule, counts in sorted(by_rule.items())},
     }
-    over = list(over_budget(corpus, split, *by_source(receipts)))
+    over = list(over_budget(corpus, split, *count_by_source(receipts)))
     examples = examples_of(corpus, store, partitions, [one for names, _ in over for one in names][:_EXAMPLES])
     return verdict(
-        [*_emptied(corpus, split, totals, by_rule), *(told for _, told in over)],
+        [*_check_not_empty(corpus, split, totals, by_rule), *(told for _, told in over)],
         f"Rules drop {drops[0]:,} of {count_of(totals[0], 'document')} in {split}; no source and no rule exceeds its "
         "budget.",
         f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
@@ -127,13 +127,13 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
     )
 
 
-def _emptied(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: ByRule) -> Iterator[str]:
+def _check_not_empty(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: ByRule) -> Iterator[str]:
     """Yield a sentence if rules drop the whole split, unless a budget allows it."""
     budget = corpus.budget
     may = budget.per_source == 1 or 1 in budget.per_rule.values()
     rules = {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
     remaining = _subtract_counts(every, by_rule.get(RETRACTED, NOTHING))
-    if remaining[0] and not may and folded(rules.values())[0] == remaining[0]:
+    if remaining[0] and not may and sum_counts(rules.values())[0] == remaining[0]:
         names = ", ".join(sorted(rules, key=lambda rule: -rules[rule][0]))
         yield (
             f"no document of {split} is left: rules drop all of them ({names}). If this is intended, set "
@@ -153,7 +153,7 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
     ]
     limited = corpus.rules.keys() if corpus.budget.per_source is not None else corpus.budget.per_rule.keys()
     free = corpus.rules.keys() - limited
-    sums = counted_in(receipts)
+    sums = sum_selections(receipts)
     wholes = {f"the split {split}": totals_of(receipts)}
     for noun, groups, drop_counts in (
         ("source", sums.sources, sums.by_rule),
@@ -194,7 +194,7 @@ def over_budget(
         source: {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
         for source, by_rule in dropped.items()
     }
-    yield from (((), sentence) for sentence in _rules_over(corpus, folded(remaining.values()), by_rules))
+    yield from (((), sentence) for sentence in _rules_over(corpus, sum_counts(remaining.values()), by_rules))
     yield from _sources_over(corpus, split, remaining, by_rules)
 
 
@@ -205,7 +205,7 @@ def _subtract_counts(counts: Counts, others: Counts) -> Counts:
 def _rules_over(corpus: CorpusDeclaration, every: Counts, dropped: Mapping[str, ByRule]) -> Iterator[str]:
     """Yield a sentence for each rule that drops more than its budget."""
     for rule, limit in corpus.budget.per_rule.items():
-        dropped_counts = folded(by_rule.get(rule, NOTHING) for by_rule in dropped.values())
+        dropped_counts = sum_counts(by_rule.get(rule, NOTHING) for by_rule in dropped.values())
         for noun, unit in (("documents", 0), ("bytes", 1)):
             part, total = pair(dropped_counts, every, unit)
             if total and part / total > limit:
@@ -222,9 +222,9 @@ def _sources_over(
         return
     lost = []
     for names in _compare(sources):
-        counts = folded(sources[name] for name in names)
-        by_rule = _summed(dropped.get(name, {}) for name in names)
-        dropped_counts = folded(by_rule.values())
+        counts = sum_counts(sources[name] for name in names)
+        by_rule = _sum_counts(dropped.get(name, {}) for name in names)
+        dropped_counts = sum_counts(by_rule.values())
         shares = [
             (part / total if total else 0.0, part, total)
             for part, total in (pair(dropped_counts, counts, 0), pair(dropped_counts, counts, 1))
@@ -258,7 +258,7 @@ def _compare(sources: Mapping[str, Counts]) -> Iterator[tuple[str, ...]]:
         yield tuple(few)
 
 
-def _summed(every: Iterator[ByRule]) -> dict[str, Counts]:
+def _sum_counts(every: Iterator[ByRule]) -> dict[str, Counts]:
     sums: dict[str, Counts] = {}
     for by_rule in every:
         for rule, counts in by_rule.items():

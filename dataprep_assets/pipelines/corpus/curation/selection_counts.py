@@ -78,7 +78,7 @@ def add_counts(one: Counts, other: Counts) -> Counts:
     return one[0] + other[0], one[1] + other[1]
 
 
-def folded(counts: Iterable[Counts]) -> Counts:
+def sum_counts(counts: Iterable[Counts]) -> Counts:
     """Add up several counts."""
     total = NOTHING
     for addend in counts:
@@ -113,20 +113,20 @@ class SelectionFacts(Facts):
 
 def totals_of(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
     """Return the counts of all documents in the given selections, and the dropped counts by reason."""
-    sources, by_reason = by_source(receipts)
+    sources, by_reason = count_by_source(receipts)
     by_rule: dict[str, Counts] = {}
     for of_source in by_reason.values():
         for rule, counts in of_source.items():
             by_rule[rule] = add_counts(by_rule.get(rule, NOTHING), counts)
-    return folded(sources.values()), by_rule
+    return sum_counts(sources.values()), by_rule
 
 
 def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
     """Return a row for each source, largest dropped share first."""
-    sources, by_reason = by_source(receipts)
+    sources, by_reason = count_by_source(receipts)
     rows: list[dict[str, Any]] = []
     for source, (documents, size) in sources.items():
-        documents_dropped, lost = folded(by_reason.get(source, {}).values())
+        documents_dropped, lost = sum_counts(by_reason.get(source, {}).values())
         worst = max(by_reason.get(source, {}).items(), key=lambda item: item[1], default=("", NOTHING))[0]
         rows.append(
             {
@@ -141,12 +141,12 @@ def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["dropped_%"], row["source"]))[:SHOWN]
 
 
-def counted_in(receipts: Iterable[Receipt]) -> SelectionCounts:
+def sum_selections(receipts: Iterable[Receipt]) -> SelectionCounts:
     """Return the summed counts of the given selections."""
     return SelectionCounts.total(SelectionFacts.of(receipt) for receipt in receipts)
 
 
-def by_source(receipts: Iterable[Receipt]) -> tuple[dict[str, Counts], dict[str, dict[str, Counts]]]:
+def count_by_source(receipts: Iterable[Receipt]) -> tuple[dict[str, Counts], dict[str, dict[str, Counts]]]:
     """Return counts by source, and dropped counts by source and reason."""
-    total = counted_in(receipts)
+    total = sum_selections(receipts)
     return total.sources, total.by_rule

@@ -150,7 +150,7 @@ def ensure_tags(shard: TaggedShard, verification: Verification, fetch: Fetch | N
 
 def _write(shard: TaggedShard, staged: Path) -> WrittenFiles:
     made_of = shard.made_of()
-    facts, copied_names = _taken_over(shard, staged, made_of)
+    facts, copied_names = _reuse_current_files(shard, staged, made_of)
     if facts is None or len(copied_names) < len(made_of):
         facts = tag(shard, staged, copied_names)
     return _describe(shard, facts, made_of)
@@ -176,7 +176,7 @@ def _coverage(taggers: Sequence[Tagger]) -> dict[str, Any]:
     return {"benchmarks": {name: asdict(one) for name, one in looking.benchmarks.coverage.items()}}
 
 
-def _taken_over(
+def _reuse_current_files(
     shard: TaggedShard, staged: Path, made_of: Mapping[str, str]
 ) -> tuple[TagsFacts | None, frozenset[str]]:
     """Copy the files of the present tags that would not change; return their facts and names."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from dataprep_assets.curation.asset_tagger import AssetTagger
 from dataprep_assets.curation.declaration import FloorDeclaration
-from dataprep_assets.curation.planted import PlantedCounts, by_kind, found_of
-from dataprep_assets.curation.table import runs_of, schema_of, side_by_side
+from dataprep_assets.curation.planted import PlantedCounts, count_found, sum_by_kind
+from dataprep_assets.curation.table import read_joined, runs_of, schema_of
 from dataprep_assets.curation.tagging import BatchTagger, named_tagger
 from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, Partitions
@@ -90,7 +90,7 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
     order = {part.label: rank for rank, part in enumerate(shard.files)}
     end, rows, bad = (-1, 0), 0, 0
     # all files are read, so that their numbers of rows are compared
-    for piece in side_by_side([directory / name for name in columns_of]):
+    for piece in read_joined([directory / name for name in columns_of]):
         for file, run in runs_of(piece):
             # a file from another shard ranks before all others, so it is never in order
             rank, numbers = order.get(file, -2), run["row"].to_numpy()
@@ -114,7 +114,7 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
         return verdict([out_of_date], "", "Run the dataset", warning=True)
     with scratch(shard.store.root / receipt.dataset) as folder:
         if shard.samples is None:
-            faults, rows = _all_rows(shard, directory, receipt, folder), facts.rows
+            faults, rows = _compare_all_rows(shard, directory, receipt, folder), facts.rows
         else:
             sample = drawn_rows(receipt, facts.rows, shard.samples)
             faults, rows = _drawn_rows(shard, directory, sample, folder), len(sample.places)
@@ -122,7 +122,7 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
             faults["facts"] = "its receipt has different facts"
     chance = {file_of(one) for one in shard.taggers if not one.repeats}
     if shard.samples is None:
-        chance &= _other_again(shard, directory, faults.keys() & chance)
+        chance &= _unstable_files(shard, directory, faults.keys() & chance)
     # damage is listed before differences due to chance
     differences = sorted(faults.items(), key=lambda one: one[0] in chance)
     return verdict(
@@ -147,7 +147,7 @@ def _drawn_rows(shard: TaggedShard, directory: Path, drawn: DrawnRows, folder: P
     return {name: f"{name}: {one}" for name, one in differences.items() if one is not None}
 
 
-def _all_rows(shard: TaggedShard, directory: Path, receipt: Receipt, folder: Path) -> dict[str, str]:
+def _compare_all_rows(shard: TaggedShard, directory: Path, receipt: Receipt, folder: Path) -> dict[str, str]:
     """Return file or claim → sentence for the differences after all rows were tagged again."""
     files = write_anew(shard, folder)
     names = [record.path for record in receipt.files]
@@ -155,7 +155,7 @@ def _all_rows(shard: TaggedShard, directory: Path, receipt: Receipt, folder: Pat
     return {**dict(other_files(folder, directory, names)), **claims}
 
 
-def _other_again(shard: TaggedShard, directory: Path, names: Set[str]) -> set[str]:
+def _unstable_files(shard: TaggedShard, directory: Path, names: Set[str]) -> set[str]:
     """Return which of these differing tagger files also differ between two further runs."""
     if not names:
         return set()
@@ -185,10 +185,10 @@ def taggers_accurate(
     for name in names:
         tagger = named_tagger(name)
         assert tagger.planted is not None
-        counts_of = found_of(list(tagger.planted()), tagger.tag, around)
+        counts_of = count_found(list(tagger.planted()), tagger.tag, around)
         floor = floors.get(name, FloorDeclaration())
         rows += [{"tagger": name, "kind": kind, **_row(counts)} for kind, counts in counts_of.items()]
-        for kind, counts in by_kind(counts_of).items():
+        for kind, counts in sum_by_kind(counts_of).items():
             facts |= {f"recall_{kind}": round(counts.recall, 4), f"precision_{kind}": round(counts.precision, 4)}
             if counts.recall < floor.recall:
                 share = f"{counts.found} of {counts.planted} {kind} ({counts.recall:.2%})"

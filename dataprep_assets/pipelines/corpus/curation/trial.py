@@ -35,7 +35,7 @@ Found = Tags | DataprepError | None
 """Columns of a tagger; its error; or None if it took too long."""
 
 
-def tried(corpus: CorpusDeclaration) -> Iterator[Remark]:
+def trial_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on taggers that fail on the first documents of the splits, and on rules that drop all of them."""
     try:
         taggers = corpus.taggers[: len(corpus.tag)]  # the benchmark tagger comes last and is left out
@@ -79,11 +79,11 @@ def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
             # one batch only, because the reader compares the file's digest at its end
             batch = next(batches_of(present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
-                batches.append(batch.only(slice(0, _ROWS)))
+                batches.append(batch.slice_texts(slice(0, _ROWS)))
     return batches
 
 
-def _tagged(tagger: BatchTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
+def _tag_batches(tagger: BatchTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
     """Return a tagger's columns for these documents; raise DataprepError if the tagger fails."""
     return [tags_of(tagger, batch, sensitive=sensitive) for batch in batches]
 
@@ -95,7 +95,7 @@ def _of_named(
     for tagger in taggers:
         if isinstance(tagger, BuiltInTagger):
             try:
-                yield tagger, _tagged(tagger, batches, corpus.sensitive)
+                yield tagger, _tag_batches(tagger, batches, corpus.sensitive)
             except DataprepError as error:
                 yield tagger, error
 
@@ -115,13 +115,13 @@ def _of_functions(
                 tagger = remaining.pop(0)
                 pool.submit(Task(TaskId(f"tag: {tagger.name}"), _call_tagger, (tagger, batches, corpus.sensitive)))
                 try:
-                    tags = _awaited(pool)
+                    tags = _await_result(pool)
                 except DataprepError as error:  # the worker died
                     tags = error
                 yield tagger, tags
 
 
-def _awaited(pool: WorkerPool) -> Found:
+def _await_result(pool: WorkerPool) -> Found:
     """Return the result of a pool with one task; None if it takes too long."""
     limit = time.monotonic() + _SECONDS
     for event in pool.events():
@@ -137,7 +137,7 @@ def _call_tagger(tagger: FunctionTagger, batches: Sequence[DocumentBatch], sensi
     """Load a function and call it for the documents, if there are any, without output. Runs in a worker."""
     with without_output(private=True):
         tagger.load()
-        return _tagged(tagger, batches, sensitive)
+        return _tag_batches(tagger, batches, sensitive)
 
 
 def _rule_remarks(corpus: CorpusDeclaration, batches: Sequence[DocumentBatch], columns: Tags) -> Iterator[Remark]:

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from dataprep_assets.curation.duplicates.candidates import Nodes
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, KeptSet
-from dataprep_assets.curation.table import Columns, ParquetRows, side_by_side
+from dataprep_assets.curation.table import Columns, ParquetRows, read_joined
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
 from dataprep_assets.engine.artifact.metadata_values import Shown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -46,7 +46,7 @@ from dataprep_assets.pipelines.corpus.curation.kept_documents import (
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.joined_documents import JoinedDocuments
-from dataprep_assets.pipelines.corpus.duplicates.other_datasets import others_of
+from dataprep_assets.pipelines.corpus.duplicates.other_datasets import open_other_documents
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import (
     DUPLICATES,
     REMOVED,
@@ -79,7 +79,7 @@ def largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequenc
     if corpus.sensitive:
         return []
     # all clusters are in one piece, or in none if no document was removed
-    clusters = next(side_by_side([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
+    clusters = next(read_joined([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
     excerpts = Excerpts(corpus, store)
     return [
         {**row, "text": excerpts.excerpt(row["representative"]), "example_text": excerpts.excerpt(row["example"])}
@@ -170,7 +170,7 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
     for name in (SIGNATURES, TAGS):
         for partition in manifest.plan:
             upstream[f"{name}/{partition}"] = store.require(corpus.artifact(name, partition)).content
-    other_documents = others_of(corpus, store)
+    other_documents = open_other_documents(corpus, store)
     upstream |= other_documents.upstream
     priority = duplicates.priority
     settings = {
@@ -279,12 +279,12 @@ def _write(
             candidates=kept_set.candidates,
             compared=len(kept_set.compared.pairs),
             across=len(kept_set.across),
-            **{"against": _by_other(all_documents, kept_set)} if duplicates.against else {},
+            **{"against": _count_removed_by_dataset(all_documents, kept_set)} if duplicates.against else {},
         ),
     )
 
 
-def _by_other(found: JoinedDocuments, kept: KeptSet) -> dict[str, int]:
+def _count_removed_by_dataset(found: JoinedDocuments, kept: KeptSet) -> dict[str, int]:
     """Return, by dataset, how many documents were removed because that dataset keeps a similar one."""
     # numbers of the dataset's own shards, which come first, become negative
     homes = found.documents.shard_of(kept.representatives) - len(found.partitions)

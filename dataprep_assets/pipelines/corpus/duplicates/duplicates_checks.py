@@ -9,7 +9,7 @@ import numpy as np
 
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs
 from dataprep_assets.curation.duplicates.planted import Planted, plant
-from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.curation.table import read_joined
 from dataprep_assets.engine.checks.check import (
     FILES_INTACT,
     SHOWN,
@@ -28,7 +28,7 @@ from dataprep_assets.pipelines.corpus.curation.kept_documents import pairs_in
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import batches_of
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.duplicates import ACROSS, DuplicatesFacts, rebuilt_duplicates
-from dataprep_assets.pipelines.corpus.duplicates.recall_plot import curve, points_of
+from dataprep_assets.pipelines.corpus.duplicates.recall_plot import draw_recall, points_of
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
 from dataprep_assets.pipelines.corpus.duplicates.signatures import signature_shards
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
@@ -58,7 +58,7 @@ def recall_sufficient(opened: OpenedDuplicates) -> Finding:
     planted = plant(texts, corpus.signing, opened.seed)
     alike = np.concatenate([one.similarities for one in planted])
     shared = np.concatenate([one.shared for one in planted])
-    chance = corpus.duplicates.banding.chance(alike)
+    chance = corpus.duplicates.banding.match_probability(alike)
     above_from = corpus.duplicates.similarity
     above = alike >= above_from
     share, promised = float(shared.mean()), float(chance.mean())
@@ -90,14 +90,14 @@ def recall_sufficient(opened: OpenedDuplicates) -> Finding:
         },
         table=[_row(one, corpus) for one in planted],
     )
-    plot = curve(corpus.duplicates.banding, above_from, points_of(alike, shared))
+    plot = draw_recall(corpus.duplicates.banding, above_from, points_of(alike, shared))
     return replace(finding, plot=plot)
 
 
 def _row(one: Planted, corpus: CorpusDeclaration) -> dict[str, Any]:
     """Return a table row with the results for one kind of edit."""
     assert corpus.duplicates is not None
-    chance, above = corpus.duplicates.banding.chance(one.similarities), corpus.duplicates.similarity
+    chance, above = corpus.duplicates.banding.match_probability(one.similarities), corpus.duplicates.similarity
     alike = one.similarities >= above
     share = float(one.shared.mean())
     return {
@@ -153,7 +153,7 @@ def _rebuild_matches(opened: OpenedDuplicates) -> Finding:
 
 def _splits_disjoint(opened: OpenedDuplicates) -> Finding:
     corpus, directory = opened.corpus, opened.store.local(opened.artifact, [ACROSS])
-    pairs = [pair for piece in side_by_side([directory / ACROSS]) for pair in piece.to_pylist()]
+    pairs = [pair for piece in read_joined([directory / ACROSS]) for pair in piece.to_pylist()]
     defects = [
         f"a document of {pair['split']} is a near-duplicate of one in {pair['other']}"
         if corpus.sensitive

@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.corpus.curation.file_ages import ages_of
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import ruled_rows
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.other_datasets import OtherShard, others_of
+from dataprep_assets.pipelines.corpus.duplicates.other_datasets import OtherShard, open_other_documents
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES, open_signatures
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest
 from dataprep_assets.planning.manifest import natural_key, split_of
@@ -95,7 +95,7 @@ def join_documents(
             )
         )
     # other datasets come last, so that the dataset's own rows keep their numbers
-    other_shards = others_of(corpus, store).shards
+    other_shards = open_other_documents(corpus, store).shards
     for shard in other_shards:
         signed, mask = shard.open_signatures(store)
         shards.append(signed)

@@ -3,7 +3,7 @@
 The declarations of other datasets are not read. Their `duplicates` artifacts record how their texts were compared, the
 shards, and the kept rows of each. Documents of other datasets have priority over this one's, so they are never removed.
 
-Entry points: `others_of`, `OtherShard`.
+Entry points: `open_other_documents`, `OtherShard`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -107,7 +107,7 @@ class OtherDocuments:
         return {f"files of {name}": digest for name, digest in self.files.items()} | kept_digests
 
 
-def others_of(corpus: CorpusDeclaration, store: ArtifactStore) -> OtherDocuments:
+def open_other_documents(corpus: CorpusDeclaration, store: ArtifactStore) -> OtherDocuments:
     """Return the documents of the datasets in `duplicates.against` that are in the store now.
 
     Raises MissingArtifactError if a dataset has no duplicates, or its signatures are newer than its duplicates. Raises

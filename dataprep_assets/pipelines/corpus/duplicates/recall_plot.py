@@ -41,7 +41,7 @@ def points_of(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -> l
     return [Point(float(similarities[one].mean()), float(shared[one].mean()), int(one.sum())) for one in masks]
 
 
-def curve(banding: Banding, threshold: float, points: Sequence[Point] = ()) -> Markdown:
+def draw_recall(banding: Banding, threshold: float, points: Sequence[Point] = ()) -> Markdown:
     """Draw the picture.
 
     Args:
@@ -59,7 +59,7 @@ def curve(banding: Banding, threshold: float, points: Sequence[Point] = ()) -> M
         f'<line x1="{_x(threshold):.1f}" x2="{_x(threshold):.1f}" y1="{_TOP}" y2="{_TOP + _HEIGHT}" stroke="#b0552f" '
         'stroke-dasharray="4 3"/>',
         _text(_x(threshold) - 4, _TOP + _HEIGHT - 6, f"threshold {threshold:g}", anchor="end"),
-        _promised(banding),
+        _draw_predicted_curve(banding),
         *_dots(points),
         "</svg>",
     ]
@@ -83,11 +83,11 @@ def _axes() -> Iterator[str]:
     yield _text(_LEFT + _WIDTH / 2, _TOP + _HEIGHT + 36, "Jaccard similarity of shingles", anchor="middle")
 
 
-def _promised(banding: Banding) -> str:
+def _draw_predicted_curve(banding: Banding) -> str:
     similarities = np.linspace(0, 1, 101)
     coordinates = " ".join(
         f"{_x(x):.1f},{_y(y):.1f}"
-        for x, y in zip(similarities.tolist(), banding.chance(similarities).tolist(), strict=True)
+        for x, y in zip(similarities.tolist(), banding.match_probability(similarities).tolist(), strict=True)
     )
     return f'<polyline points="{coordinates}" fill="none" stroke="#9db4d6" stroke-width="2"/>'
 

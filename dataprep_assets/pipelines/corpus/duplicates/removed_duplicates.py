@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.curation.duplicates.candidates import Nodes
-from dataprep_assets.curation.table import Columns, side_by_side
+from dataprep_assets.curation.table import Columns, read_joined
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -49,7 +49,7 @@ class RemovedRows:
     representatives: Sequence[str]
     similarities: Sequence[float]
 
-    def among(self, start: int, stop: int) -> dict[int, tuple[str, float]]:
+    def rows_between(self, start: int, stop: int) -> dict[int, tuple[str, float]]:
         """Return the removed rows from `start` to `stop`: position after `start` → representative and similarity."""
         begin, end = np.searchsorted(self.positions, [start, stop]).tolist()
         return {
@@ -72,7 +72,7 @@ def removed_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str
 def read_removed(path: Path) -> RemovedRows:
     """Read a file of removed rows."""
     columns: dict[str, list[Any]] = {name: [] for name in REMOVED}
-    for piece in side_by_side([path]):
+    for piece in read_joined([path]):
         for name, values in columns.items():
             values += piece[name].to_pylist()
     return RemovedRows(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.curation.table import read_joined
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +46,7 @@ class RowNames:
 
     def _pieces(self) -> Iterator[tuple[int, "pa.Table"]]:
         start = 0
-        for piece in side_by_side([self.rows], ["file", "row"]):
+        for piece in read_joined([self.rows], ["file", "row"]):
             yield start, piece
             start += piece.num_rows
 

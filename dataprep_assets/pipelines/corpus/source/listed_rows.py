@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.retractions import hex_ids, retracted_ids
-from dataprep_assets.curation.table import side_by_side
+from dataprep_assets.curation.table import read_joined
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -52,6 +52,6 @@ def _listed_in(rows: Path, _: str, listed: bytes) -> tuple[str, ...]:
     """Return the listed ids, cached because a run needs them several times per shard."""
     ids = np.frombuffer(listed, np.uint64)
     matches: set[str] = set()
-    for piece in side_by_side([rows], ["id"]):
+    for piece in read_joined([rows], ["id"]):
         matches.update(piece["id"].filter(are_listed(piece["id"], ids)).to_pylist())
     return tuple(sorted(matches))

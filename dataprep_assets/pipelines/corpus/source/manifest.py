@@ -38,10 +38,12 @@ from dataprep_assets.planning.manifest import (
     ShardSizing,
     SourceFile,
     build_manifest,
+    describe_other_bytes,
     files_of_no_split,
     glob_pattern,
     hidden_files,
-    included,
+    include_predicate,
+    included_paths,
     listing_digest,
     plan_bytes,
     plan_shards,
@@ -51,10 +53,8 @@ from dataprep_assets.planning.manifest import (
     shard_counts,
     split_of,
     summarize,
-    taken_by,
     write_manifest,
     write_plan,
-    written_otherwise,
 )
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.stores.files import digest_value
@@ -85,10 +85,10 @@ def read_whole(store: ArtifactStore, artifact: Artifact, read: Callable[[Path, R
             if error is not None:
                 raise error
             return content
-    raise replaced(store, artifact)
+    raise replaced_error(store, artifact)
 
 
-def replaced(store: ArtifactStore, artifact: Artifact) -> IntegrityError:
+def replaced_error(store: ArtifactStore, artifact: Artifact) -> IntegrityError:
     """Return the error for an artifact that other runs keep replacing."""
     return IntegrityError(
         f"{store.location(artifact)}: replaced repeatedly by other runs. Wait for them, then run again"
@@ -204,7 +204,7 @@ def plan_manifest(
         before=None if before is None else before.receipt.content,
         changes=changes,
         no_split=no_split,
-        left_out=len(included(listing.left_out, corpus.include))
+        left_out=len(included_paths(listing.left_out, corpus.include))
         + len(hidden_files(listing.files, include=corpus.include, splits=corpus.splits)),
     )
 
@@ -245,7 +245,7 @@ def build_manifest_artifact(
     for _ in range(TRIES):
         with suppress(_OvertakenError):
             return _commit(corpus, store, plan_manifest(corpus, store), warn)
-    raise replaced(store, corpus.artifact(MANIFEST))
+    raise replaced_error(store, corpus.artifact(MANIFEST))
 
 
 class _OvertakenError(Exception):
@@ -345,7 +345,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | 
         return
     # the present manifest's key stays valid unless the source has changed
     recipe = Recipe(artifact=artifact, key=receipt.key, version=VERSION)
-    if not _pinned(corpus, receipt):
+    if not _is_pinned(corpus, receipt):
         try:
             recipe = _recipe(corpus, plan_manifest(corpus, store, patient=False))
         except TransferError as error:
@@ -353,7 +353,7 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | 
     yield recipe
 
 
-def _pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
+def _is_pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
     """Return whether the declaration pins the commit of the present manifest, with the same files and shards."""
     source = corpus.source
     if not isinstance(source, HubSource) or source.revision != ManifestFacts.of(receipt).commit:
@@ -449,7 +449,7 @@ def count_matches(
     splits: Mapping[str, Sequence[str]],
 ) -> Finding:
     """Check that the manifest lists exactly the files of a fresh listing for its globs, with sizes and digests."""
-    is_included = taken_by(include, naming=[glob for globs in splits.values() for glob in globs])
+    is_included = include_predicate(include, naming=[glob for globs in splits.values() for glob in globs])
     patterns = {name: [glob_pattern(g) for g in globs] for name, globs in splits.items()}
     fresh: dict[str, tuple[SourceFile, str]] = {}
     for file in listed:
@@ -460,7 +460,7 @@ def count_matches(
     missing = [path for path in entry_of if path not in fresh]
     extra = [path for path in fresh if path not in entry_of]
     repeated = [path for path, count in Counter(e.relpath for e in entries).items() if count > 1]
-    changed = list(_changed(entry_of, fresh))
+    changed = list(_describe_changes(entry_of, fresh))
     defects = []
     for paths, what in (
         (missing, "in the manifest, but not in the source"),
@@ -484,7 +484,7 @@ def count_matches(
     )
 
 
-def _changed(known: Mapping[str, ManifestEntry], fresh: Mapping[str, tuple[SourceFile, str]]) -> Iterator[str]:
+def _describe_changes(known: Mapping[str, ManifestEntry], fresh: Mapping[str, tuple[SourceFile, str]]) -> Iterator[str]:
     for path, entry in known.items():
         if path not in fresh:
             continue
@@ -583,7 +583,7 @@ def _other_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Man
     elif read_summary(store.local(corpus.artifact(MANIFEST))) != summarize(entries, counts):
         yield f"{where}: its summary does not match its list"
     folder = store.local(corpus.artifact(MANIFEST))
-    if line_fault := written_otherwise(folder, entries):
+    if line_fault := describe_other_bytes(folder, entries):
         yield f"{where}: among its lines, {line_fault}"
     if (folder / SHARD_PLAN).read_bytes() != plan_bytes(manifest.plan):
         yield f"{where}: {SHARD_PLAN} is formatted differently"

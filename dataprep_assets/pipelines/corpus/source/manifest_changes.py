@@ -13,7 +13,7 @@ from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.planning.cost import Rates, density_of, shown_bytes, shown_time
+from dataprep_assets.planning.cost import Rates, density_of, format_bytes, format_seconds
 from dataprep_assets.planning.manifest import ManifestEntry, split_of
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
@@ -147,9 +147,9 @@ class Amounts:
         )
 
     def __str__(self) -> str:
-        seconds = shown_time(self.cpu_seconds).strip()
+        seconds = format_seconds(self.cpu_seconds).strip()
         return (
-            f"{shown_bytes(self.source_bytes)} of source, about {count_of(self.tokens, 'token')}, about {seconds} on "
+            f"{format_bytes(self.source_bytes)} of source, about {count_of(self.tokens, 'token')}, about {seconds} on "
             "one core"
         )
 

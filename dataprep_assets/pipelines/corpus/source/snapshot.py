@@ -16,7 +16,7 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, ReadCost
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact
 from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeChecks
-from dataprep_assets.errors import CorruptSourceError, SourceError, together
+from dataprep_assets.errors import CorruptSourceError, SourceError, combine_errors
 from dataprep_assets.execution.jobs import Outcome, run_fetches
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -70,7 +70,7 @@ def build_snapshot(
     lines = _lines(corpus, access, entries)
     # a mirrored source is identified by its listing, so that `status` knows the key without the files
     recipe = _recipe(corpus, partition, _list_lines(entries) if access.mirrored else lines)
-    return _ensured(recipe, store, entries, lines)
+    return _ensure_snapshot(recipe, store, entries, lines)
 
 
 def fetch_again(corpus: CorpusDeclaration, manifest: Manifest, partitions: Iterable[str]) -> None:
@@ -84,7 +84,7 @@ def fetch_again(corpus: CorpusDeclaration, manifest: Manifest, partitions: Itera
         access.fetch([entry for partition in partitions for entry in manifest.shard(partition)])
 
 
-def _ensured(
+def _ensure_snapshot(
     recipe: Recipe, store: ArtifactStore, entries: Sequence[ManifestEntry], lines: Sequence[Mapping[str, str | int]]
 ) -> tuple[Receipt, bool]:
     """Build the snapshot of these entries with the digests in `lines`; return its receipt and whether it was reused."""
@@ -162,7 +162,7 @@ def _digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator
             else:
                 yield actual
     if errors:
-        raise together(errors)
+        raise combine_errors(errors)
 
 
 def _digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | SourceError:
@@ -253,7 +253,9 @@ def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outco
         lines = _list_lines(entries)
         # the keys of token bins contain the files' digests, which the source's version does not reveal
         if all("sha256" in line for line in lines):
-            yield Outcome.from_receipt(*_ensured(_recipe(corpus, partition, lines), request.store, entries, lines))
+            yield Outcome.from_receipt(
+                *_ensure_snapshot(_recipe(corpus, partition, lines), request.store, entries, lines)
+            )
 
 
 def _other_claims(

@@ -11,7 +11,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, Manifest, load_manifest, plan_manifest
 from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFacts, listed_identity
 from dataprep_assets.pipelines.corpus.source.snapshot import snapshot_digests
-from dataprep_assets.planning.manifest import ManifestEntry, taken_by
+from dataprep_assets.planning.manifest import ManifestEntry, include_predicate
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
 from dataprep_assets.sources.hub_cache import COMMIT, cached_snapshot
 from dataprep_assets.sources.readers.records import Block, RecordFields
@@ -40,7 +40,7 @@ def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
     if isinstance(access, HubCache):
         return identity_of([cached_snapshot(access.folder, access.revision)[0]])
     # only included files count, because others may change at any time
-    is_included = taken_by(corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs])
+    is_included = include_predicate(corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs])
     files = [file for file in access.list().files if is_included(file.relpath)]
     listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
     # local files have no version before they are read, so an edit that keeps the size shows only in the time

@@ -73,7 +73,7 @@ class SourceRows:
         except OSError as error:
             return SourceBytes(absent=f"no byte range: the source file cannot be read: {error.strerror}")
 
-    def refusal(self, file: str, row: int) -> str | None:
+    def why_refused(self, file: str, row: int) -> str | None:
         """Return why a row of a source file is not a document, in words.
 
         Returns None if the row may be a document, is blank or does not exist, or if the file is unreadable, is larger
@@ -99,7 +99,7 @@ class SourceRows:
             block = self._files.record_at(entry, row, fields)
         except (DataprepError, OSError):
             return None
-        return None if block is None else selection.refusal(block)
+        return None if block is None else selection.why_refused(block)
 
     def refusal_of(self, hashed: int) -> str | None:
         """Return the location of the first row with this document hash, and why it is not a document.
@@ -167,7 +167,7 @@ def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequen
         ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
         samples=partial(_samples, corpus, store),
         source_bytes=rows.bytes_of,
-        refusal=rows.refusal,
+        refusal=rows.why_refused,
         refusal_of=rows.refusal_of,
     )
 

@@ -57,7 +57,7 @@ from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.source import open_source, upstream_of
-from dataprep_assets.stream.stream_losses import as_declared, tokenizer_losses
+from dataprep_assets.stream.stream_losses import configure_checks, tokenizer_losses
 from dataprep_assets.stream.token_stream import load_encoder
 
 
@@ -201,7 +201,7 @@ def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certific
         rows=_rows,
         check_groups=(
             PartitionChecks(
-                checks=as_declared(COHORT_CHECKS, notes.prove.level, notes.tokenizer),
+                checks=configure_checks(COHORT_CHECKS, notes.prove.level, notes.tokenizer),
                 planned=partial(packed_cohorts, notes),
                 open=open_cohort,
                 workers=lambda *_: CheckWorkers(engine=notes.engine, declared=notes.workers),
