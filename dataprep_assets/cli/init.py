@@ -30,6 +30,8 @@ def command(
         write_project(folder, new_sample)
         print(f"Created a project with the sample {new_sample.datasets[-1]} in {folder}. Next:")
         print(f"  cd {shlex.quote(str(folder))}")
+        if (extra := new_sample.missing_extra) is not None:
+            print(f"  pip install 'dataprep-assets[{extra}]'")
         print(f"  dataprep run {' '.join(new_sample.datasets)}")
         print("  dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus")
     elif sample is not None:

@@ -40,6 +40,12 @@ class Sample(Enum):
         """Names of the datasets to build, inputs first."""
         return _DATASETS.get(self, (f"sample_{self.value}",))
 
+    @property
+    def missing_extra(self) -> str | None:
+        """The extra that the sample needs and that is not installed, if any."""
+        module, extra = _EXTRAS.get(self, ("", ""))
+        return extra if module and find_spec(module) is None else None
+
 
 _DATASETS = {
     Sample.CHATS: ("sample_blend_sft",),
@@ -48,6 +54,12 @@ _DATASETS = {
     Sample.REPLAY: ("sample_notes", "sample_replay", "sample_notes_replay_combined"),
     Sample.SCHEDULE: ("sample_corpus", "sample_schedule"),
 }
+_EXTRAS = {
+    Sample.NOTES: ("array_record", "array_record"),
+    Sample.REPLAY: ("array_record", "array_record"),
+    Sample.DUPLICATES: ("rensa", "duplicates"),
+}
+"""The module that a sample imports, and the extra that installs it."""
 
 
 def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:

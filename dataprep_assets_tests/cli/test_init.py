@@ -1,6 +1,7 @@
 """`dataprep init`: folders that a shell has to quote, and names that Python has already."""
 
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,16 @@ def test_a_name_that_python_has_is_refused_and_nothing_is_written(
     assert told.startswith(f"dataprep: {tmp_path / name}: {name.lower()} is ")
     assert len(told.splitlines()) == 1
     assert not (tmp_path / name).exists()
+
+
+def test_a_sample_whose_extra_is_missing_prints_its_installation_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "array_record", None)
+    assert main(["init", str(tmp_path / "ward"), "--sample", "notes"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    install = lines.index("pip install 'dataprep-assets[array_record]'")
+    assert lines[install + 1] == "dataprep run sample_notes"
+    monkeypatch.undo()
+    assert main(["init", str(tmp_path / "shop")]) == 0
+    assert "pip install" not in capsys.readouterr().out

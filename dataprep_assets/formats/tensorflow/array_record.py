@@ -32,7 +32,8 @@ _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
 _ABSENT = (
-    "ArrayRecord files need the array_record package, which is not installed. Install dataprep-assets[array_record]"
+    "ArrayRecord files need the array_record package, which is not installed. Install the extra: "
+    "pip install 'dataprep-assets[array_record]'"
 )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, ViewWriter
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
 
 
 def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
@@ -22,6 +22,12 @@ def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> It
             yield f"{directory / 'meta.json'}: dtype must be {split.facts.dtype}, as in {split.split}"
 
 
+def _trainer(where: str, facts: ViewFacts) -> str:
+    # train.py reads 16-bit ids, and would train on wrong ones without an error
+    wide = "; in train.py, replace np.uint16 with np.uint32" if facts.dtype == "uint32" else ""
+    return f"nanoGPT: data_dir = {where!r}{wide}"
+
+
 VIEW = CorpusView(
     name="nanogpt",
     description="`<split>.bin` and `meta.pkl` in one folder, as nanoGPT-style trainers load them.",
@@ -29,5 +35,5 @@ VIEW = CorpusView(
     linked=lambda split: f"{split}.bin",
     write=_write,
     defects=_defects,
-    trainer=lambda where, _: f"nanoGPT: data_dir = {where!r}",
+    trainer=_trainer,
 )
