@@ -78,6 +78,10 @@ def _sequences(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
         yield Loss(action="cut", reason=reason, count=count, of=total, unit="sequence", part=part)
     for reason, count in sorted(drops.items()):
         yield Loss(action="left out", reason=reason, count=count, of=total, unit="sequence", part=part)
+    conversations = _ledger(receipts).documents
+    row_cuts = sum((Counter(receipt.facts.get("conversations_cut", {})) for receipt in receipts), Counter[str]())
+    for reason, count in sorted(row_cuts.items()):
+        yield Loss(action="cut", reason=reason, count=count, of=conversations, unit="conversation", part=part)
 
 
 def _sequences_dropped(receipts: Sequence[Receipt]) -> Counter[str]:

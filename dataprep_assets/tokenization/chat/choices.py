@@ -2,7 +2,7 @@
 
 `OURS` is the default of this project; `NEMOTRON` is what Nemotron's `data_prep` does
 (`core/chat_template.py`, `core/chat_sft_shard_core.py`). docs/formats/packed-sft.md#choices gives the reasons. A
-declaration takes one of the two; `answers`, `roles` and `content` alone have keys of their own.
+declaration takes one of the two; `answers`, `roles`, `content` and `allow_loss` have keys of their own.
 """
 
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ class ChatChoices:
             the header of one: `once` or `twice`.
         question_end: in a row with reasoning, where the tokens of a question end if no answer follows: with its `text`,
             or further by the length of a `prompt`.
+        allow_loss: features that a template may drop from a row (`lost_text.py`).
     """
 
     turn_end_newline: bool = False
@@ -55,6 +56,7 @@ class ChatChoices:
     untrained: Literal["left_out", "kept"] = "left_out"
     system_in_question: Literal["once", "twice"] = "once"
     question_end: Literal["text", "prompt"] = "text"
+    allow_loss: tuple[str, ...] = ()
 
     @property
     def changes(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ Entry point: `read_conversation`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -28,9 +28,16 @@ ADVICE = {
     "unclear_weight": "an answer to exclude from the loss needs `weight: 0` or `train: false`; any other has no mark, "
     "`weight: 1` or `train: true`. Only answers can be trained, and other weights or names for them are "
     "unknown",
+    "unclear_reasoning": "`reasoning_content`, `reasoning` and `thinking` are names of one text, but differ; keep one",
+    "no_stop_token": "the template writes no special token after this answer; use a template that ends it",
+    "unmarked_answer": "the template has `{% generation %}`, but not around this answer; correct the template",
+    "lost_in_template": "the template does not write this; use one that does, or list it in `sft.allow_loss`",
     "tool_calls_without_tools": "it calls tools that are not declared in the row's tools field",
 }
 """What to know about some of the reasons for which a row is no conversation."""
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+"""Keys under which rows hold reasoning, and templates read it. A conversation has it under the first."""
+_REASONING = frozenset(REASONING_KEYS)
 _TOOLS_HEADING, _CALL = "# Tools", "<tool_call>"
 _OTHER_MARKS = frozenset({"training", "trainable", "train_detail", "loss", "loss_weight", "loss_mask", "masked"})
 """How else tools let a message say that it is trained, or not: taken for nothing, such a mark would be lost."""
@@ -54,10 +61,16 @@ class ConversationFields:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a row is not used: a reason for the ledger, and the 0-based index of the message at fault, if one is."""
+    """Why a row is not used: a reason for the ledger, and the 0-based index of the message at fault, if one is.
+
+    `words` are the template's own, which may quote the row: they must not leave a sensitive dataset. `part` is what can
+    be used of the row nevertheless, a `RenderedConversation`.
+    """
 
     reason: str
     message: int | None = None
+    words: str = field(default="", compare=False)
+    part: object = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.reason if self.message is None else f"{self.reason} (message {self.message})"
@@ -153,9 +166,9 @@ def _message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any]
         content = _content(copy.get("content", ""), choices)
         if not isinstance(content, str):
             return "not_text" if _holds_media(content) else "content_not_a_string"
-        if not isinstance(copy.get("reasoning_content", ""), str):
-            return "reasoning_not_a_string"
         copy["content"] = content
+        if not _REASONING.isdisjoint(copy) and (reason := _name_reasoning(copy)):
+            return reason
     if (calls := copy.get("tool_calls")) and (role == "assistant" or choices.call_form == "any"):
         normalized = _tool_calls(calls, choices) if role == "assistant" else None
         if normalized is None:
@@ -169,6 +182,18 @@ def _message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any]
     if choices.empty_answers == "refuse" and role == "assistant" and _says_nothing(copy):
         return "empty_assistant"
     return copy
+
+
+def _name_reasoning(message: dict[str, Any]) -> str | None:
+    """Put the reasoning of a message under the first of `REASONING_KEYS`, or return the reason against it."""
+    texts = [message.pop(key) for key in REASONING_KEYS if key in message]
+    if not all(isinstance(text, str) for text in texts):
+        return "reasoning_not_a_string"
+    texts = [text for text in texts if text.strip()] or texts
+    if any(text.strip() != texts[0].strip() for text in texts):
+        return "unclear_reasoning"
+    message["reasoning_content"] = texts[0]
+    return None
 
 
 def _is_unclear(message: Mapping[str, Any]) -> bool:

@@ -116,10 +116,14 @@ DIFFERENCES: dict[str, tuple[dict[str, Any], Any, Any]] = {
         [[f"t\n</think>\nb{END}"]],
         [[], [f"t\n</think>\nb{END}\n"]],
     ),
-    "reasoning that nobody asked for": ({"messages": [answer(reasoning_content="t")]}, [], []),
+    "reasoning that nobody asked for": (
+        {"messages": [answer(reasoning_content="t")]},
+        [[f"t\n</think>\nb{END}"]],
+        [],
+    ),
     "reasoning by another name": (
-        {"messages": [USER, answer(reasoning="t", thinking="u")]},
-        [[f"b{END}"]],
+        {"messages": [USER, answer(reasoning="t", thinking="t ")]},
+        [[f"t\n</think>\nb{END}"]],
         [[f"b{END}\n"]],
     ),
     "blank reasoning": (
@@ -133,11 +137,11 @@ DIFFERENCES: dict[str, tuple[dict[str, Any], Any, Any]] = {
 @pytest.mark.parametrize("what", DIFFERENCES)
 def test_each_difference_is_a_choice(what: str) -> None:
     row, ours, theirs = DIFFERENCES[what]
-    assert trained(OURS, *row["messages"], tools=row.get("tools")) == ours
+    assert trained(replace(OURS, allow_loss=("tools",)), *row["messages"], tools=row.get("tools")) == ours
     assert trained(NEMOTRON, *row["messages"], tools=row.get("tools")) == theirs
 
 
-@pytest.mark.parametrize("choices", [OURS, NEMOTRON])
+@pytest.mark.parametrize("choices", [replace(OURS, allow_loss=("reasoning",)), NEMOTRON])
 @pytest.mark.parametrize("template", [HERMES, HEADERS])
 def test_with_a_template_that_is_not_theirs_an_answer_is_trained_from_its_own_prompt_on(
     template: str, choices: ChatChoices

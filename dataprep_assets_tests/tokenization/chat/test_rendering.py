@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.chat import rendering
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
-from dataprep_assets.tokenization.chat.rendering import RenderedConversation, stop_token
+from dataprep_assets.tokenization.chat.rendering import RenderedConversation, used_part
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
-from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle, conversation_renderer
+from dataprep_assets_tests.tokenization.chat.tokenizers import conversation_renderer
 from dataprep_assets_tests.tokenization.chat.trap import CHATML, QWEN
 
 USER = {"role": "user", "content": "Why?"}
@@ -61,7 +60,9 @@ def test_a_conversation_of_very_many_answers_is_refused_before_it_takes_long(mon
 def test_the_chunks_together_are_the_rendering_of_the_whole() -> None:
     messages = [{"role": "system", "content": "S"}, USER, answer("A"), USER, answer("B"), USER]
     renderer = compile_template(ChatTemplate.load("chatml_reasoning"))
-    assert whole(render(messages)) == [renderer.render(messages, None, prompt=False, thinking=False)]
+    rendered = render(messages)
+    assert whole(rendered) == [renderer.render(messages[:-1], None, prompt=False, thinking=False)]
+    assert rendered.cuts == ("after_last_answer",)
 
 
 def test_with_reasoning_there_is_one_sequence_a_user_turn_and_each_answer_is_trained_once() -> None:
@@ -103,10 +104,9 @@ def test_a_template_that_looks_ahead_is_an_error_that_names_the_message() -> Non
     assert refusal([USER, answer("A"), USER, answer("B")], ahead) == Refusal("template_mismatch", 1)
 
 
-def test_a_template_that_marks_the_last_answer_is_an_error_that_names_the_message() -> None:
+def test_a_template_that_marks_the_last_answer_gives_a_sequence_for_each_turn() -> None:
     last = CHATML.replace("{{ m.content }}", "{{ 'LAST ' if loop.last and m.role == 'assistant' }}{{ m.content }}")
-    assert refusal([USER, answer("A"), USER, answer("B")], last) == Refusal("template_mismatch", 1)
-    assert trained(render([USER, answer("A"), USER, answer("B")], last, turns="always"))[1] == [f"LAST B{END}"]
+    assert trained(render([USER, answer("A"), USER, answer("B")], last)) == [[f"LAST A{END}"], [f"LAST B{END}"]]
 
 
 def test_an_answer_without_reasoning_is_prompted_without_thinking_among_others_that_have_it() -> None:
@@ -137,23 +137,17 @@ def test_white_space_behind_a_generation_prompt_is_no_mismatch() -> None:
 
 def test_a_template_that_refuses_a_conversation_is_a_reason_without_its_text() -> None:
     strict = CHATML + "{% if messages | length > 3 %}{{ raise_exception(messages[0].content) }}{% endif %}"
-    assert str(refusal([USER, answer("A"), USER, answer("B")], strict)) == "template_refused (message 3)"
+    refused = refusal([USER, answer("A"), USER, answer("B")], strict)
+    assert str(refused) == "template_refused (message 3)"
+    assert refused.words == "TemplateError: Why?"
+    part = used_part(refused)
+    assert isinstance(part, RenderedConversation)
+    assert (trained(part), part.cuts) == ([[f"A{END}"]], ("template_refused",))
 
 
 def test_an_answer_that_does_not_end_with_the_stop_token_is_refused() -> None:
     forgetful = CHATML.replace("<|im_end|>", "{{ '' if m.content == 'B' else '<|im_end|>' }}")
     assert refusal([USER, answer("A"), USER, answer("B")], forgetful) == Refusal("no_stop_token", 3)
-
-
-def test_the_stop_token_is_what_an_answer_ends_with_or_a_declared_one_that_is() -> None:
-    renderer = compile_template(ChatTemplate.load("chatml_reasoning"))
-    specials = chat_bundle().special_tokens
-    assert stop_token(renderer, specials).content == END
-    assert stop_token(renderer, specials, END).content == END
-    with pytest.raises(ConfigError, match=r"ends with '<\|im_end\|>', expected '<\|endoftext\|>'"):
-        stop_token(renderer, specials, "<|endoftext|>")
-    with pytest.raises(ConfigError, match="ends with no special token of this tokenizer"):
-        stop_token(compile_template(ChatTemplate.load("{{ messages[0].content }}")), specials)
 
 
 @pytest.mark.parametrize("place", ["content", "reasoning_content", "argument", "argument name", "result"])

@@ -12,7 +12,9 @@ import dataprep_assets
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, certify, refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
-from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, stop_token
+from dataprep_assets.tokenization.chat.message_form import find_form
+from dataprep_assets.tokenization.chat.rendering import GENERATION_MARKS, ConversationRenderer
+from dataprep_assets.tokenization.chat.stops import find_stops
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
 from dataprep_assets.tokenization.engines import FastokensEngine
 
@@ -52,13 +54,20 @@ def chat_certificate() -> Certificate:
 
 
 def conversation_renderer(
-    template: str = "chatml_reasoning", bundle: TokenizerBundle | None = None, **options: Any
+    template: str = "chatml_reasoning",
+    bundle: TokenizerBundle | None = None,
+    is_marked: bool = True,
+    **options: Any,
 ) -> ConversationRenderer:
     """A renderer of a template by name or text."""
     bundle = bundle or chat_bundle()
-    renderer = compile_template(ChatTemplate.load(template), template_variables(bundle))
-    stop = stop_token(renderer, bundle.special_tokens).content
-    return ConversationRenderer(renderer, bundle.special_tokens, stop=stop, **options)
+    loaded, variables = ChatTemplate.load(template), template_variables(bundle)
+    renderer = compile_template(loaded, variables)
+    form = find_form(renderer)
+    stops = find_stops(renderer, form, bundle.special_tokens)
+    if is_marked := is_marked and loaded.marks_answers:
+        renderer = compile_template(loaded, variables, marks=GENERATION_MARKS)
+    return ConversationRenderer(renderer, bundle.special_tokens, stops=stops, form=form, is_marked=is_marked, **options)
 
 
 @lru_cache

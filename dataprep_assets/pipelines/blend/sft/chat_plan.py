@@ -17,11 +17,19 @@ from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, decisive
-from dataprep_assets.tokenization.chat.answer_proof import GENERATION_MARKS, prove_answers
+from dataprep_assets.tokenization.chat.answer_readings import compare_readings
+from dataprep_assets.tokenization.chat.capabilities import Capabilities, find_capabilities
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
 from dataprep_assets.tokenization.chat.mask import check_cutting
+from dataprep_assets.tokenization.chat.message_form import MessageForm, find_form
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal
-from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedConversation, Turns, stop_token
+from dataprep_assets.tokenization.chat.rendering import (
+    GENERATION_MARKS,
+    ConversationRenderer,
+    RenderedConversation,
+    Turns,
+)
+from dataprep_assets.tokenization.chat.stops import Stops, find_stops
 from dataprep_assets.tokenization.chat.template import (
     ChatTemplate,
     Renderer,
@@ -31,10 +39,12 @@ from dataprep_assets.tokenization.chat.template import (
 )
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-VERSION = 4
+VERSION = 5
 """Increase it when a change in `spool.py` or `tokenization/chat` can change a byte: every key downstream has it."""
 TAGS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"})
 """Literals that are tokens in what a model or the instructions to it say, because they end no turn (`rendering`)."""
+
+_FOR_CAPABILITIES = replace(OURS, roles="any")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +72,11 @@ class ChatPlan:
     """Everything that decides the sequences of a source file, and how they are proven. Picklable. Made by `chat_plan`,
     which explains the fields.
 
-    Four follow from others: `stop`, the token that ends an answer; `turn_end`, the trained ids after it; `openings`,
-    the texts that the template may write between the beginning of a trained answer and the answer's own text;
-    `structure`, the tokens that the template writes although they are not flagged special.
+    These follow from others: `stops`, the tokens that end an answer; `form`, how the template reads a message;
+    `turn_end`, the trained ids after a stop; `openings`, the texts that the template may write between the beginning of
+    a trained answer and the answer's own text; `structure`, the tokens that the template writes although they are not
+    flagged special; `capabilities`, what the template writes; `differences`, sentences on where `{% generation %}` and
+    the generation prompt begin an answer differently.
     """
 
     tokenizer: Path
@@ -74,7 +86,8 @@ class ChatPlan:
     template_date: date | None
     template_kwargs: dict[str, Any]
     choices: ChatChoices
-    stop: SpecialToken
+    stops: Stops
+    form: MessageForm
     fields: ConversationFields
     turns: Turns
     bad_rows: Literal["fail", "drop"]
@@ -87,6 +100,13 @@ class ChatPlan:
     turn_end: tuple[int, ...] = ()
     openings: tuple[str, ...] = ()
     structure: tuple[SpecialToken, ...] = ()
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    differences: tuple[str, ...] = ()
+
+    @property
+    def stop(self) -> SpecialToken:
+        """The token that ends a plain answer."""
+        return self.stops.first
 
     def key_parts(self) -> dict[str, Any]:
         """The parts of the plan that enter a key: not the paths of tokenizer and template, nor the template's name."""
@@ -97,7 +117,7 @@ class ChatPlan:
             **decisive(self.certificate),
             "template": self.template.digest,
             "template_date": self.template_date.isoformat() if self.template_date else None,
-            "stop": self.stop.id,
+            "stops": [token.id for token in self.stops.tokens],
             "fields": asdict(self.fields),
             "turns": self.turns,
             "bad_rows": self.bad_rows,
@@ -156,6 +176,7 @@ def chat_plan(
         if value is not None and value < 2:
             raise ConfigError(f"{name}: {value}: a sequence with trained tokens has at least 2 tokens")
     renderer = compile_template(template, template_variables(bundle), template_date, template_kwargs)
+    form = find_form(renderer) if choices.content != "as_given" else MessageForm()
     plan = ChatPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
@@ -164,7 +185,8 @@ def chat_plan(
         template_date=template_date,
         template_kwargs=dict(template_kwargs or {}),
         choices=choices,
-        stop=stop_token(renderer, bundle.special_tokens, stop),
+        stops=find_stops(renderer, form, bundle.special_tokens, stop),
+        form=form,
         fields=fields or ConversationFields(),
         turns="reasoning" if turns == "auto" else turns,
         bad_rows=bad_rows,
@@ -179,17 +201,25 @@ def chat_plan(
     tried = _tried(plan, bundle)
     # Qwen3's template, for one, writes an answer in another way once a later one follows: such a conversation cannot be
     # one sequence, but each of its turns can.
-    if turns == "auto" and isinstance(tried, Refusal):
-        by_turn = replace(plan, turns="always")
-        if isinstance(trial_by_turn := _tried(by_turn, bundle), RenderedConversation):
-            plan, tried = by_turn, trial_by_turn
-    # before a refusal is told: an answer that can be read in two ways is the more exact reason
-    plan = replace(plan, turn_end=_turn_end(plan, bundle, renderer), openings=_proved_openings(plan, bundle, renderer))
+    if turns == "auto" and isinstance(tried, RenderedConversation) and len(tried.sequences) > 1:
+        plan = replace(plan, turns="always")
+    # before the refusal, because an answer that can be read in two ways is the more exact reason
+    readings = compare_readings(
+        conversation_renderer(plan, bundle), conversation_renderer(plan, bundle, is_marked=False), renderer, choices
+    )
+    plan = replace(
+        plan,
+        turn_end=_turn_end(plan, bundle, renderer),
+        openings=readings.openings,
+        differences=readings.differences,
+        # by our choices, because those of the original look for no loss
+        capabilities=find_capabilities(conversation_renderer(replace(plan, choices=_FOR_CAPABILITIES), bundle)),
+    )
     if isinstance(tried, Refusal):
+        words = f", {tried.words}" if tried.words else ""
         raise ConfigError(
-            f"chat_template {template.name}: {tried} on a conversation of two questions and two answers. Its text "
-            "for the first messages must not depend on later ones. If this is intended, remove `turns`, or set "
-            "`turns: always`, which makes one sequence per user turn"
+            f"chat_template {template.name}: cannot write two questions and two answers ({tried}{words}). Use a "
+            "template that writes each text, and each answer after its generation prompt"
         )
     check_cutting(bundle, tried, plan.structure)
     # refused here, where it cannot read a literal of them as text, and not at the first row that has one
@@ -231,15 +261,6 @@ def _tried(plan: ChatPlan, bundle: TokenizerBundle) -> RenderedConversation | Re
     return conversation_renderer(plan, bundle).render(conversation)
 
 
-def _proved_openings(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tuple[str, ...]:
-    marked = None
-    if plan.template.marks_answers:
-        marked = compile_template(
-            plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs, GENERATION_MARKS
-        )
-    return prove_answers(conversation_renderer(plan, bundle), renderer, marked, plan.choices)
-
-
 def unprompted_header(plan: ChatPlan, bundle: TokenizerBundle) -> str:
     """Return what is trained before the text of an answer because the template writes no generation prompt; else
     empty."""
@@ -262,14 +283,21 @@ def _turn_end(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tu
     return tuple(ReferenceEngine(bundle, "match").encode([text])[0].tolist()) if text else ()
 
 
-def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle) -> ConversationRenderer:
-    """The renderer of a `plan` for the tokenizer `bundle`."""
-    variables = template_variables(bundle)
+def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle, is_marked: bool = True) -> ConversationRenderer:
+    """The renderer of a `plan` for the tokenizer `bundle`.
+
+    Without `is_marked`, it reads the generation prompt even if the template marks its answers.
+    """
+    # the original does not look at marks
+    is_marked = is_marked and plan.template.marks_answers and plan.choices.inline_reasoning == "train"
+    marks = GENERATION_MARKS if is_marked else ("", "")
     return ConversationRenderer(
-        compile_template(plan.template, variables, plan.template_date, plan.template_kwargs),
+        compile_template(plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs, marks),
         (*bundle.special_tokens, *plan.structure),
-        stop=plan.stop.content,
+        stops=plan.stops,
         turns=plan.turns,
         tags=TAGS,
         choices=plan.choices,
+        form=plan.form,
+        is_marked=is_marked,
     )

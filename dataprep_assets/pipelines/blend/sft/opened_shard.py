@@ -182,16 +182,15 @@ class OpenedShard:
 
     def _follow_stops(self, found: StopRuns, rows: PackedRowBlock, ends: NDArray[np.int64]) -> None:
         """Find how every run of trained labels ends. The label of position i is token i + 1."""
-        stop, turn_end = self.facts.stop_id, self.facts.turn_end
+        stops, turn_end = self.facts.stop_ids, self.facts.turn_end
         # a run ends where the next label is not trained, and with its sequence, whatever the next one begins with
         is_end = np.ones(len(rows.required_mask), np.bool_)
         is_end[:-1] = rows.required_mask[1:] == 0
         is_end[ends - 1] = True
         run_ends = np.flatnonzero(is_end & (rows.required_mask == 1))
-        # with the stop token, or with what is trained behind it: a cut may fall between the two
-        complete = _end_with(rows.tokens, run_ends + 1, (stop,)) | _end_with(
-            rows.tokens, run_ends + 1, (stop, *turn_end)
-        )
+        # with a stop token, or with what is trained after it: a cut may fall between the two
+        endings = [ending for stop in stops for ending in {(stop,), (stop, *turn_end)}]
+        complete = np.logical_or.reduce([_end_with(rows.tokens, run_ends + 1, ending) for ending in endings])
         found.runs += len(run_ends)
         # where the label is the sequence's last token
         is_cut = np.isin(run_ends[~complete], np.maximum(ends - 2, 0))

@@ -15,11 +15,21 @@ from dataprep_assets.engine.yaml.declaration import resolve_path
 from dataprep_assets.engine.yaml.declared_model import Declared
 from dataprep_assets.packing.algorithms import Algorithm
 from dataprep_assets.tokenization.chat.choices import PRESETS, Answers, ChatChoices, Like
+from dataprep_assets.tokenization.chat.lost_text import Feature
 from dataprep_assets.tokenization.chat.rendering import Turns
 from dataprep_assets.tokenization.chat.template import is_template_path
 
 # in keys in other forms: the template's text, choices that are not the default's; `sample_rate` decides no byte
-_NOT_IN_KEYS = {"chat_template", "sample_rate", "template_kwargs", "like", "answers", "roles", "join_text_parts"}
+_NOT_IN_KEYS = {
+    "chat_template",
+    "sample_rate",
+    "template_kwargs",
+    "like",
+    "answers",
+    "roles",
+    "join_text_parts",
+    "allow_loss",
+}
 
 
 class HubTemplate(Declared):
@@ -60,6 +70,11 @@ class SftOptions(Declared):
         "ours",
         description="Preset for accepted rows and trained tokens; `nemotron`: like Nemotron's data_prep.",
     )
+    allow_loss: tuple[Feature, ...] = Field(
+        (),
+        description="Features of rows that the template may drop; rows with other features that it drops are bad "
+        "records.",
+    )
     answers: Answers = Field(
         "every", description="Answers in the loss: `every` answer, or `last_turn`, only those after the last question."
     )
@@ -99,11 +114,12 @@ class SftOptions(Declared):
 
     @property
     def choices(self) -> ChatChoices:
-        """The preset, with the three choices that have a key of their own."""
+        """The preset, with the choices that have a key of their own."""
         preset = PRESETS[self.like]
         return replace(
             preset,
             answers=self.answers,
+            allow_loss=tuple(sorted(self.allow_loss)),
             roles=self.roles or preset.roles,
             content="join_parts" if self.join_text_parts else preset.content,
         )

@@ -53,7 +53,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
 from dataprep_assets.tokenization.chat.messages import Refusal, is_trained, read_conversation
-from dataprep_assets.tokenization.chat.rendering import RenderedConversation
+from dataprep_assets.tokenization.chat.rendering import RenderedConversation, used_part
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 
@@ -176,11 +176,11 @@ def stop_tokens_in_loss(packed: OpenedShard) -> Finding:
     A mask that was not shifted, or shifted twice, fails here: its runs end beside the stop token.
     """
     facts, stops = packed.facts, packed.sound_scan.stops
-    stop, allowed = facts.stop_id, facts.truncated + facts.truncated_to_pack_size
+    allowed = facts.truncated + facts.truncated_to_pack_size
     defects = [
         (
             f"{packed.name}: row {row}: the trained labels that end at token {token} end with id {label}, not with "
-            f"the stop token {stop} ({count} times in this row group)"
+            f"a stop token ({facts.stop_token}) ({count} times in this row group)"
         )
         for row, token, label, count in stops.wrong
     ]
@@ -191,8 +191,8 @@ def stop_tokens_in_loss(packed: OpenedShard) -> Finding:
         )
     return verdict(
         defects,
-        f"{count_of(stops.runs - stops.unfinished, 'answer ends', 'answers end')} with the stop token (id {stop}); "
-        f"{stops.unfinished} were truncated before it.",
+        f"{count_of(stops.runs - stops.unfinished, 'answer ends', 'answers end')} with a stop token "
+        f"({facts.stop_token}); {stops.unfinished} were truncated before it.",
         REBUILD,
         facts={"answers": stops.runs, "unfinished": stops.unfinished, "truncated": allowed},
     )
@@ -337,7 +337,7 @@ def _differences(packed: OpenedShard) -> Iterator[str]:
         for row, values in packed.compared_rows[source.ordinal].items():
             where, samples = f"{source.label}: row {row}", samples_by_row.pop(row)
             conversation = read_conversation(values, plan.fields, plan.choices)
-            rendered = conversation if isinstance(conversation, Refusal) else renderer.render(conversation)
+            rendered = conversation if isinstance(conversation, Refusal) else used_part(renderer.render(conversation))
             if isinstance(rendered, Refusal):
                 yield f"{where} is packed, but is not a conversation: {rendered}"
                 continue
@@ -486,11 +486,12 @@ class _Comparison:
     def _ends(self, labels: NDArray[np.int32]) -> bool:
         # what the template writes behind the stop token may be trained, too
         tail = len(self._plan.turn_end) + 1
-        return bool(np.any(labels[-tail:] == self._plan.stop.id))
+        return bool(np.isin(labels[-tail:], [token.id for token in self._plan.stops.tokens]).any())
 
     def _holds_several(self, labels: NDArray[np.int32]) -> bool:
         if self._plan.choices.special_literals == "special":
             return False  # what people wrote may hold one
+        # a thought or a call within an answer may end with another of the stop tokens
         return int(np.count_nonzero(labels == self._plan.stop.id)) > 1
 
 

@@ -130,6 +130,7 @@ class _Packing:
     def _packed_facts(self, ledger: Ledger, lengths: NDArray[np.int64], bins: Bins) -> PackedSftFacts:
         shard, plan, spooled = self._shard, self._shard.plan, self._facts
         drops = sum((Counter(facts.sequences_dropped) for facts in spooled), Counter[str]())
+        cuts = sum((Counter(facts.conversations_cut) for facts in spooled), Counter[str]())
         parts = zip(shard.sources, spooled, self._ledgers, strict=True)
         return PackedSftFacts(
             format="packed_sft_parquet",
@@ -142,6 +143,7 @@ class _Packing:
             truncated=sum(facts.truncated for facts in spooled),
             truncated_to_pack_size=sum(facts.truncated_to_pack_size for facts in spooled),
             sequences_dropped=dict(sorted(drops.items())),
+            conversations_cut=dict(sorted(cuts.items())),
             pack_size=plan.pack_size,
             fill=round(fill(bins, lengths, plan.pack_size), 6),
             packing_factor=round(len(lengths) / len(bins), 4) if len(bins) else 0.0,
@@ -152,8 +154,10 @@ class _Packing:
             template=plan.template.name,
             template_digest=plan.template.digest,
             tokenizer_digest=plan.tokenizer_digest,
-            stop_id=plan.stop.id,
-            stop_token=plan.stop.content,
+            stop_ids=tuple(token.id for token in plan.stops.tokens),
+            stop_token=" ".join(token.content for token in plan.stops.tokens),
+            template_writes=plan.capabilities.to_json(),
+            template_differences=plan.differences,
             **{"turn_end": plan.turn_end} if plan.turn_end else {},
             certificate=plan.certificate,
             sources=tuple(_source_facts(source, facts, row_ledger) for source, facts, row_ledger in parts),
@@ -201,7 +205,8 @@ class _Packing:
             for row in read_quarantine(folder / QUARANTINE):
                 if row["reason"] not in CHOSEN:
                     message = "" if row["message"] is None else f", message {row['message']}"
-                    return f"{row['file']}, row {row['row']}, byte {row['byte']}{message}: {row['reason']}"
+                    words = f" {row['words']!r}" if row["words"] else ""
+                    return f"{row['file']}, row {row['row']}, byte {row['byte']}{message}: {row['reason']}{words}"
         return "not in the quarantine"
 
 

@@ -22,7 +22,7 @@ from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import refused_outright
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, EncodedSequences
 from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
-from dataprep_assets.tokenization.chat.rendering import RenderedConversation
+from dataprep_assets.tokenization.chat.rendering import RenderedConversation, used_part
 from dataprep_assets.tokenization.losses import encode_or_name, row_of
 
 
@@ -56,7 +56,7 @@ def _why_refused(plan: ChatPlan, row: dict[str, Any]) -> str | None:
 
 def _rendered(plan: ChatPlan, row: dict[str, Any]) -> RenderedConversation | Refusal:
     read = read_conversation(row, plan.fields, plan.choices)
-    return read if isinstance(read, Refusal) else load_tools(plan)[0].render(read)
+    return read if isinstance(read, Refusal) else used_part(load_tools(plan)[0].render(read))
 
 
 def _tokens_a_row(plan: ChatPlan, label: str, some: RowBlock) -> float:

@@ -16,7 +16,7 @@ from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 
-VERSION = 3
+VERSION = 4
 PACKED = "packed.parquet"
 QUARANTINE = spool.QUARANTINE
 
@@ -132,7 +132,9 @@ class PackedSftFacts(Facts):
     """`bins` are packed rows; `fill` is their share of `pack_size` tokens; `packing_factor` sequences a row.
 
     `truncated` and `truncated_to_pack_size` count sequences that were cut and stayed, `sequences_dropped` those that
-    were left out of conversations that stayed, by reason. `turn_end` are ids that are trained behind the stop token.
+    were left out of conversations that stayed, by reason, `conversations_cut` conversations of which a part is left
+    out. `stop_ids` are the tokens that end an answer, `turn_end` ids that are trained after one. `template_writes` is
+    the table of the template's capabilities.
     """
 
     format: str
@@ -145,6 +147,7 @@ class PackedSftFacts(Facts):
     truncated: int
     truncated_to_pack_size: int
     sequences_dropped: dict[str, int]
+    conversations_cut: dict[str, int]
     pack_size: int
     fill: float
     packing_factor: float
@@ -155,8 +158,10 @@ class PackedSftFacts(Facts):
     template: str
     template_digest: str
     tokenizer_digest: str
-    stop_id: int
+    stop_ids: tuple[int, ...]
     stop_token: str
+    template_writes: dict[str, str]
+    template_differences: tuple[str, ...]
     turn_end: tuple[int, ...] = ()
     certificate: dict[str, Any]
     sources: tuple[PackedSourceFacts, ...]

@@ -40,7 +40,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, label_aligned
 from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, NO_MESSAGES, Refusal, read_conversation
-from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedConversation
+from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedConversation, used_part
 from dataprep_assets.tokenization.losses import Losses, encode_or_name, row_of
 
 TOKENS, MASKS, LENGTHS, ORIGINS, QUARANTINE = (
@@ -59,13 +59,14 @@ BATCH = 512
 
 class SpoolFacts(Facts):
     """`truncated`: sequences that stayed, cut to `max_doc_tokens`; `sequences_dropped`: those that did not stay though
-    their conversation did, by reason."""
+    their conversation did, by reason; `conversations_cut`: conversations of which a part is left out, by reason."""
 
     sequences: int
     trained_tokens: int
     truncated: int
     truncated_to_pack_size: int
     sequences_dropped: dict[str, int]
+    conversations_cut: dict[str, int]
 
 
 def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
@@ -144,6 +145,7 @@ class _Spooling:
         # reason → rows left out, and reason → sequences left out of rows that stayed
         self._dropped: Counter[str] = Counter()
         self._sequences_dropped: Counter[str] = Counter()
+        self._cut: Counter[str] = Counter()
         self._quarantine: list[bytes] = []
         # where the file's first row without messages is, and why; whether any row has some
         self._first_bad, self._has_read = "", False
@@ -182,6 +184,7 @@ class _Spooling:
                 truncated=self._truncated,
                 truncated_to_pack_size=self._clamped,
                 sequences_dropped=dict(sorted(self._sequences_dropped.items())),
+                conversations_cut=dict(sorted(self._cut.items())),
             ),
             ledger=self._ledger(reader.bytes_read),
         )
@@ -207,7 +210,7 @@ class _Spooling:
         self._blank += block.blank_lines
         for bad in block.bad:
             self._first_bad = self._first_bad or place_of(bad)
-            self._drop(bad, None)
+            self._drop(bad)
 
     def _require_readable(self) -> None:
         """Raise BadRecordError if the file has rows and none has messages, whatever is done with bad rows."""
@@ -220,19 +223,23 @@ class _Spooling:
         rows = (row for block in part.read_rows(self._plan.fields.names) for row in block.rows)
         return any(read_conversation(row, self._plan.fields, self._plan.choices) != NO_MESSAGES for row in rows)
 
-    def _drop(self, bad: BadRecord, message: int | None) -> None:
+    def _drop(self, bad: BadRecord, refusal: Refusal | None = None) -> None:
+        message = refusal.message if refusal else None
         if self._plan.bad_rows == "fail" and bad.reason not in CHOSEN:
             where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"
             message_note = "" if message is None else f", message {message}"
-            advice = f" ({ADVICE[bad.reason]})" if bad.reason in ADVICE else ""
+            words = f" {refusal.words!r}" if refusal and refusal.words else ""
+            advice = f" ({known})" if (known := ADVICE.get(bad.reason.partition(":")[0])) else ""
             raise BadRecordError(
-                f"{self._source.label}: row {bad.row}, {where}{message_note}: {bad}{advice}. Correct the source, "
-                "or set `bad_records: {policy: drop}` to count and skip such rows",
+                f"{self._source.label}: row {bad.row}, {where}{message_note}: {bad}{words}{advice}. Correct the "
+                "source, or set `bad_records: {policy: drop}` to count and skip such rows",
                 file=self._source.label,
                 **bad.position,
             )
         self._dropped[bad.reason] += 1
         line = {"file": self._source.label, "row": bad.row, "byte": bad.byte, "reason": bad.reason, "message": message}
+        if refusal and refusal.words:
+            line["words"] = refusal.words
         self._quarantine.append(canonical_json(line) + b"\n")
 
     def _encode(self, block: RowBlock, start: int) -> None:
@@ -245,8 +252,9 @@ class _Spooling:
             if isinstance(rendered, Refusal):
                 bad = BadRecord(block.numbers[index], block.offsets[index], rendered.reason)
                 self._first_bad = self._first_bad or place_of(bad)
-                self._drop(bad, rendered.message)
+                self._drop(bad, rendered)
             else:
+                self._cut.update(rendered.cuts)
                 conversations.append(rendered)
                 indexes.append(index)
         # All sequences of the batch lie end to end; `counts` says how many each row has, `offsets` where each begins.
@@ -290,7 +298,7 @@ class _Spooling:
 
     def _rendered(self, row: dict[str, Any]) -> RenderedConversation | Refusal:
         conversation = read_conversation(row, self._plan.fields, self._plan.choices)
-        return conversation if isinstance(conversation, Refusal) else self._renderer.render(conversation)
+        return conversation if isinstance(conversation, Refusal) else used_part(self._renderer.render(conversation))
 
     def _count_cuts(self, whole: NDArray[np.int64], cut: NDArray[np.int64]) -> None:
         """Count the sequences that are shorter than they were: their lengths before and after."""
@@ -320,7 +328,7 @@ class _Spooling:
                 self._sequences_dropped.update(lost)
             else:
                 reason = lost[0] if lost else EMPTY
-                self._drop(BadRecord(block.numbers[index], block.offsets[index], reason), None)
+                self._drop(BadRecord(block.numbers[index], block.offsets[index], reason))
 
     def _write(
         self,
@@ -397,6 +405,8 @@ def read_quarantine(path: Path) -> Iterator[Mapping[str, Any]]:
         for number, line in enumerate(lines, 1):
             try:
                 row = orjson.loads(line)
-                yield {name: row[name] for name in ("file", "row", "byte", "reason", "message")}
+                yield {name: row[name] for name in ("file", "row", "byte", "reason", "message")} | {
+                    "words": row.get("words", "")
+                }
             except (orjson.JSONDecodeError, KeyError, TypeError) as error:
                 raise FormatError(f"{path}: line {number} is not a quarantined row: {error}. Rebuild it") from error

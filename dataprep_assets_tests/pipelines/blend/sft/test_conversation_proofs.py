@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import (
     CLOSE,
@@ -121,9 +122,9 @@ def test_answers_whose_text_a_template_may_take_apart_are_counted_and_not_compar
     assert found.facts["compared"] + found.facts["not_compared"] == runs
 
 
-def test_a_template_that_rewrites_what_it_is_given_is_no_defect(tmp_path: Path) -> None:
-    shard = build_rows(tmp_path, ROWS[:8], template=CHATML.replace("m.content", "m.content | upper"))
-    assert failing(shard) == {}
+def test_a_template_that_writes_other_texts_than_a_row_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"lost_in_template: question \(message 0\)"):
+        build_rows(tmp_path, ROWS[:8], template=CHATML.replace("m.content", "m.content | upper"))
 
 
 def test_a_shard_like_those_of_nemotron_passes_every_proof(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets.tokenization.chat.choices import OURS
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.pipelines.blend.sft.conversations import build, source, work, write_rows
 from dataprep_assets_tests.pipelines.blend.sft.proven_shards import findings, opened
@@ -25,6 +26,7 @@ NAMED = CHATML.replace("<|im_start|>{{ m.role }}\n", "{{ '<|' ~ m.role ~ '|>' }}
 )
 TAGGED = TRAP + "{# '<tool_response>' '</tool_response>' #}"
 ADDED = ("<|sec|>", "<|user|>", "<|assistant|>", "<|fim|>", "  ", "What", "<tool_response>", "</tool_response>")
+_CHOICES = replace(OURS, allow_loss=("tools",))
 QUESTION, ANSWER = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
 
 
@@ -43,7 +45,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> TokenizerBundle:
 def packed(folder: Path, bundle: TokenizerBundle, template: str, messages: list[dict[str, Any]]) -> list[str]:
     """The text of each token that a row becomes; every check of its shard passes."""
     refused = refused_outright(bundle, "text", "tokenizers", "a test")
-    plan = chat_plan(bundle, refused, ChatTemplate("given", template), pack_size=512, sample_rate=1.0)
+    plan = chat_plan(bundle, refused, ChatTemplate("given", template), pack_size=512, sample_rate=1.0, choices=_CHOICES)
     path = write_rows(folder / "rows.jsonl", [{"messages": messages, "tools": [{"function": {"name": "f"}}]}])
     shard = build(work(folder / "out", [source(path)], plan))
     found = findings(replace(opened(shard), bundle=bundle))

@@ -269,15 +269,17 @@ def test_choices_are_no_defects(tmp_path: Path) -> None:
 def test_a_prefix_that_does_not_hold_names_row_and_message(tmp_path: Path) -> None:
     template = (
         ChatTemplate.load("chatml_reasoning").text
-        + "{% if messages | length > 4 %}{{ raise_exception('no') }}{% endif %}"
+        + "{% if messages[0].content == 'x' or messages | length > 4 %}{{ raise_exception('too long') }}{% endif %}"
     )
-    with pytest.raises(BadRecordError, match=r"row 2, byte \d+, message 4: template_refused"):
-        build_rows(tmp_path, [said("a", "b"), said("a", "b", "c", "d", "e")], template=template, bad_rows="fail")
+    with pytest.raises(BadRecordError, match=r"row 2, byte \d+, message 0: template_refused 'TemplateError: too long'"):
+        build_rows(tmp_path, [said("a", "b"), said("x", "b", "c", "d")], template=template, bad_rows="fail")
+    shard = build_rows(tmp_path / "used", [said("a", "b", "c", "d", "e", "f")], template=template, bad_rows="fail")
+    assert trained_texts(shard.rows) == [f"b{END}", f"d{END}"]
+    assert shard.receipt.facts["conversations_cut"] == {"template_refused": 1}
+    assert failing(shard) == {}
 
 
-def test_a_template_without_the_prefix_property_makes_a_sequence_of_each_turn_unless_that_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"template_mismatch \(message 1\).*`turns: always`"):
-        plan(AHEAD, turns="reasoning")
+def test_a_template_without_the_prefix_property_makes_a_sequence_of_each_turn() -> None:
     assert plan(AHEAD).turns == plan(QWEN).turns == plan(turns="always").turns == "always"
     assert plan().turns == "reasoning"
 
@@ -317,11 +319,11 @@ def test_sequences_that_train_nothing_may_be_kept(tmp_path: Path) -> None:
     assert set(failing(said_otherwise)) == {"rows_valid", "sampled_sequences_trained"}
 
 
-def test_a_row_with_reasoning_in_which_nobody_asks_is_dropped(tmp_path: Path) -> None:
+def test_an_answer_for_which_nobody_asks_is_trained(tmp_path: Path) -> None:
     unasked = {"messages": [{"role": "assistant", "content": "b", "reasoning_content": "t"}]}
     shard = build_rows(tmp_path, [unasked, said("c", "d")])
-    assert shard.receipt.ledger is not None
-    assert dict(shard.receipt.ledger.dropped) == {"empty_after_masking": 1}
+    assert sorted(trained_texts(shard.rows)) == [f"d{END}", f"t\n</think>\nb{END}"]
+    assert failing(shard) == {}
 
 
 def test_long_sequences_may_be_dropped_instead(tmp_path: Path) -> None:

@@ -101,18 +101,21 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Packed]:
     return {name: Packed(folder / "artifacts", name, bundle) for name in DATASETS}
 
 
-def test_a_thought_that_only_ends_is_refused_as_a_text_or_in_any_part_where_the_template_takes_it_for_one(
-    packed: dict[str, Packed],
-) -> None:
-    """A whole thought is trained behind the prompt that fits it; half of one has no prompt that does."""
+def test_every_thought_in_a_text_is_trained_after_the_prompt_that_opens_it(packed: dict[str, Packed]) -> None:
+    """Also half of one, which the template writes without the tag that its prompt ends with."""
     made = packed["joined"]
-    assert made.dropped == {"template_mismatch": 3}
-    assert made.first == {f"{THOUGHT}\n</think>\n{FIRST}{END}": 3}
-    assert made.second == [
-        f"{TEXTS['plain']}{END}",
-        f"an answer of parts\nwithout a thought{END}",
-        f"why</think>an answer with its thought in the text{END}",
-    ]
+    assert made.dropped == {}
+    assert made.first == {f"{THOUGHT}\n</think>\n{FIRST}{END}": 6}
+    assert made.second == sorted(
+        [
+            f"{TEXTS['plain']}{END}",
+            f"an answer of parts\nwithout a thought{END}",
+            f"why</think>an answer with its thought in the text{END}",
+            f"why</think>an answer whose thought only ends{END}",
+            f"why</think>an answer of one part{END}",
+            f"why\n</think>an answer of two parts{END}",
+        ]
+    )
 
 
 def test_like_nemotron_refuses_every_thought_in_the_text_and_text_parts_beside_reasoning(

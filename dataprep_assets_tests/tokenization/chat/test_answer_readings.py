@@ -3,7 +3,7 @@
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.tokenization.chat.answer_proof import GENERATION_MARKS, prove_answers
+from dataprep_assets.tokenization.chat.answer_readings import Readings, compare_readings
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS, ChatChoices
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
@@ -13,11 +13,14 @@ from dataprep_assets_tests.tokenization.chat.trap import CHATML, NO_KWARGS, TRAP
 MARKED = CHATML.replace("{{ m.content }}<|im_end|>", "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}")
 
 
-def openings(text: str, choices: ChatChoices = OURS) -> tuple[str, ...]:
-    template = ChatTemplate.load(text)
-    marked = compile_template(template, marks=GENERATION_MARKS) if template.marks_answers else None
+def readings(text: str, choices: ChatChoices = OURS) -> Readings:
     renderer = conversation_renderer(text, choices=choices)
-    return prove_answers(renderer, compile_template(template), marked, choices)
+    prompted = conversation_renderer(text, choices=choices, is_marked=False)
+    return compare_readings(renderer, prompted, compile_template(ChatTemplate.load(text)), choices)
+
+
+def openings(text: str, choices: ChatChoices = OURS) -> tuple[str, ...]:
+    return readings(text, choices).openings
 
 
 def test_an_answer_begins_behind_its_prompt_with_nothing_of_the_template() -> None:
@@ -51,10 +54,14 @@ def test_a_row_is_not_packed_by_the_wrong_reading_either() -> None:
     assert found == Refusal("template_mismatch", 1)
 
 
-def test_marks_of_the_template_that_begin_elsewhere_are_refused_with_both_readings() -> None:
+def test_marks_decide_and_a_difference_from_the_prompt_is_reported_once() -> None:
     early = MARKED.replace("<|im_start|>{{ m.role }}\n{% generation %}", "{% generation %}<|im_start|>{{ m.role }}\n")
-    with pytest.raises(ConfigError, match=r"begin at 'Yes, one\.<\|im_end\|>' or '<\|im_start\|>assistant"):
-        openings(early)
+    found = readings(early)
+    assert found.openings == ("<|im_start|>assistant\n",)
+    [difference] = found.differences
+    assert "'<|im_start|>assistant\\nYes, one.<|im_end|>'" in difference
+    assert "'Yes, one.<|im_end|>'" in difference
+    assert readings(MARKED).differences == ()
 
 
 def test_a_conversation_that_a_template_refuses_proves_nothing() -> None:
@@ -62,7 +69,7 @@ def test_a_conversation_that_a_template_refuses_proves_nothing() -> None:
     assert openings(no_tools) == ("",)
 
 
-@pytest.mark.parametrize("rewritten", ["m.content | upper", "m.content | replace('\n', ' ')", "m.content | e"])
+@pytest.mark.parametrize("rewritten", ["m.content | upper", "m.content | replace('\n', ' ')"])
 def test_of_a_template_that_rewrites_answers_no_opening_is_known(rewritten: str) -> None:
     assert openings(CHATML.replace("m.content", rewritten)) == ()
 

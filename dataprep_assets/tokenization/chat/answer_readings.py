@@ -1,0 +1,175 @@
+"""Compares, on invented conversations, where an answer begins by the generation prompt and by the template's marks.
+
+A template writes a generation prompt, after which the model answers. So an answer is trained from the end of the prompt
+on. If no rendering of the answer begins with the prompt, the prompt without its trailing white space is tried, and then
+the answer itself must follow. If the prompt opens a thought that the rendering does not have, the rendering begins an
+answer where the two part. A template with `{% generation %}` decides itself; a difference is a sentence for the user.
+
+Entry point: `compare_readings`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.tokenization.chat.choices import ChatChoices
+from dataprep_assets.tokenization.chat.message_form import TOOL, USER, tool_call, tool_result
+from dataprep_assets.tokenization.chat.messages import Conversation
+from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedChunk, RenderedConversation
+from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
+
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """An invented conversation, in which the text of every answer and reasoning is unique."""
+
+    about: str
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = field(default=None)
+
+
+def _answer(text: str, reasoning: str | None = None, calls: list[Any] | None = None) -> dict[str, Any]:
+    optional_fields = {"reasoning_content": reasoning, "tool_calls": calls}
+    return {"role": "assistant", "content": text, **{name: value for name, value in optional_fields.items() if value}}
+
+
+def _probes(choices: ChatChoices) -> Iterator[_Probe]:
+    yield _Probe("an answer", [USER, _answer("Yes, one.")])
+    yield _Probe("an answer of several lines", [USER, _answer("Yes,\n\n\tone  line,\n and <two>.")])
+    yield _Probe("two answers", [USER, _answer("Yes, one."), USER, _answer("Yes, two.")])
+    yield _Probe("an answer with reasoning", [USER, _answer("Yes, one.", "Thought one.")])
+    yield _Probe(
+        "an answer without reasoning, after one that has it",
+        [USER, _answer("Yes, one.", "Thought one."), USER, _answer("Yes, two.")],
+    )
+    calls = [tool_call("buoy")]
+    yield _Probe(
+        "a call of a tool",
+        [USER, _answer("Yes, one.", calls=calls), tool_result("A result."), _answer("Yes, two.")],
+        [TOOL],
+    )
+    yield _Probe(
+        "a call of a tool with reasoning",
+        [USER, _answer("Yes, one.", "Thought one.", calls=calls), tool_result("A result."), _answer("Yes, two.")],
+        [TOOL],
+    )
+    if choices.unprompted_header:
+        yield _Probe("an answer after an answer", [USER, _answer("Yes, one."), _answer("Yes, two.")])
+        yield _Probe("an answer before a question", [_answer("Yes, one."), USER, _answer("Yes, two.")])
+        system = {"role": "system", "content": "A rule."}
+        yield _Probe("an answer after a system text", [system, _answer("Yes, one."), USER, _answer("Yes, two.")])
+        for role in ("system", "developer"):
+            thoughts = _answer("Yes, one.", "Thought one."), _answer("Yes, two.", "Thought two.")
+            between = {"role": role, "content": "A rule."}
+            yield _Probe(f"an answer with reasoning after a {role} text", [USER, thoughts[0], between, thoughts[1]])
+
+
+@dataclass(frozen=True)
+class Readings:
+    """How a template begins answers.
+
+    Attributes:
+        openings: The different texts between the beginning of a trained answer and the answer's own text. Empty for a
+            template that does not render answers verbatim, because then no answer can be found by its text.
+        differences: Sentences on answers that the generation prompt and `{% generation %}` begin differently.
+    """
+
+    openings: tuple[str, ...]
+    differences: tuple[str, ...]
+
+
+def compare_readings(
+    renderer: ConversationRenderer, prompted: ConversationRenderer, template: Renderer, choices: ChatChoices
+) -> Readings:
+    """Return how a template begins answers.
+
+    Conversations that the template or the choices refuse say nothing: rows of that kind are refused as well.
+
+    Args:
+        renderer: Makes the sequences that are trained on.
+        prompted: The same renderer, which reads only the generation prompt.
+        template: The compiled template.
+        choices: The choices of the renderers.
+
+    Raises ConfigError for a template whose answers can be read in two ways.
+    """
+    openings: set[str] = set()
+    differences: list[str] = []
+    as_given = True
+    for probe in _probes(choices):
+        conversation = Conversation(probe.messages, probe.tools)
+        rendered = renderer.render(conversation)
+        if not isinstance(rendered, RenderedConversation):
+            _refuse_ambiguous(probe, template)
+            continue
+        for chunk in _trained(rendered):
+            if (opening := _opening(chunk, probe)) is not None:
+                openings.add(opening)
+            elif probe.tools is None:  # some templates leave out the text beside calls
+                as_given = False
+        other = prompted.render(conversation)
+        if not differences and isinstance(other, RenderedConversation):
+            differences += _difference(probe, rendered, other)
+    return Readings(tuple(sorted(openings)) if as_given else (), tuple(differences))
+
+
+def _trained(rendered: RenderedConversation) -> list[RenderedChunk]:
+    return [chunk for chunks in rendered.sequences for chunk in chunks if chunk.trained]
+
+
+def _difference(probe: _Probe, marked: RenderedConversation, prompted: RenderedConversation) -> Iterator[str]:
+    """Yield a sentence on the first answer that the two readings begin differently."""
+    for by_mark, by_prompt in zip(_trained(marked), _trained(prompted), strict=False):
+        if by_mark.text != by_prompt.text:
+            yield (
+                f"for {probe.about}, `{{% generation %}}` puts {by_mark.text[:_SHOWN]!r} in the loss, but the model "
+                f"generates {by_prompt.text[:_SHOWN]!r} after the generation prompt; the marks decide"
+            )
+            return
+
+
+def _own_texts(message: dict[str, Any]) -> list[str]:
+    return [message[key] for key in ("reasoning_content", "content") if message.get(key)]
+
+
+def _opening(chunk: RenderedChunk, probe: _Probe) -> str | None:
+    """Return what is trained before the answer's own text; None if that text is not rendered verbatim."""
+    texts = [text for message in probe.messages if message["role"] == "assistant" for text in _own_texts(message)]
+    positions = [position for text in texts if (position := chunk.text.find(text)) >= 0]
+    return chunk.text[: min(positions)] if positions else None
+
+
+def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
+    """Raise ConfigError if an answer in a refused conversation follows a prompt that lost more than white space."""
+    for index, message in enumerate(probe.messages):
+        if message["role"] != "assistant":
+            continue
+        try:
+            rendering = template.render(probe.messages[: index + 1], probe.tools, prompt=False, thinking=True)
+            prompts = [
+                template.render(probe.messages[:index], probe.tools, prompt=True, thinking=mode)
+                for mode in (True, False)
+            ]
+        except TemplateRenderError:
+            return
+        if any(map(rendering.startswith, prompts)):
+            continue
+        for prompt in prompts:
+            stripped = prompt.rstrip()
+            tail = rendering[len(stripped) :]
+            own = min((tail.find(text) for text in _own_texts(message) if text in tail), default=0)
+            # what stands between the prompt and the answer's own text may belong to either
+            if stripped and rendering.startswith(stripped) and tail[:own].strip():
+                raise _two_readings(probe, f"its prompt ends in {prompt[-24:]!r}", tail, tail[own:])
+
+
+def _two_readings(probe: _Probe, why: str, first: str, second: str) -> ConfigError:
+    return ConfigError(
+        f"chat_template: for {probe.about}, {why}. The loss would begin at {first[:_SHOWN]!r} or "
+        f"{second[:_SHOWN]!r}, and the template does not decide which. Correct the template: an answer must follow "
+        "its complete generation prompt, for one value of `enable_thinking`, and be inside `{% generation %}` if "
+        "the template has it"
+    )

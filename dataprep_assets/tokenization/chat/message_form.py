@@ -1,0 +1,128 @@
+"""The form in which a template reads a message: the key of reasoning, arguments as objects or text, content as parts.
+
+Templates differ on these points, and a message in another form is dropped without an error. `find_form` tries
+the forms on invented messages, so that every row reaches a template in the form that the template reads.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from dataprep_assets.tokenization.chat.messages import REASONING_KEYS
+from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look_up_word",
+        "description": "Finds a word.",
+        "parameters": {"type": "object", "properties": {"word": {"type": "string", "description": "A word."}}},
+    },
+}
+"""The tool of invented conversations."""
+USER = {"role": "user", "content": "A question."}
+
+
+def tool_call(word: str, id: str = "abcdefgh1") -> dict[str, Any]:
+    """Return a call of `TOOL`. The id has nine characters, because Mistral's templates refuse others."""
+    return {"id": id, "type": "function", "function": {"name": "look_up_word", "arguments": {"word": word}}}
+
+
+def tool_result(text: str, id: str = "abcdefgh1") -> dict[str, Any]:
+    """Return a result of `TOOL`."""
+    return {"role": "tool", "content": text, "tool_call_id": id, "name": "look_up_word"}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageForm:
+    """How a template reads a message.
+
+    Attributes:
+        reasoning: The key under which it reads reasoning; `content` if it reads only `<think>` tags in the content.
+        text_arguments: Whether the arguments of a call are JSON text instead of an object.
+        null_content: Whether the content of a call without text is null instead of an empty string.
+        parts: Whether content is a list of parts instead of a text, as templates for pictures read it.
+    """
+
+    reasoning: str = "reasoning_content"
+    text_arguments: bool = False
+    null_content: bool = False
+    parts: bool = False
+
+    def applied(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the messages in this form; unchanged messages are the same objects."""
+        return messages if self == _DEFAULT else [self._message(message) for message in messages]
+
+    def _message(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self.reasoning == "content" and isinstance(thought := message.get("reasoning_content"), str):
+            content = f"<think>\n{thought.strip()}\n</think>\n\n{message.get('content') or ''}"
+            message = {
+                key: value for key, value in (message | {"content": content}).items() if key != "reasoning_content"
+            }
+        elif "reasoning_content" in message and self.reasoning != "reasoning_content":
+            message = {(self.reasoning if key == "reasoning_content" else key): v for key, v in message.items()}
+        if calls := message.get("tool_calls"):
+            if self.text_arguments:
+                message = {**message, "tool_calls": [_with_text(call) for call in calls]}
+            if self.null_content and not message.get("content"):
+                return {**message, "content": None}
+        if self.parts and isinstance(text := message.get("content"), str):
+            message = {**message, "content": [{"type": "text", "text": text}]}
+        return message
+
+
+_DEFAULT = MessageForm()
+
+
+def _with_text(call: dict[str, Any]) -> dict[str, Any]:
+    inner = call.get("function", call)
+    inner = {**inner, "arguments": json.dumps(inner["arguments"], ensure_ascii=False)}
+    return {**call, "function": inner} if "function" in call else inner
+
+
+def find_form(renderer: Renderer) -> MessageForm:
+    """Return the form in which a template writes reasoning and calls; the default where it writes none."""
+    form = MessageForm()
+    plain = [{**USER, "content": "Qquestionq"}, {"role": "assistant", "content": "Qquestionq"}]
+    if not _writes(renderer, form, plain, "Qquestionq", 2) and _writes(
+        renderer, MessageForm(parts=True), plain, "Qquestionq", 2
+    ):
+        form = MessageForm(parts=True)
+    for key in REASONING_KEYS:
+        candidate = replace(form, reasoning=key)
+        thought = {"role": "assistant", "content": "An answer.", "reasoning_content": "Qthoughtq"}
+        acting = {**thought, "content": "", "tool_calls": [tool_call("buoy")]}
+        if _writes(renderer, candidate, [USER, thought], "Qthoughtq") or _writes(
+            renderer, candidate, [USER, acting], "Qthoughtq"
+        ):
+            form = candidate
+            break
+    else:
+        form = _inline_form(renderer, form)
+    call = {"role": "assistant", "content": "", "tool_calls": [tool_call("Qbuoyq")]}
+    for null_content, text_arguments in product((False, True), repeat=2):
+        candidate = replace(form, text_arguments=text_arguments, null_content=null_content)
+        if _writes(renderer, candidate, [USER, call], "Qbuoyq"):
+            return candidate
+    return form
+
+
+def _inline_form(renderer: Renderer, form: MessageForm) -> MessageForm:
+    """Return the form of a template that opens a thought in its prompt and keeps one in an answer's content."""
+    inline = replace(form, reasoning="content")
+    thought = {"role": "assistant", "content": "An answer.", "reasoning_content": "Qthoughtq"}
+    try:
+        prompt = renderer.render(form.applied([USER]), None, prompt=True, thinking=True)
+    except TemplateRenderError:
+        return form
+    is_inline = prompt.rstrip().endswith("<think>") and _writes(renderer, inline, [USER, thought], "Qthoughtq")
+    return inline if is_inline else form
+
+
+def _writes(renderer: Renderer, form: MessageForm, messages: list[dict[str, Any]], text: str, count: int = 1) -> bool:
+    tools = [TOOL] if "tool_calls" in messages[-1] else None
+    try:
+        return renderer.render(form.applied(messages), tools, prompt=False, thinking=True).count(text) >= count
+    except TemplateRenderError:
+        return False

@@ -1,0 +1,62 @@
+"""The tokens that end an answer are found, whatever a template writes after answers, after calls, and at the end."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from dataprep_assets.errors import ConfigError
+from dataprep_assets.tokenization.bundle import SpecialToken
+from dataprep_assets.tokenization.chat.message_form import find_form
+from dataprep_assets.tokenization.chat.stops import Stops, find_stops
+from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
+from dataprep_assets_tests.tokenization.chat.templates import CHANNELS, NEXT_ROLE
+from dataprep_assets_tests.tokenization.chat.trap import CHATML
+
+_CONTENTS = ("<|im_end|>", "<|s|>", "<|m|>", "<|c|>", "<|e|>", "<|call|>", "<|return|>", "<|user|>", "<|assistant|>")
+SPECIALS = tuple(
+    SpecialToken(content=content, id=number)
+    for number, content in enumerate(("<|im_start|>", *_CONTENTS, "<|observation|>", "<|endoftext|>"))
+)
+
+
+def stops(template: str, declared: str = "auto") -> Stops:
+    renderer = compile_template(ChatTemplate.load(template))
+    return find_stops(renderer, find_form(renderer), SPECIALS, declared)
+
+
+def contents(tokens: Sequence[SpecialToken]) -> list[str]:
+    return [token.content for token in tokens]
+
+
+def test_a_turn_of_chatml_has_one_stop() -> None:
+    found = stops("chatml_reasoning")
+    assert contents(found.tokens) == ["<|im_end|>"]
+    assert (found.headers, found.after_answer, found.after_call) == ((), None, None)
+
+
+def test_last_answers_earlier_answers_and_calls_may_end_in_three_tokens() -> None:
+    found = stops(CHANNELS)
+    assert found.first.content == "<|return|>"
+    assert sorted(contents(found.tokens)) == ["<|call|>", "<|e|>", "<|return|>"]
+
+
+def test_without_an_end_of_turn_the_header_of_the_next_role_ends_a_turn() -> None:
+    found = stops(NEXT_ROLE)
+    assert contents(found.tokens) == ["<|user|>", "<|observation|>", "<|assistant|>"]
+    assert found.tokens == found.headers
+    assert found.after_answer is not None
+    assert found.after_call is not None
+    assert (found.after_answer.content, found.after_call.content) == ("<|user|>", "<|observation|>")
+
+
+def test_a_declared_stop_must_be_one_that_the_template_writes() -> None:
+    assert stops(NEXT_ROLE, "<|user|>") == stops(NEXT_ROLE)
+    with pytest.raises(ConfigError, match=r"not '<\|endoftext\|>'. Available: <\|im_end\|>"):
+        stops(CHATML, "<|endoftext|>")
+
+
+def test_a_template_that_never_ends_an_answer_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="no special token of this tokenizer ends an answer"):
+        stops("{% for m in messages %}{{ m.content }}{% endfor %}")
+    with pytest.raises(ConfigError, match="cannot render a question and an answer"):
+        stops("{{ raise_exception('never') }}")
