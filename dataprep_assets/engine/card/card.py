@@ -384,6 +384,7 @@ def _tokenizer(card: Card, tokenizer: CardTokenizer) -> list[tuple[str, str]]:
         ("ids", f"{tokenizer.vocab_size:,}"),
         ("token that ends a document", tokenizer.separator_id is not None and f"{tokenizer.separator_id}{token}"),
         ("ids as Hugging Face tokenizers gives them", tables),
+        ("chat template", tokenizer.chat_template),
         ("engine", tokenizer.engine and card.privacy.text(tokenizer.engine, tokenizer.engine.partition(" ")[0])),
     ]
     return [(name, value) for name, value in facts if isinstance(value, str) and value]

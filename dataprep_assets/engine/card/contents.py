@@ -72,6 +72,7 @@ class CardTokenizer:
         separator_id: Id of this token.
         reference: Unicode tables of the library that defines the ids, if the receipts name them.
         engine: The engine that encoded the text, and the reason for it.
+        chat_template: Features that the template of conversations writes and drops, if there is one.
     """
 
     name: str
@@ -81,6 +82,7 @@ class CardTokenizer:
     separator_id: int | None = None
     reference: Mapping[str, str] = field(default_factory=dict)
     engine: str | None = None
+    chat_template: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, ha
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
-from dataprep_assets.pipelines.blend.sft.packed_sft import turns_lines
+from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT, template_lines, turns_lines
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
 from dataprep_assets.pipelines.blend.stream import blend_dtype, blend_separator
 from dataprep_assets.planning.cost import Machine, Products, SplitSizes, density_of
@@ -164,7 +164,14 @@ def _tokenizer(blend: BlendDeclaration, receipts: Receipts) -> CardTokenizer | N
         separator=separator.content if separator is not None else None,
         separator_id=separator.id if separator is not None else None,
         engine=engine_and_reason(receipts),
+        chat_template=next((line for line in template_lines(_of_shards(blend, receipts))), None),
     )
+
+
+def _of_shards(blend: BlendDeclaration, receipts: Receipts) -> list[Receipt]:
+    """Return the receipts of packed conversations; none of another stage."""
+    made = (found for spec, found in receipts.items() if blend.stage == "sft" and spec.name == PACKED_SFT)
+    return [receipt for found in made for receipt in found]
 
 
 def _splits(run: Receipt) -> list[SplitCounts]:
@@ -241,7 +248,7 @@ class Blend(Dataset):
         made = store.receipts([blend.artifact(name, partition) for partition in plan.partitions])
         receipts = [receipt for receipt in made if receipt is not None]
         if blend.stage == "sft":
-            lines += turns_lines(blend, receipts)
+            lines += [*turns_lines(blend, receipts), *template_lines(receipts)]
         if blend.stage != "rl":
             lines.append(engine_line(blend, store))
             total = Ledger.total(made.ledger for made in receipts if made.ledger)

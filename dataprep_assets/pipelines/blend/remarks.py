@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.blend.plan.discovery import left_out_data, list_m
 from dataprep_assets.pipelines.blend.plan.fields import fault_of_files, field_to_read
 from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sources
 from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
-from dataprep_assets.pipelines.blend.sft.template_remarks import template_remarks
+from dataprep_assets.pipelines.blend.sft.template_remarks import lost_rows_remark, template_remarks
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_dtype
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.planning.manifest import file_format, natural_key
@@ -71,7 +71,7 @@ def _tokenizer_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration)
         return
     if blend.stage == "sft":
         if bundle is not None:
-            yield from template_remarks(blend.sft_options, tokenizer, bundle)
+            yield from template_remarks(blend.sft_options, tokenizer)
         else:
             yield from _lone_template_remarks(blend, tokenizer)
     elif bundle is not None:
@@ -149,6 +149,8 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
         yield Remark(keys=(*keys, field_option[0]) if field_option and inline else keys, sentence=fault)
     elif blend.stage == "pretrain":
         yield from _rendered_remarks(blend, dataset, files)
+    elif blend.stage == "sft" and (remark := lost_rows_remark(blend, dataset, files)) is not None:
+        yield remark
     elif blend.stage == "rl":
         yield from _stray_remarks(blend, dataset, files, (*keys, "path") if inline else keys)
 

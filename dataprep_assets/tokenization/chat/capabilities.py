@@ -6,7 +6,7 @@ would be lost in rows.
 Entry point: `find_capabilities`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,19 @@ class Capabilities:
 
     outcomes: tuple[tuple[str, str], ...] = ()
 
+    @classmethod
+    def of(cls, table: Mapping[str, str]) -> "Capabilities":
+        """The capabilities that a receipt has as a table."""
+        return cls(tuple(table.items()))
+
     @property
-    def missing(self) -> list[str]:
-        """The features that the template does not write."""
-        return [feature for feature, outcome in self.outcomes if outcome != WRITTEN]
+    def sentence(self) -> str:
+        """The table in words."""
+        features = {outcome: [f for f, other in self.outcomes if other == outcome] for _, outcome in self.outcomes}
+        written = f"writes {', '.join(features.pop(WRITTEN, ['nothing']))}"
+        dropped = f"; drops {', '.join(names)}" if (names := features.pop(DROPPED, [])) else ""
+        refused = "".join(f"; refuses {', '.join(names)} ({why})" for why, names in features.items())
+        return written + dropped + refused
 
     def to_json(self) -> dict[str, str]:
         """The table, for a receipt."""
@@ -69,5 +78,5 @@ def find_capabilities(renderer: ConversationRenderer) -> Capabilities:
         elif rendered.reason.startswith(LOST):
             outcomes.append((feature, DROPPED))
         else:
-            outcomes.append((feature, f"refused: {rendered.words or rendered.reason}"))
+            outcomes.append((feature, rendered.words or rendered.reason))
     return Capabilities(tuple(outcomes))

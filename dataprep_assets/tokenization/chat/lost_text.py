@@ -54,7 +54,7 @@ def find_losses(
                 continue
             else:
                 occurs, position = _occurs(own.text, text, position)
-            is_present |= occurs
+            is_present |= occurs and bool(own.text.strip())
             if not occurs and (own.feature, index) not in losses:
                 losses.append((own.feature, index))
         if part is not None and not is_present:

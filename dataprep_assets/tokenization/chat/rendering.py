@@ -430,7 +430,7 @@ class ConversationRenderer:
 
         An answer without reasoning among others that have it is prompted with thinking off. Some templates end the
         prompt with white space that an answer does not repeat; then the prompt ends before it, and the answer itself
-        must follow: otherwise more than the white space is missing (`answer_proof.py`).
+        must follow: otherwise more than the white space is missing (`answer_readings.py`).
         """
         before, reasoned = upto[:-1], reasons(upto[-1])
         if self._choices.unprompted_header and _is_unprompted(before, thinking, reasoned):

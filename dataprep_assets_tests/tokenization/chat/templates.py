@@ -1,5 +1,14 @@
 """Chat templates made for these tests, each in the style of a family of models."""
 
+import atexit
+import json
+import shutil
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tokenization.chat.trap import CHATML
 
 NEXT_ROLE = (
@@ -46,3 +55,22 @@ PARTS = CHATML.replace(
     "{{ m.content }}", "{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}"
 )
 """Content as parts, as in templates for pictures."""
+_ROLE_TOKENS = ("<|user|>", "<|assistant|>", "<|system|>", "<|observation|>")
+TOKENS = ("<|s|>", "<|m|>", "<|c|>", "<|e|>", "<|call|>", "<|return|>", *_ROLE_TOKENS)
+"""The special tokens that these templates write besides those of ChatML."""
+
+
+@lru_cache
+def chat_bundle_of(tokens: tuple[str, ...]) -> TokenizerBundle:
+    """The small tokenizer of chats with further special tokens."""
+    folder = Path(tempfile.mkdtemp(prefix="chat-templates-"))
+    atexit.register(shutil.rmtree, folder)
+    write_chat_tokenizer(folder)
+    definition = json.loads((folder / "tokenizer.json").read_bytes())
+    last = definition["added_tokens"][-1]
+    definition["added_tokens"] += [
+        last | {"content": content, "id": last["id"] + number, "special": True}
+        for number, content in enumerate(tokens, 1)
+    ]
+    (folder / "tokenizer.json").write_text(json.dumps(definition, ensure_ascii=False))
+    return TokenizerBundle.load(folder, name="chat")

@@ -36,6 +36,7 @@ from dataprep_assets.stream.shard_job import ShardJob, ShardPieces, find_current
 from dataprep_assets.stream.token_stream import Fetch
 from dataprep_assets.stream.tokenizer import load_bundle
 from dataprep_assets.tokenization.certificate import Certificate
+from dataprep_assets.tokenization.chat.capabilities import Capabilities
 
 PACKED_SFT = "packed_sft"
 
@@ -175,6 +176,15 @@ def turns_lines(blend: BlendDeclaration, receipts: Iterable[Receipt]) -> list[st
     modes = sorted({receipt.recipe["settings"]["turns"] for receipt in receipts})
     why = ": as the template needs" if blend.sft_options.turns == "auto" else ""
     return [f"turns: {mode}{why}" for mode in modes]
+
+
+def template_lines(receipts: Iterable[Receipt]) -> list[str]:
+    """Lines on what each chat template writes, and where its marks and its generation prompt differ."""
+    lines = []
+    for facts in {facts.template_digest: facts for facts in map(PackedSftFacts.of, receipts)}.values():
+        lines.append(f"template {facts.template}: {Capabilities.of(facts.template_writes).sentence}")
+        lines += [f"template {facts.template}: {difference}" for difference in facts.template_differences]
+    return lines
 
 
 PACKED_SFT_SHARDS = BlendShards(

@@ -37,7 +37,7 @@ def row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[str
 def row_refusal(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[dict[str, Any]], str | None]:
     """Return what tells why a row is no conversation of the dataset, or its template refuses it; raises as
     `row_counter`."""
-    return partial(_why_refused, _plan(blend, dataset))
+    return partial(_why_refused, _plan(blend, dataset), has_words=not blend.sensitive)
 
 
 def _plan(blend: BlendDeclaration, dataset: BlendDataset) -> ChatPlan:
@@ -47,10 +47,11 @@ def _plan(blend: BlendDeclaration, dataset: BlendDataset) -> ChatPlan:
     return plan
 
 
-def _why_refused(plan: ChatPlan, row: dict[str, Any]) -> str | None:
+def _why_refused(plan: ChatPlan, row: dict[str, Any], *, has_words: bool) -> str | None:
     rendered = _rendered(plan, row)
     if isinstance(rendered, Refusal):
-        return str(rendered)
+        # a template may quote the row
+        return f"{rendered} ({rendered.words})" if has_words and rendered.words else str(rendered)
     return None if rendered.sequences else "no_answer"
 
 
