@@ -18,6 +18,7 @@ such token in the result is the template's own, and put back when the result is 
 and a result are no text where a model or the instructions to it write them (`_WRITE_TAGS`).
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -347,6 +348,8 @@ class ConversationRenderer:
             answer = self._thought_after(prompt, messages[-1])
             if answer is None:
                 answer = self._answer_after(prompt, messages, tools, thinking)
+            if answer is None:
+                answer = self._answer_in_place(messages, tools, mode, thinking)
             if answer is None or (mark is not None and not _restorable(prompt + answer, mark)):
                 continue
             text, end = self._ended(prompt + answer, len(prompt), len(prompt + answer), messages[-1], index)
@@ -375,13 +378,24 @@ class ConversationRenderer:
         if not header.strip():
             return None
         whole = self._text(messages, tools, False, thinking, index)
-        place = whole.rfind(header)
-        # a thought and the text after it may have a header each; the message before must not be in the answer
-        previous = (messages[-2].get("content") or "").strip() if index else ""
-        first = whole.rfind(previous) + len(previous) if previous and previous in whole else len(whole)
-        while (earlier := whole.rfind(header, first, place)) >= 0:
-            place = earlier
+        # a thought and the text after it may have a header each; where the message before ends, the first one is meant
+        first = _end_of_texts(whole, messages[:-1])
+        place = whole.rfind(header) if first is None else whole.find(header, first)
         return None if place < 0 else whole[place + len(header) :]
+
+    def _answer_in_place(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, mode: bool, thinking: bool
+    ) -> str | None:
+        """The last answer as the template writes it in the place of the answers right before it."""
+        index = len(messages) - 1
+        before = list(messages[:-1])
+        while before and before[-1]["role"] == "assistant":
+            before.pop()
+        if len(before) == index:
+            return None
+        prompt = self._text(before, tools, True, mode, index) if before else ""
+        whole = self._text([*before, messages[-1]], tools, False, thinking, index)
+        return whole[len(prompt) :] if prompt and whole.startswith(prompt) else None
 
     def _question_twice(
         self, chunks: tuple[RenderedChunk, ...], conversation: Conversation
@@ -552,12 +566,23 @@ def _marks_of(
 
     Marks around the messages since the last answer are none of the answer's, whatever the template does.
     """
-    since_last = takewhile(lambda message: message["role"] != "assistant", reversed(before))
-    for message in reversed(list(since_last)):
-        content = message.get("content")
-        if isinstance(content, str) and (found := text.find(content.strip(), start, end)) >= 0:
-            start = found + len(content.strip())
+    since_last = list(takewhile(lambda message: message["role"] != "assistant", reversed(before)))
+    start = _end_of_texts(text, since_last[::-1], start) or start
     return _joined([(a, b) for a, b in spans if start <= a and b <= end and text[a:b].strip()])
+
+
+def _end_of_texts(text: str, messages: list[dict[str, Any]], start: int = 0) -> int | None:
+    """Return where the content of the last message ends in a text that has all in order, from `start` on.
+
+    None if the last message has no content, or the text does not have it as it is or as JSON.
+    """
+    found = None
+    for message in messages:
+        content = (message.get("content") or "").strip()
+        forms = (content, json.dumps(content, ensure_ascii=False)[1:-1])
+        found = next((place + len(form) for form in forms if form and (place := text.find(form, start)) >= 0), None)
+        start = found or start
+    return found
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

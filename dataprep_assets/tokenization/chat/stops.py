@@ -60,11 +60,17 @@ def _probes() -> Iterator[_Probe]:
 
 
 def find_stops(
-    renderer: Renderer, form: MessageForm, specials: Sequence[SpecialToken], declared: str = "auto"
+    renderer: Renderer,
+    form: MessageForm,
+    specials: Sequence[SpecialToken],
+    declared: str = "auto",
+    structure: Sequence[SpecialToken] = (),
 ) -> Stops:
     """Return the tokens with which the template of `renderer` ends answers and calls.
 
-    `specials` are tokens of the tokenizer; `declared` is `auto`, or the content of one that must be among the stops.
+    `specials` are the tokenizer's special tokens, `structure` others that the template writes, which end an answer only
+    if no special token does. `declared` is `auto`, or the content of one that must be among the stops.
+
     Raises ConfigError when a plain answer ends with none: a model trained on it never learns to stop
     (Megatron-Bridge#3927).
     """
@@ -80,15 +86,15 @@ def find_stops(
                     f"chat_template {renderer.name}: it cannot render a question and an answer: {failure}"
                 ) from failure
             continue
-        last = _longest(specials, text.rstrip().endswith)
         rest = longer[len(text) :] if longer.startswith(text) else ""
-        if last is None and (last := _longest(specials, rest.startswith)) is not None:
-            headers.append(last)
-            added.setdefault(probe.messages[-1] is _CALL, last)
+        last, is_header = _stop_of(specials, text, rest)
         if last is None:
-            last = _last_inside(specials, text)
+            last, is_header = _stop_of(structure, text, rest)
         if last is None and not number:
             raise _no_stop(renderer, text, specials)
+        if last is not None and is_header:
+            headers.append(last)
+            added.setdefault(probe.messages[-1] is _CALL, last)
         # an earlier answer may end in another token than the last one
         middle = None if rest or not longer else _first_after(specials, longer)
         stops += [token for token in (last, middle) if token is not None]
@@ -110,6 +116,15 @@ def _texts(renderer: Renderer, form: MessageForm, probe: _Probe) -> tuple[str, s
         return text, renderer.render(messages, probe.tools, prompt=False, thinking=False)
     except TemplateRenderError:
         return text, ""
+
+
+def _stop_of(tokens: Sequence[SpecialToken], text: str, rest: str) -> tuple[SpecialToken | None, bool]:
+    """Return the token that ends a text, and whether it is the header that follows the text."""
+    if (token := _longest(tokens, text.rstrip().endswith)) is not None:
+        return token, False
+    if (token := _longest(tokens, rest.startswith)) is not None:
+        return token, True
+    return _last_inside(tokens, text), False
 
 
 def _longest(tokens: Sequence[SpecialToken], matches: Any) -> SpecialToken | None:

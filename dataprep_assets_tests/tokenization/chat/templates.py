@@ -30,6 +30,18 @@ CHANNELS = (
     "{% if add_generation_prompt %}<|s|>assistant{% endif %}"
 )
 """A thought in a channel of its own; three ends: of the last answer, an earlier one, a call; as in gpt-oss."""
+FORGETFUL = CHANNELS.replace("{% if m.thinking %}", "{% if m.thinking and loop.last %}").replace(
+    "{{ m.content }}<|e|>{% endif %}{% endfor %}",
+    "{{ m.content | tojson if m.role == 'tool' else m.content }}<|e|>{% endif %}{% endfor %}",
+)
+"""The same, which forgets the thought of a call once its result follows, and writes results as JSON."""
+MERGED = (
+    "{% for m in messages %}{% set follows = not loop.first and loop.previtem.role == m.role %}"
+    "{% if not follows %}<|im_start|>{{ m.role }}\n{% endif %}{{ m.content }}"
+    "{% if loop.last or loop.nextitem.role != m.role %}<|im_end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Messages of one role in a row are one turn, as in Gemma 4."""
 CUT_THOUGHTS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}<|im_end|>\n{% endfor %}"

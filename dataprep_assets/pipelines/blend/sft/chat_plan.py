@@ -176,6 +176,7 @@ def chat_plan(
         if value is not None and value < 2:
             raise ConfigError(f"{name}: {value}: a sequence with trained tokens has at least 2 tokens")
     renderer = compile_template(template, template_variables(bundle), template_date, template_kwargs)
+    structure = _structure(bundle, template, renderer)
     form = find_form(renderer) if choices.content != "as_given" else MessageForm()
     plan = ChatPlan(
         tokenizer=bundle.directory,
@@ -185,7 +186,7 @@ def chat_plan(
         template_date=template_date,
         template_kwargs=dict(template_kwargs or {}),
         choices=choices,
-        stops=find_stops(renderer, form, bundle.special_tokens, stop),
+        stops=find_stops(renderer, form, bundle.special_tokens, stop, structure),
         form=form,
         fields=fields or ConversationFields(),
         turns="reasoning" if turns == "auto" else turns,
@@ -196,7 +197,7 @@ def chat_plan(
         sample_rate=sample_rate,
         level=level,
         max_loss=max_loss,
-        structure=_structure(bundle, template, renderer),
+        structure=structure,
     )
     tried = _tried(plan, bundle)
     # Qwen3's template, for one, writes an answer in another way once a later one follows: such a conversation cannot be
