@@ -4,7 +4,7 @@ Every content, reasoning, tool and argument of a row must occur in the rendered 
 trained part. A template may strip them, escape them as JSON, or write other signs between their words. The reasoning of
 earlier turns is exempt, because templates drop it by design, and it is trained in the sequence of its own turn.
 
-Entry points: `find_losses`, `own_texts`.
+Entry points: `find_losses`, `own_texts`, `occurs_in`.
 """
 
 import json
@@ -20,6 +20,7 @@ Feature = Literal[
 """What a template may not be able to write, and what a declaration may allow it to lose."""
 _ROLES = {"user": "question", "tool": "results", "developer": "developer"}
 _THINK = re.compile(r"</?think>")
+_PLAIN = {"role", "content"}
 _WORDS = re.compile(r"[^\W_]+")
 
 
@@ -42,14 +43,22 @@ def find_losses(
         tools: The declared tools.
     """
     losses: list[tuple[str, int | None]] = []
-    if tools and not all(_occurs(own, text, 0)[0] for own in _texts_of_tools(tools)):
+    if tools and not all(occurs_in(own, text) for own in _texts_of_tools(tools)):
         losses.append(("tools", None))
     empty_answers, position = set(), 0
     for index, message in enumerate(messages):
-        part, is_present = answers.get(index), False
+        part, content, is_present = answers.get(index), message.get("content"), False
+        # most messages are a text that is there as it is
+        if (
+            message.keys() == _PLAIN
+            and content
+            and (found := (part or text).find(content, 0 if part else position)) >= 0
+        ):
+            position = position if part else found + len(content)
+            continue
         for own in own_texts(message, index):
             if part is not None:
-                occurs = _occurs(own.text, part, 0)[0]
+                occurs = occurs_in(own.text, part)
             elif own.feature == "reasoning":
                 continue
             else:
@@ -111,6 +120,11 @@ def _leaves(value: Any) -> Iterator[str]:
         yield value
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield json.dumps(value)
+
+
+def occurs_in(own: str, text: str) -> bool:
+    """Return whether a text occurs in another, in one of the ways in which templates write texts."""
+    return _occurs(own, text, 0)[0]
 
 
 def _occurs(own: str, text: str, position: int) -> tuple[bool, int]:

@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 from dataprep_assets.tokenization.bundle import LiteralFinder, SpecialToken
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
-from dataprep_assets.tokenization.chat.lost_text import LOST, find_losses
+from dataprep_assets.tokenization.chat.lost_text import LOST, find_losses, occurs_in, own_texts
 from dataprep_assets.tokenization.chat.message_form import MessageForm
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, is_trained, reasons
 from dataprep_assets.tokenization.chat.stops import Stops
@@ -36,8 +36,8 @@ from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderE
 _MOST_RENDERED = 2 << 30
 """Most characters rendered for one conversation: all before each answer is, twice. A thousand answers of 1 KB are half
 of that, as are 4,000 of some words."""
-_OF_A_MESSAGE = 256
-"""Characters that take as long as a message does besides its own."""
+_MESSAGE_COST = 256
+"""Characters that take as long to render as a message without text."""
 
 Turns = Literal["reasoning", "always"]
 """When a conversation becomes one sequence for each user turn: if it has `reasoning`, or `always`."""
@@ -113,11 +113,11 @@ class ConversationRenderer:
         self._cuts: dict[str, None] = {}  # reasons of the conversation at work, in order
         self._indexes = {token.content: i for i, token in enumerate(tokens)}
         as_text = self._indexes.keys() if choices.special_literals == "text" else set()
-        self._of_models = LiteralFinder(tuple(as_text - set(tags)))
-        self._of_others = LiteralFinder(tuple(as_text - (_RESULT_TAGS & set(tags))))
+        self._model_literals = LiteralFinder(tuple(as_text - set(tags)))
+        self._other_literals = LiteralFinder(tuple(as_text - (_RESULT_TAGS & set(tags))))
 
     def render(self, conversation: Conversation) -> RenderedConversation | Refusal:
-        """The sequences of a conversation, or why it has none.
+        """Return the sequences of a conversation, or why it has none.
 
         Messages after the last answer are left out. A turn without an answer gives no sequence, unless it is kept. If
         the template refuses a message, the refusal has the sequences of the messages before it; if it writes the calls
@@ -140,7 +140,7 @@ class ConversationRenderer:
             return self._refused_at(conversation, mark, error.refusal)
 
     def _render_up_to(self, stop: int, conversation: Conversation, mark: str | None) -> RenderedConversation:
-        """The sequences of the messages before `stop`, up to their last answer."""
+        """Return the sequences of the messages before `stop`, up to their last answer."""
         messages = conversation.messages[:stop]
         end = max(
             (i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"), default=len(messages)
@@ -152,7 +152,7 @@ class ConversationRenderer:
         return RenderedConversation(sequences, mark, tuple(self._cuts))
 
     def _refused_at(self, conversation: Conversation, mark: str | None, refusal: Refusal) -> Refusal:
-        """The refusal with the message at fault, and what can be used before it.
+        """Return the refusal with the message at fault, and what can be used before it.
 
         At fault is the last of the shortest messages from which on all are refused.
         """
@@ -199,7 +199,7 @@ class ConversationRenderer:
     def _render_turn(
         self, conversation: Conversation, first: int, stop: int, mark: str | None
     ) -> list[tuple[RenderedChunk, ...]]:
-        """The sequence of the turn of messages from `first` up to `stop`, or, if its answers change, one of each."""
+        """Return the sequence of the turn from `first` up to `stop`, or one of each answer if answers change."""
         try:
             return [self._sequence(conversation, stop, first, mark)]
         except _ChatRefusedError as error:
@@ -209,7 +209,7 @@ class ConversationRenderer:
         return [self._answer_alone(conversation, i, mark) for i in answers if is_trained(conversation.messages[i])]
 
     def _answer_alone(self, conversation: Conversation, index: int, mark: str | None) -> tuple[RenderedChunk, ...]:
-        """The sequence that ends with the answer `index`, which alone is trained in it."""
+        """Return the sequence that ends with the answer `index`, which alone is trained in it."""
         try:
             return self._sequence(conversation, index + 1, index, mark)
         except _ChatRefusedError as error:
@@ -220,7 +220,7 @@ class ConversationRenderer:
 
     @property
     def _is_strict(self) -> bool:
-        """Whether there is one way alone to render a conversation: that of the original."""
+        """Whether a conversation is rendered only as the original renders it."""
         return self._choices.inline_reasoning == "refuse"
 
     def _thinks(self, conversation: Conversation) -> bool:
@@ -250,7 +250,7 @@ class ConversationRenderer:
     def _sequence(
         self, conversation: Conversation, stop: int, first: int, mark: str | None
     ) -> tuple[RenderedChunk, ...]:
-        """The messages before `stop`, in which the answers from message `first` on are trained."""
+        """Return the messages before `stop` as chunks, in which the answers from message `first` on are trained."""
         messages, tools, thinking = conversation.messages, conversation.tools, self._is_thinking(conversation)
         rendering, spans = self._marked_text(messages[:stop], tools, False, thinking, stop - 1)
         # checked in the whole alone: all other renderings must be a beginning of it
@@ -308,7 +308,7 @@ class ConversationRenderer:
         messages: list[dict[str, Any]],
         tools: list[dict[str, Any]] | None,
     ) -> tuple[RenderedChunk, ...]:
-        """The text as chunks, of which the `parts` of trained answers are trained: message, start and end of each.
+        """Return the text as chunks. The `parts` are those of trained answers: message, start and end of each.
 
         Raises _ChatRefusedError if a text of a message is lost that the declaration does not allow to be lost.
         """
@@ -337,7 +337,7 @@ class ConversationRenderer:
         return tuple(chunk for chunk in chunks if chunk.text)
 
     def _prompted(self, conversation: Conversation, index: int, mark: str | None) -> tuple[RenderedChunk, ...] | None:
-        """The generation prompt and after it the answer `index`, where the whole has another text before it.
+        """Return the generation prompt and after it the answer `index`, where the whole has another text before it.
 
         None if the answer's own text cannot be told from what the template writes around it.
         """
@@ -358,7 +358,7 @@ class ConversationRenderer:
         return None
 
     def _thought_after(self, prompt: str, message: dict[str, Any]) -> str | None:
-        """The answer after a prompt that opens a thought, if it has one that the template would drop."""
+        """Return the answer after a prompt that opens a thought, if it has one that the template would drop."""
         content, thought = message.get("content") or "", message.get("reasoning_content") or ""
         if not prompt.rstrip().endswith(_OPEN_THOUGHT) or message.get("tool_calls"):
             return None
@@ -371,7 +371,7 @@ class ConversationRenderer:
     def _answer_after(
         self, prompt: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool
     ) -> str | None:
-        """The answer that ends `messages`, as the template writes it after the header that ends the prompt."""
+        """Return the answer that ends `messages`, as the template writes it after the header that ends the prompt."""
         index = len(messages) - 1
         before = self._text(messages[:-1], tools, False, thinking, index) if index else ""
         header = prompt[len(before) :] if prompt.startswith(before) else ""
@@ -386,7 +386,7 @@ class ConversationRenderer:
     def _answer_in_place(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, mode: bool, thinking: bool
     ) -> str | None:
-        """The last answer as the template writes it in the place of the answers right before it."""
+        """Return the last answer as the template writes it in the place of the answers right before it."""
         index = len(messages) - 1
         before = list(messages[:-1])
         while before and before[-1]["role"] == "assistant":
@@ -467,6 +467,10 @@ class ConversationRenderer:
         for prompt in prompts:
             if prompt and whole.startswith(prompt) and not self._is_strict and _begins_at(whole, len(prompt), upto[-1]):
                 return len(prompt)
+        # a text that the template drops is the more exact reason
+        for own in () if self._is_strict else own_texts(upto[-1], index):
+            if own.feature not in self._choices.allow_loss and not occurs_in(own.text, whole):
+                raise _ChatRefusedError(f"{LOST}: {own.feature}", index)
         raise _ChatRefusedError("template_mismatch", index)
 
     def _text(
@@ -477,19 +481,19 @@ class ConversationRenderer:
     def _marked_text(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, prompt: bool, thinking: bool, at: int
     ) -> tuple[str, list[tuple[int, int]]]:
-        """The text of messages, and the spans of it that the template marks, if it marks answers."""
+        """Return the text of messages, and the spans of it that the template marks, if it marks answers."""
         if self._rendered > _MOST_RENDERED:
             raise _ChatRefusedError("too_many_messages", at)
         try:
             text = self._renderer.render(self._form.applied(messages), tools, prompt=prompt, thinking=thinking)
         except TemplateRenderError as failure:
             raise _ChatRefusedError("template_refused", at, str(failure)[:_MOST_WORDS]) from failure
-        self._rendered += len(text) + _OF_A_MESSAGE * len(messages)
+        self._rendered += len(text) + _MESSAGE_COST * len(messages)
         return _without_marks(text) if self._is_marked else (text, [])
 
     def _holds_literals(self, conversation: Conversation) -> bool:
         text_sources = [(self._literals_of(message), message) for message in conversation.messages]
-        values = [*text_sources, (self._of_models, conversation.tools)]
+        values = [*text_sources, (self._model_literals, conversation.tools)]
         return any(literals.found_in(text) for literals, value in values for text in _strings(value))
 
     def _protected(self, conversation: Conversation) -> tuple[str, Conversation]:
@@ -510,11 +514,11 @@ class ConversationRenderer:
             return [protect(v, literals) for v in value] if isinstance(value, list) else value
 
         messages = [protect(message, self._literals_of(message)) for message in conversation.messages]
-        return mark, Conversation(messages, protect(conversation.tools, self._of_models))
+        return mark, Conversation(messages, protect(conversation.tools, self._model_literals))
 
     def _literals_of(self, message: Mapping[str, Any]) -> LiteralFinder:
         """The literals that stay text in a message."""
-        return self._of_models if message["role"] in _WRITE_TAGS else self._of_others
+        return self._model_literals if message["role"] in _WRITE_TAGS else self._other_literals
 
 
 def _is_unprompted(before: list[dict[str, Any]], thinking: bool, reasoned: bool) -> bool:

@@ -199,10 +199,9 @@ def chat_plan(
         max_loss=max_loss,
         structure=structure,
     )
-    tried = _tried(plan, bundle)
-    # Qwen3's template, for one, writes an answer in another way once a later one follows: such a conversation cannot be
-    # one sequence, but each of its turns can.
-    if turns == "auto" and isinstance(tried, RenderedConversation) and len(tried.sequences) > 1:
+    trial = _render_trial(plan, bundle)
+    # Qwen3's template, for one, writes an answer differently once a later one follows
+    if turns == "auto" and isinstance(trial, RenderedConversation) and len(trial.sequences) > 1:
         plan = replace(plan, turns="always")
     # before the refusal, because an answer that can be read in two ways is the more exact reason
     readings = compare_readings(
@@ -216,13 +215,13 @@ def chat_plan(
         # by our choices, because those of the original look for no loss
         capabilities=find_capabilities(conversation_renderer(replace(plan, choices=_FOR_CAPABILITIES), bundle)),
     )
-    if isinstance(tried, Refusal):
-        words = f", {tried.words}" if tried.words else ""
+    if isinstance(trial, Refusal):
+        words = f", {trial.words}" if trial.words else ""
         raise ConfigError(
-            f"chat_template {template.name}: cannot write two questions and two answers ({tried}{words}). Use a "
+            f"chat_template {template.name}: cannot write two questions and two answers ({trial}{words}). Use a "
             "template that writes each text, and each answer after its generation prompt"
         )
-    check_cutting(bundle, tried, plan.structure)
+    check_cutting(bundle, trial, plan.structure)
     # refused here, where it cannot read a literal of them as text, and not at the first row that has one
     replace(bundle, structure=tuple(token.content for token in plan.structure)).engine_json("text")
     return plan
@@ -254,8 +253,8 @@ def _rendered_roles(renderer: Renderer) -> Iterator[str]:
             yield renderer.render(messages, None, prompt=False, thinking=True)
 
 
-def _tried(plan: ChatPlan, bundle: TokenizerBundle) -> RenderedConversation | Refusal:
-    """Two questions and two answers, rendered."""
+def _render_trial(plan: ChatPlan, bundle: TokenizerBundle) -> RenderedConversation | Refusal:
+    """Return two questions and two answers, rendered."""
     # white space where turns begin and end: `check_cutting` looks for special tokens that would absorb it
     messages = (("user", "Is it so?"), ("assistant", " Yes,\n it is. "), ("user", "\tWhy?"), ("assistant", "So."))
     conversation = Conversation([{"role": role, "content": text} for role, text in messages])
