@@ -1,0 +1,36 @@
+"""What a template drops of the first rows is a remark: an error if rows would be refused, else a hint."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dataprep_assets.engine.yaml.remark import Remark
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
+from dataprep_assets_tests.tokenization.chat.trap import CHATML
+
+
+def remarks(folder: Path, **keys: Any) -> list[Remark]:
+    user, thought = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "reasoning": "c"}
+    rows = [{"messages": [user, thought]}, {"messages": [user, {"role": "assistant", "content": "b"}]}]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_chat_tokenizer(folder / "tokenizer")
+    declared = {
+        "dataset": "chats",
+        "stage": "sft",
+        "blend": {"datasets": [{"name": "d", "path": str(folder / "rows.jsonl")}]},
+        "tokenizer": {"path": str(folder / "tokenizer")},
+        "sft": {"pack_size": 64, "chat_template": CHATML, **keys.pop("sft", {})},
+        **keys,
+    }
+    return list(blend_remarks(BlendDeclaration.model_validate(declared)))
+
+
+def test_dropped_features_are_named_with_the_number_of_rows(tmp_path: Path) -> None:
+    [remark] = remarks(tmp_path)
+    assert "writes no reasoning; 1 of the first 2 rows" in remark.sentence
+    assert (remark.hint, remark.of_source) == (False, True)
+    [hint] = remarks(tmp_path, bad_records={"policy": "drop", "budget": 1.0})
+    assert hint.hint
+    assert remarks(tmp_path, sft={"allow_loss": ["reasoning"]}) == []
