@@ -5,7 +5,7 @@ bounds (`execution.watch` enforces them). A process reports its position (`repor
 progress (`alive`). A process that exceeds a bound is ended, and its task is retried once by itself, `closely`. If it
 exceeds the bound again, the error names the position.
 
-Entry points: `Bounds`, `report_position`, `report_activity`, `alive`, `report_to`, `is_close`, `parsed`, `json_of`.
+Entry points: `Bounds`, `report_position`, `report_activity`, `alive`, `report_to`, `is_close`, `parse_json`, `json_of`.
 """
 
 import json

@@ -107,7 +107,7 @@ class FunctionTagger(BatchTagger):
             place = place_in_project(error)
             raise self._import_error(describe_error(error) + (f" ({place})" if place else "")) from error
         if (function := getattr(module, attribute, None)) is None:
-            # The message of `absent` is better, because it suggests a similar name of the module.
+            # The message of `why_missing` is better, because it suggests a similar name of the module.
             raise ConfigError(self.why_missing() or f"tag: {self.function}: {name} has no {attribute!r}")
         if not callable(function):
             raise self._import_error("it is not a function")

@@ -25,7 +25,7 @@ from dataprep_assets.orchestration.partitions import asset_key
 # artifact and partition is reported by a separate event, with the tags that Dagster would set: its code version, its
 # data version, and the event and version of each input.
 #
-# Entry points: `version_tags`, `reported`.
+# Entry points: `version_tags`, `step_result`.
 
 _REPORTED_BY_BODY = "__source_asset_observation__"
 """Metadata that marks an asset as already reported by the body of its step.

@@ -141,7 +141,7 @@ def test_no_secret_is_in_any_repr_or_in_the_resources_config(environment: Any, t
     storage = build_storage(tmp_path)
     opened = open_storage(tmp_path)
     shown = [repr(x) for x in (storage, opened.address(), opened.artifacts(), build_resources(tmp_path))]
-    shown.append(str(storage.place))
+    shown.append(str(storage.address))
     for text in shown:
         assert SECRET not in text
     assert SECRET not in repr(storage._convert_to_config_dictionary())

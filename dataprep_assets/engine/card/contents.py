@@ -4,7 +4,7 @@ Only receipts are read, so a card is as cheap as a `dataprep status` that reads 
 depend on the machine: it has no date, host or path of a local source. The card of a sensitive dataset has counts only:
 no names of files or partitions, no locations of sources, no content digests.
 
-Entry points: `CardSubject`, which a layer creates, and `gathered`.
+Entry points: `CardSubject`, which a layer creates, and `gather_card`.
 """
 
 from collections import Counter

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 # A finding: the result of one check of one artifact, with the numbers and locations that support it.
 #
 # A check never raises for a defect that it is meant to find, because a check that raises has no history and shows no
-# numbers. Checks read files that may be damaged in any way. Therefore `judged` also turns errors of the readers that
-# they call (a truncated file, a missing file, a receipt without its facts) into failed findings. A bug still raises.
+# numbers. Checks read files that may be damaged in any way. Therefore `fail_on_errors` also turns errors of the
+# readers that they call (a truncated file, a missing file, a receipt without its facts) into failed findings. A bug
+# still raises.
 
 Row = Mapping[str, str | int | float]
 """A row of a finding's table."""

@@ -220,7 +220,7 @@ def say(line: str, style: str = "") -> None:
 
 
 def watching(what: str) -> list[Sink]:
-    """Return the sinks that show the progress of the step `what` to the user; none outside of `watched`."""
+    """Return the sinks that show the progress of the step `what` to the user; none outside of `show_progress`."""
     if (watcher := _watched.get()) is None:
         return []
     return [LineSink(watcher.stream, what) if watcher.line is None else TerminalSink(watcher.line, what)]

@@ -126,7 +126,7 @@ class S3Bucket:
     ) -> Mapping[str, Any]:
         """Call the client's method `operation` and retry temporary failures; `label` names the object in messages.
 
-        Returns {} for a refusal whose code or status (as text) is in `answers`; raises the error of `explained` for
+        Returns {} for a refusal whose code or status (as text) is in `answers`; raises the error of `explain` for
         others.
         """
         try:
