@@ -56,8 +56,9 @@ def install(wheel: Path, folder: Path) -> Path:
 
 def environment(folder: Path, requirements: Iterable[str]) -> Path:
     """Make an environment in `folder` with pip and these requirements alone; its folder of programs."""
-    venv.create(folder, with_pip=True, symlinks=True)
-    link_distributions(folder, required(requirements))
+    venv.create(folder, symlinks=True)
+    # linked, too: Python's own way is to unpack and compile pip anew each time
+    link_distributions(folder, required(["pip", *requirements]))
     return folder / "bin"
 
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import venv
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from dataprep_assets.stores.files import sha256_file
+from dataprep_assets_tests import fresh_environment
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "requirements"
@@ -186,7 +186,7 @@ class Machine:
 
     def make(self) -> subprocess.CompletedProcess[str]:
         """`make torch` in a fresh environment."""
-        venv.create(self.folder / ".venv", with_pip=True)
+        fresh_environment.environment(self.folder / ".venv", [])
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "MAKE"))}
         pip = {"CONFIG_FILE": os.devnull, "INDEX_URL": self.index.as_uri(), "FIND_LINKS": str(self.links)}
         return subprocess.run(
