@@ -17,6 +17,8 @@ from dataprep_assets_tests.project import Project, project, sample_attributes
 
 pytestmark = pytest.mark.slow
 
+ONE_OF_EACH: dict[str, Any] = {"splits": {"train": ["train/**"]}, "views": ["nanogpt"]}
+"""A split and a view: all of them on each storage are in `pipelines/corpus/test_storage.py`."""
 BINS = dg.AssetKey(["corpus", "nanogpt_bins"])
 KEY_ID, SECRET = "CANARYKEYID0123456789", "canary-secret-value-0123456789"
 SHARDS = dg.AssetKey(["corpus", "token_bins_train"])
@@ -80,7 +82,7 @@ def test_the_whole_graph_runs_and_a_trainer_reads_by_ranges(
         return dg.MaterializeResult()
 
     home = tmp_path / "home" if kind == "moto" else None
-    with project(sample_attributes(), tmp_path / "project", storage, home) as found:
+    with project(sample_attributes(**ONE_OF_EACH), tmp_path / "project", storage, home) as found:
         found.run_all()
         graph = found.definitions.resolve_asset_graph()
         for check in graph.asset_check_keys:
@@ -120,7 +122,7 @@ def no_secrets(home: Path, shown: str) -> None:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """A finished dataset that declares a storage of its own."""
     folder = tmp_path_factory.mktemp("finished")
-    with project(sample_attributes(storage=str(folder / "mine")), folder) as found:
+    with project(sample_attributes(**ONE_OF_EACH, storage=str(folder / "mine")), folder) as found:
         found.run_all()
         yield found
 
