@@ -13,13 +13,13 @@ import yaml
 
 from dataprep_assets.cli import main
 from dataprep_assets.engine.lock.lock import read_lock
+from dataprep_assets.project_template import write_project
 from dataprep_assets.stores.connect import place_of
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.faults.edits import flip_byte
-from dataprep_assets_tests.project import cloned_project
 from dataprep_assets_tests.samples import SAMPLE
 
 pytestmark = pytest.mark.slow
@@ -54,11 +54,10 @@ def write_tales(path: Path, count: int) -> None:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A project with one dataset, and the folder of its artifacts after its run and its lock."""
-    clone = cloned_project(tmp_path_factory.mktemp("project") / "clone")
-    for other in (clone / "dataprep_assets" / "defs").iterdir():
-        if other.is_dir():
-            shutil.rmtree(other)
-    folder = clone / "dataprep_assets" / "defs" / NAME
+    clone = tmp_path_factory.mktemp("project") / "clone"
+    write_project(clone)
+    folder = folder_of(clone)
+    shutil.rmtree(folder.with_name("sample_corpus"))
     (folder / "data").mkdir(parents=True)
     write_tales(folder / "data" / "a.jsonl", 60)
     write_tales(folder / "data" / "b.jsonl", 80)
@@ -80,7 +79,7 @@ def place(built: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
 
 
 def folder_of(clone: Path) -> Path:
-    return clone / "dataprep_assets" / "defs" / NAME
+    return clone / "clone" / "defs" / NAME
 
 
 def receipts(work: Path) -> dict[Path, int]:
