@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import environment
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, records, write_lines
 
@@ -96,7 +96,7 @@ def materialize(coast: Coast, **variables: str) -> None:
     env = {**os.environ, **environment(coast.root.parent), "PYTHONPATH": str(coast.root), **variables}
     Path(env["DAGSTER_HOME"]).mkdir(exist_ok=True)
     words = ["-m", "dagster", "asset", "materialize", "--select", "team/scores", "-m", "coast.definitions"]
-    done = subprocess.run([sys.executable, *words], cwd=coast.root, env=env, capture_output=True, text=True)
+    done = forked.run(words, cwd=coast.root, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
