@@ -94,6 +94,7 @@ def start(
     stdout: int = subprocess.DEVNULL,
     stderr: int = subprocess.DEVNULL,
     own_session: bool = False,
+    site: Path | None = None,
 ) -> Forked:
     """Start a program.
 
@@ -104,9 +105,10 @@ def start(
         stdout: A file descriptor, or subprocess.DEVNULL.
         stderr: The same.
         own_session: Whether it leads a session, so that its whole group can be killed.
+        site: A folder of installed packages whose entry points are found, as those of this environment are.
     """
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    channel.connect(_server())
+    channel.connect(_server(site))
     null = os.open(os.devnull, os.O_RDWR)
     asked = {
         "arguments": [str(one) for one in arguments],
@@ -130,13 +132,14 @@ def run(
     cwd: Path | str | None = None,
     timeout: float = 300,
     check: bool = False,
+    site: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, as `subprocess.run` with captured text; `start` explains the arguments.
 
     It is killed, and subprocess.TimeoutExpired raised, after `timeout` seconds.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        program = start(arguments, env=env, cwd=cwd, stdout=out.fileno(), stderr=err.fileno())
+        program = start(arguments, env=env, cwd=cwd, stdout=out.fileno(), stderr=err.fileno(), site=site)
         try:
             code = program.wait(timeout)
         finally:
@@ -150,15 +153,18 @@ def run(
 
 
 @cache
-def _server() -> str:
-    """The socket of the process that forks, started with the first program of this one; it ends with this process."""
+def _server(site: Path | None) -> str:
+    """The socket of the process that forks, started with the first program of this one; it ends with this process.
+
+    Each `site` has its own, because entry points are read once in a process.
+    """
     folder = tempfile.TemporaryDirectory(prefix="forked-")
     path = f"{folder.name}/socket"
     ours, theirs = os.pipe()
     code = f"from dataprep_assets_tests.forked import serve; serve({path!r}, {theirs}, {os.getpid()})"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, [CHECKOUT, site])))},
         cwd=CHECKOUT,
         pass_fds=[theirs],
         stdin=subprocess.DEVNULL,

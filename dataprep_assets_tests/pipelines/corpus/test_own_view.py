@@ -17,6 +17,7 @@ from dataprep_assets.extensions import Extensions
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.project_template import write_project
+from dataprep_assets_tests import forked
 from dataprep_assets_tests.dg_command import DG
 from dataprep_assets_tests.samples import shrink
 
@@ -54,20 +55,28 @@ class Machine:
         shrink(self.declared, DECLARED)
         self.artifacts = root / ".dataprep" / "artifacts"
 
-    def try_(self, *arguments: str, site: Path | None = None, program: str = "") -> subprocess.CompletedProcess[str]:
-        """A command, in a process that finds what is installed in `site`; a `program` of Python instead of ours."""
+    def try_(
+        self, *arguments: str, site: Path | None = None, program: str = "", fresh: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """A command that finds what is installed in `site`; a `program` of Python instead of ours.
+
+        With another `site` than the project's, or `fresh`, Python is started for it.
+        """
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("DATAPREP_", "DAGSTER_"))}
         path = os.pathsep.join([str(site or self.site), str(self.root)])
         variables = {"PYTHONPATH": path, "DAGSTER_DISABLE_TELEMETRY": "yes", "COLUMNS": "200"}
         # dg looks for the Python of a project in the environment that is active
         variables["VIRTUAL_ENV"] = str(Path(sys.executable).parent.parent)
-        # not forked: what is installed is read when Python starts
-        command = [sys.executable, *(["-c", program] if program else ["-m", "dataprep_assets.cli"]), *arguments]
-        return subprocess.run(command, cwd=self.root, env=kept | variables, capture_output=True, text=True)
+        command = [*(["-c", program] if program else ["-m", "dataprep_assets.cli"]), *arguments]
+        if site is None and not fresh:
+            return forked.run(command, cwd=self.root, env=kept | variables, site=self.site)
+        return subprocess.run(
+            [sys.executable, *command], cwd=self.root, env=kept | variables, capture_output=True, text=True
+        )
 
-    def run(self, *arguments: str, program: str = "") -> str:
+    def run(self, *arguments: str, program: str = "", fresh: bool = False) -> str:
         """What a command prints that must succeed."""
-        done = self.try_(*arguments, program=program)
+        done = self.try_(*arguments, program=program, fresh=fresh)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -76,7 +85,7 @@ class Machine:
 def machine(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """The project after its first run."""
     made = Machine(tmp_path_factory.mktemp("project") / "my_data", site)
-    out = made.run("run", SAMPLE)
+    out = made.run("run", SAMPLE, fresh=True)
     assert re.search(r"checks: (\d+) of \1 passed", out), out
     assert f"  linear: --data {made.artifacts}/{SAMPLE}/id_lines_bins --vocab-size 4096" in out
     return made
