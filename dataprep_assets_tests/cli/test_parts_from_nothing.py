@@ -12,8 +12,10 @@ from subprocess import CompletedProcess
 import pytest
 import yaml
 
+from dataprep_assets.project_template import write_project
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
+from dataprep_assets_tests.samples import shrink
 
 pytestmark = pytest.mark.slow
 MONTHS = ["2009-10", "2009-11", "2009-12", "2010-01", "2010-02", "2010-03"]
@@ -24,8 +26,9 @@ Line = Sequence[str]
 def project(tmp_path: Path) -> Path:
     """A project of `dataprep init` with a dataset of notes beside its sample."""
     root = tmp_path / "ward"
-    assert dataprep(tmp_path, "init", str(root)).returncode == 0
+    write_project(root)
     folder = root / "ward" / "defs" / "years"
+    shrink(folder.with_name("sample_corpus") / "defs.yaml")
     written(
         folder / "cohorts",
         {m: [patient(f"{m} {i}", *[note(f"tea and cake of {m}, {i}")] * 4) for i in range(6)] for m in MONTHS},
