@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.bounds import json_of, report_activity
@@ -223,17 +225,12 @@ def compile_template(
     that needs a date if none is declared, and for a further variable whose value each rendering sets.
     """
     import jinja2
-    import jinja2.meta
 
     environment = _environment(marks)
     # should compiling it exceed the bounds of this process, it is named
     report_activity(f"chat_template {template.name}")
     try:
-        compiled = environment.from_string(template.text)
-        # a name is in the text as it is; finding the names takes twice the time of compiling
-        dated = "strftime_now" in template.text and "strftime_now" in jinja2.meta.find_undeclared_variables(
-            environment.parse(template.text)
-        )
+        code, dated = _code_of(template.text, marks)
     except jinja2.TemplateSyntaxError as error:
         raise ConfigError(
             f"chat_template {template.name}: line {error.lineno or 0}: {error.message}. Correct the template"
@@ -250,6 +247,7 @@ def compile_template(
                 "different bytes tomorrow. Set `template_date`"
             )
         environment.globals["strftime_now"] = today.strftime
+    compiled = environment.template_class.from_code(environment, code, environment.make_globals(None))
     if reserved_names := sorted(_OF_A_RENDERING & {*(kwargs or {})}):
         raise ConfigError(f"template_kwargs: {', '.join(reserved_names)}: set by each rendering. Remove them")
     fixed = dict(variables or {})
@@ -259,6 +257,18 @@ def compile_template(
         RecursionError,  # a tool's schema may be nested too deeply for `tojson`
     )
     return Renderer(lambda **given: compiled.render({**fixed, **given}), failures, kwargs, name=template.name)
+
+
+@lru_cache(maxsize=16)
+def _code_of(text: str, marks: tuple[str, str]) -> tuple[CodeType, bool]:
+    """Return the code of a template, and whether it asks for the date; a plan needs it four times."""
+    import jinja2.meta
+
+    environment = _environment(marks)
+    code = environment.compile(text)
+    # a name is in the text as it is; finding the names takes twice the time of compiling
+    names = jinja2.meta.find_undeclared_variables(environment.parse(text)) if "strftime_now" in text else ()
+    return code, "strftime_now" in names
 
 
 def _environment(marks: tuple[str, str]) -> "ImmutableSandboxedEnvironment":
