@@ -63,7 +63,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class FileFacts:
-    """What is known about the files of a partition.
+    """Facts about the files of a partition.
 
     Attributes:
         receipt: Its receipt; None if it has none.

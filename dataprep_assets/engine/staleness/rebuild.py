@@ -115,7 +115,7 @@ def still_held(
         others: The specs of each other dataset, and its store.
     """
     for specs, store in others if retracted else ():
-        # of a dataset with a selection this one's receipts have the counts, not those of what is made of it
+        # in a dataset with a selection, only the selection's receipts have the counts
         dropped = retracted_of(specs, store)
         for spec, receipts in _by_artifact(specs, store):
             behind = {file for file, count in retracted.items() if dropped.get(file, 0) < count}

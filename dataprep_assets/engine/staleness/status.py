@@ -334,7 +334,7 @@ def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[A
             if spec.partitions is not None:
                 planned.setdefault(spec.name, set()).update(spec.partitions.keys(store))
             elif spec.artifact is not None:
-                # a run of a blend is named after its plan: those of earlier plans are what lies beside it
+                # a run of a blend is named after its plan, so runs of earlier plans are next to it
                 located = spec.artifact(store)
                 names.add(located.name)
                 if located.partition is not None:

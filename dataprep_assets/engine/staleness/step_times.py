@@ -49,9 +49,9 @@ class StepTimes:
         """
         builds = self._builds.get(_key(declaration, step)) or [
             build
-            for key, others in self._builds.items()
+            for key, step_builds in self._builds.items()
             if key.startswith(f"{type(declaration).__name__}/") and key.endswith(f"/{step}")
-            for build in others
+            for build in step_builds
         ]
         return expected_seconds(builds, size) if builds else None
 
@@ -65,9 +65,9 @@ class StepTimes:
             with owned_file(self._path.with_suffix(".lock"), self._path.name):
                 self._builds = self._read()
                 for step, added in builds.items():
-                    kept = self._builds.setdefault(_key(declaration, step), [])
+                    builds_of_step = self._builds.setdefault(_key(declaration, step), [])
                     for build in added:
-                        _keep(kept, build)
+                        _keep(builds_of_step, build)
                 write_atomically(self._path, json.dumps(self._builds, sort_keys=True).encode(), durably=False)
 
     def _read(self) -> dict[str, list[Build]]:
@@ -83,23 +83,23 @@ def _key(declaration: DatasetDeclaration, step: str) -> str:
 
 def _keep(builds: list[Build], build: Build) -> None:
     """Append a build. It replaces the oldest of `KEPT_BUILDS` builds of a similar size, never one of another size."""
-    similar = [one for one in builds if _are_similar(one[0], build[0])]
+    similar = [other_build for other_build in builds if _are_similar(other_build[0], build[0])]
     if len(similar) >= KEPT_BUILDS:
         builds.remove(similar[0])
     builds.append(build)
 
 
-def _are_similar(size: float, other: float) -> bool:
-    return max(size, other) <= _SIMILAR * min(size, other)
+def _are_similar(size: float, other_size: float) -> bool:
+    return max(size, other_size) <= _SIMILAR * min(size, other_size)
 
 
 def expected_seconds(builds: Sequence[Build], size: float | None) -> float:
     """Return the time of builds of this size: on the line between two known sizes, and in proportion beyond all."""
-    sizes = [known for known, _ in builds]
+    sizes = [build_size for build_size, _ in builds]
     if size is None:
         size = max(sizes)
-    below = max((known for known in sizes if known <= size), default=None)
-    above = min((known for known in sizes if known >= size), default=None)
+    below = max((build_size for build_size in sizes if build_size <= size), default=None)
+    above = min((build_size for build_size in sizes if build_size >= size), default=None)
     if below is None or above is None:
         nearest = max(sizes) if above is None else min(sizes)
         return _typical(builds, nearest) * size / nearest
@@ -109,7 +109,7 @@ def expected_seconds(builds: Sequence[Build], size: float | None) -> float:
 
 def _typical(builds: Sequence[Build], size: float) -> float:
     """Return the median time of builds of similar sizes, scaled to this size."""
-    return median(seconds * size / known for known, seconds in builds if _are_similar(known, size))
+    return median(seconds * size / build_size for build_size, seconds in builds if _are_similar(build_size, size))
 
 
 def step_sizes(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Sizes:

@@ -169,7 +169,7 @@ def _tokenizer(blend: BlendDeclaration, receipts: Receipts) -> CardTokenizer | N
 
 
 def _of_shards(blend: BlendDeclaration, receipts: Receipts) -> list[Receipt]:
-    """Return the receipts of packed conversations; none of another stage."""
+    """Return the receipts of packed conversations; empty for other stages."""
     made = (found for spec, found in receipts.items() if blend.stage == "sft" and spec.name == PACKED_SFT)
     return [receipt for found in made for receipt in found]
 

@@ -69,7 +69,7 @@ def _probes(choices: ChatChoices) -> Iterator[_Probe]:
 
 @dataclass(frozen=True)
 class Readings:
-    """How a template begins answers.
+    """The texts with which a template begins answers.
 
     Attributes:
         openings: The different texts between the beginning of a trained answer and the answer's own text. Empty for a
@@ -105,24 +105,24 @@ def compare_readings(
         if not isinstance(rendered, RenderedConversation):
             _refuse_ambiguous(probe, template)
             continue
-        for chunk in _trained(rendered):
+        for chunk in _trained_chunks(rendered):
             if (opening := _opening(chunk, probe)) is not None:
                 openings.add(opening)
             elif probe.tools is None:  # some templates leave out the text beside calls
                 as_given = False
-        other = prompted.render(conversation)
-        if not differences and isinstance(other, RenderedConversation):
-            differences += _difference(probe, rendered, other)
+        prompted_answers = prompted.render(conversation)
+        if not differences and isinstance(prompted_answers, RenderedConversation):
+            differences += _difference(probe, rendered, prompted_answers)
     return Readings(tuple(sorted(openings)) if as_given else (), tuple(differences))
 
 
-def _trained(rendered: RenderedConversation) -> list[RenderedChunk]:
+def _trained_chunks(rendered: RenderedConversation) -> list[RenderedChunk]:
     return [chunk for chunks in rendered.sequences for chunk in chunks if chunk.trained]
 
 
 def _difference(probe: _Probe, marked: RenderedConversation, prompted: RenderedConversation) -> Iterator[str]:
     """Yield a sentence on the first answer that the two readings begin differently."""
-    for by_mark, by_prompt in zip(_trained(marked), _trained(prompted), strict=False):
+    for by_mark, by_prompt in zip(_trained_chunks(marked), _trained_chunks(prompted), strict=False):
         if by_mark.text != by_prompt.text:
             yield (
                 f"for {probe.about}, `{{% generation %}}` puts {by_mark.text[:_SHOWN]!r} in the loss, but the model "
@@ -136,7 +136,7 @@ def _own_texts(message: dict[str, Any]) -> list[str]:
 
 
 def _opening(chunk: RenderedChunk, probe: _Probe) -> str | None:
-    """Return what is trained before the answer's own text; None if that text is not rendered verbatim."""
+    """Return the trained text before the answer's own text; None if that text is not rendered verbatim."""
     texts = [text for message in probe.messages if message["role"] == "assistant" for text in _own_texts(message)]
     positions = [position for text in texts if (position := chunk.text.find(text)) >= 0]
     return chunk.text[: min(positions)] if positions else None

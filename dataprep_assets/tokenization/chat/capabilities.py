@@ -1,6 +1,6 @@
-"""What a chat template can write: the table of features that `dataprep check` and the data card show.
+"""Features that a chat template writes, drops or refuses: the table of `dataprep check` and of the data card.
 
-Each feature is tried once per template with an invented conversation, by the renderer of the rows: what is lost there
+Each feature is tried once per template with an invented conversation, by the renderer of the rows: a text lost there
 would be lost in rows.
 
 Entry point: `find_capabilities`.
@@ -25,18 +25,18 @@ class Capabilities:
     outcomes: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, table: Mapping[str, str]) -> "Capabilities":
+    def from_table(cls, table: Mapping[str, str]) -> "Capabilities":
         """The capabilities that a receipt has as a table."""
         return cls(tuple(table.items()))
 
     @property
     def sentence(self) -> str:
         """The table in words."""
-        features = {outcome: [f for f, other in self.outcomes if other == outcome] for _, outcome in self.outcomes}
-        written = f"writes {', '.join(features.pop(WRITTEN, ['nothing']))}"
-        dropped = f"; drops {', '.join(names)}" if (names := features.pop(DROPPED, [])) else ""
-        refused = "".join(f"; refuses {', '.join(names)} ({why})" for why, names in features.items())
-        return written + dropped + refused
+        features = {outcome: [f for f, value in self.outcomes if value == outcome] for _, outcome in self.outcomes}
+        writes = f"writes {', '.join(features.pop(WRITTEN, ['nothing']))}"
+        drops = f"; drops {', '.join(names)}" if (names := features.pop(DROPPED, [])) else ""
+        refusals = "".join(f"; refuses {', '.join(names)} ({why})" for why, names in features.items())
+        return writes + drops + refusals
 
     def to_json(self) -> dict[str, str]:
         """The table, for a receipt."""
@@ -49,27 +49,27 @@ def _answer(text: str, **others: Any) -> dict[str, Any]:
 
 def _probes() -> Iterator[tuple[str, list[dict[str, Any]], bool]]:
     """Yield each feature, an invented conversation that uses it, and whether a tool is declared."""
-    said, again = _answer("Qanswerq"), _answer("Qsecondq")
+    answer, second_answer = _answer("Qanswerq"), _answer("Qsecondq")
     rule = {"content": "Qruleq"}
     call, result = tool_call("Qbuoyq"), tool_result("Qresultq")
-    yield "system", [{"role": "system", **rule}, USER, said], False
-    yield "late_system", [USER, said, {"role": "system", **rule}, USER, again], False
-    yield "developer", [{"role": "developer", **rule}, USER, said], False
+    yield "system", [{"role": "system", **rule}, USER, answer], False
+    yield "late_system", [USER, answer, {"role": "system", **rule}, USER, second_answer], False
+    yield "developer", [{"role": "developer", **rule}, USER, answer], False
     yield "reasoning", [USER, _answer("Qanswerq", reasoning_content="Qthoughtq")], False
     yield "inline_reasoning", [USER, _answer("<think>\nQthoughtq\n</think>\n\nQanswerq")], False
-    yield "tools", [USER, said], True
+    yield "tools", [USER, answer], True
     yield "calls", [USER, _answer("", tool_calls=[call])], True
-    yield "results", [USER, _answer("", tool_calls=[call]), result, said], True
-    both = [call, tool_call("Qsecondq", "abcdefgh2")]
+    yield "results", [USER, _answer("", tool_calls=[call]), result, answer], True
+    calls = [call, tool_call("Qsecondq", "abcdefgh2")]
     results = [result, tool_result("Qotherq", "abcdefgh2")]
-    yield "parallel_calls", [USER, _answer("", tool_calls=both), *results, said], True
-    yield "call_text", [USER, _answer("Qbeforeq", tool_calls=[call]), result, said], True
-    yield "two_answers", [USER, said, again], False
-    yield "two_questions", [USER, {"role": "user", "content": "Qmoreq"}, said], False
+    yield "parallel_calls", [USER, _answer("", tool_calls=calls), *results, answer], True
+    yield "call_text", [USER, _answer("Qbeforeq", tool_calls=[call]), result, answer], True
+    yield "two_answers", [USER, answer, second_answer], False
+    yield "two_questions", [USER, {"role": "user", "content": "Qmoreq"}, answer], False
 
 
 def find_capabilities(renderer: ConversationRenderer) -> Capabilities:
-    """Return what the template of a renderer writes."""
+    """Return the features that the template of a renderer writes."""
     outcomes = []
     for feature, messages, has_tool in _probes():
         rendered = renderer.render(Conversation(messages, [TOOL] if has_tool else None))

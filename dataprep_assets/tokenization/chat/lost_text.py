@@ -1,4 +1,4 @@
-"""Finds what a template drops: the texts of a conversation that its rendering does not have.
+"""Finds texts that a template drops: the texts of a conversation that its rendering does not have.
 
 Every content, reasoning, tool and argument of a row must occur in the rendered text, those of a trained answer in its
 trained part. A template may strip them, escape them as JSON, or write other signs between their words. The reasoning of
@@ -34,7 +34,7 @@ class OwnText(NamedTuple):
 def find_losses(
     text: str, answers: dict[int, str], messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
 ) -> tuple[list[tuple[str, int | None]], set[int]]:
-    """Return the lost features with the message at fault, and the answers of which nothing is left.
+    """Return the lost features with the message at fault, and the answers that are lost as a whole.
 
     Args:
         text: The rendering of `messages`.
@@ -52,9 +52,9 @@ def find_losses(
         if (
             message.keys() == _PLAIN
             and content
-            and (found := (part or text).find(content, 0 if part else position)) >= 0
+            and (start := (part or text).find(content, 0 if part else position)) >= 0
         ):
-            position = position if part else found + len(content)
+            position = position if part else start + len(content)
             continue
         for own in own_texts(message, index):
             if part is not None:
@@ -83,10 +83,10 @@ def own_texts(message: dict[str, Any], index: int) -> Iterator[OwnText]:
     if isinstance(reasoning := message.get("reasoning_content"), str):
         yield OwnText("reasoning", reasoning)
     if isinstance(content, str):
-        *thoughts, said = _THINK.split(content) if "think>" in content else (content,)
+        *thoughts, answer = _THINK.split(content) if "think>" in content else (content,)
         for thought in thoughts:
             yield OwnText("reasoning", thought)
-        yield OwnText("call_text" if calls else "answer", said)
+        yield OwnText("call_text" if calls else "answer", answer)
     for number, call in enumerate(calls):
         inner = call.get("function", call)
         feature = "parallel_calls" if number else "calls"
@@ -132,8 +132,8 @@ def _occurs(own: str, text: str, position: int) -> tuple[bool, int]:
     own = own.strip()
     if not own:
         return True, position
-    if (found := text.find(own, position)) >= 0:
-        return True, found + len(own)
+    if (start := text.find(own, position)) >= 0:
+        return True, start + len(own)
     if own in text or json.dumps(own, ensure_ascii=False)[1:-1] in text:
         return True, position
     words = _WORDS.findall(own)

@@ -36,7 +36,7 @@ def tool_result(text: str, id: str = "abcdefgh1") -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class MessageForm:
-    """How a template reads a message.
+    """The form in which a template reads a message.
 
     Attributes:
         reasoning: The key under which it reads reasoning; `content` if it reads only `<think>` tags in the content.

@@ -187,14 +187,14 @@ class ConversationRenderer:
         starts = [user + 1 for user in users]
         if not self._is_strict and (not users or any(m["role"] == "assistant" for m in messages[: users[0]])):
             starts.insert(0, 0)
-        for first, end in pairwise([*starts, len(messages) + 1]):
+        for start, end in pairwise([*starts, len(messages) + 1]):
             stop = end - 1
-            answers = [i for i in range(first, stop) if messages[i]["role"] == "assistant"]
+            answers = [i for i in range(start, stop) if messages[i]["role"] == "assistant"]
             if not self._is_strict and answers:
                 stop = answers[-1] + 1
-            if answers or (first < stop and self._choices.untrained == "kept"):
-                for chunks in self._render_turn(conversation, first, stop, mark):
-                    yield self._question_cut(chunks, conversation, first - 1)
+            if answers or (start < stop and self._choices.untrained == "kept"):
+                for chunks in self._render_turn(conversation, start, stop, mark):
+                    yield self._question_cut(chunks, conversation, start - 1)
 
     def _render_turn(
         self, conversation: Conversation, first: int, stop: int, mark: str | None
@@ -257,7 +257,7 @@ class ConversationRenderer:
         if mark is not None and not _restorable(rendering, mark):
             raise _ChatRefusedError("template_refused", None)
         if self._is_marked and first:
-            # those of earlier answers are not trained; a prompt, because a template may mark its own end of a text
+            # spans of earlier answers are not trained; with a prompt, because a template may mark the end of a text
             spans = spans[len(self._marked_text(messages[:first], tools, True, thinking, first)[1]) :]
         parts: list[tuple[int, int, int]] = []  # index of the message, start and end of a trained part
         position = 0
@@ -271,20 +271,22 @@ class ConversationRenderer:
                     raise _ChatRefusedError("template_mismatch", index)
                 end = len(before)
             if self._is_marked:
-                *others, (start, end) = _marks_of(rendering, spans, position, end, messages[:index]) or [(-1, end)]
+                *previous_spans, (start, end) = _marks_of(rendering, spans, position, end, messages[:index]) or [
+                    (-1, end)
+                ]
                 if start < 0:
                     raise _ChatRefusedError("unmarked_answer", index)
-                parts += [(index, *span) for span in others]
+                parts += [(index, *span) for span in previous_spans]
             else:
                 start = self._answer_start(rendering, messages[: index + 1], tools, thinking, index)
             # an answer cannot begin within the one before it
             if start < position:
                 raise _ChatRefusedError("template_mismatch", index)
-            rendering, position = self._ended(rendering, start, end, messages[index], index)
+            rendering, position = self._end_answer(rendering, start, end, messages[index], index)
             parts.append((index, start, position))
         return self._chunks(rendering, parts, messages[:stop], tools)
 
-    def _ended(self, text: str, start: int, end: int, message: dict[str, Any], index: int) -> tuple[str, int]:
+    def _end_answer(self, text: str, start: int, end: int, message: dict[str, Any], index: int) -> tuple[str, int]:
         """Return the text and where the answer from `start` to about `end` ends in it, inclusive of its stop token."""
         answer = text[start:end].rstrip()
         if answer.endswith(self._stop_contents):
@@ -330,8 +332,8 @@ class ConversationRenderer:
         chunks: list[RenderedChunk] = []
         position = 0
         for index, start, end in parts:
-            trained = is_trained(messages[index]) and index not in empty_answers
-            chunks += (RenderedChunk(text[position:start], False), RenderedChunk(text[start:end], trained))
+            in_loss = is_trained(messages[index]) and index not in empty_answers
+            chunks += (RenderedChunk(text[position:start], False), RenderedChunk(text[start:end], in_loss))
             position = end
         chunks.append(RenderedChunk(text[position:], False))
         return tuple(chunk for chunk in chunks if chunk.text)
@@ -352,7 +354,7 @@ class ConversationRenderer:
                 answer = self._answer_in_place(messages, tools, mode, thinking)
             if answer is None or (mark is not None and not _restorable(prompt + answer, mark)):
                 continue
-            text, end = self._ended(prompt + answer, len(prompt), len(prompt + answer), messages[-1], index)
+            text, end = self._end_answer(prompt + answer, len(prompt), len(prompt + answer), messages[-1], index)
             with suppress(_ChatRefusedError):
                 return self._chunks(text, [(index, len(prompt), end)], messages, tools)
         return None
@@ -366,7 +368,7 @@ class ConversationRenderer:
             content = thought.strip() + _THOUGHT_END + content
         elif "</think>" not in content:
             return None
-        return content.strip().removeprefix(_OPEN_THOUGHT).lstrip() + self._stops.first.content
+        return content.strip().removeprefix(_OPEN_THOUGHT).lstrip() + self._stops.plain_stop.content
 
     def _answer_after(
         self, prompt: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool
@@ -377,11 +379,11 @@ class ConversationRenderer:
         header = prompt[len(before) :] if prompt.startswith(before) else ""
         if not header.strip():
             return None
-        whole = self._text(messages, tools, False, thinking, index)
+        text = self._text(messages, tools, False, thinking, index)
         # a thought and the text after it may have a header each; where the message before ends, the first one is meant
-        first = _end_of_texts(whole, messages[:-1])
-        place = whole.rfind(header) if first is None else whole.find(header, first)
-        return None if place < 0 else whole[place + len(header) :]
+        texts_end = _end_of_texts(text, messages[:-1])
+        header_start = text.rfind(header) if texts_end is None else text.find(header, texts_end)
+        return None if header_start < 0 else text[header_start + len(header) :]
 
     def _answer_in_place(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, mode: bool, thinking: bool
@@ -394,8 +396,8 @@ class ConversationRenderer:
         if len(before) == index:
             return None
         prompt = self._text(before, tools, True, mode, index) if before else ""
-        whole = self._text([*before, messages[-1]], tools, False, thinking, index)
-        return whole[len(prompt) :] if prompt and whole.startswith(prompt) else None
+        text = self._text([*before, messages[-1]], tools, False, thinking, index)
+        return text[len(prompt) :] if prompt and text.startswith(prompt) else None
 
     def _question_twice(
         self, chunks: tuple[RenderedChunk, ...], conversation: Conversation
@@ -572,7 +574,7 @@ def _marks_of(
     """
     since_last = list(takewhile(lambda message: message["role"] != "assistant", reversed(before)))
     start = _end_of_texts(text, since_last[::-1], start) or start
-    return _joined([(a, b) for a, b in spans if start <= a and b <= end and text[a:b].strip()])
+    return _merge_spans([(a, b) for a, b in spans if start <= a and b <= end and text[a:b].strip()])
 
 
 def _end_of_texts(text: str, messages: list[dict[str, Any]], start: int = 0) -> int | None:
@@ -580,24 +582,27 @@ def _end_of_texts(text: str, messages: list[dict[str, Any]], start: int = 0) -> 
 
     None if the last message has no content, or the text does not have it as it is or as JSON.
     """
-    found = None
+    end = None
     for message in messages:
         content = (message.get("content") or "").strip()
         forms = (content, json.dumps(content, ensure_ascii=False)[1:-1])
-        found = next((place + len(form) for form in forms if form and (place := text.find(form, start)) >= 0), None)
-        start = found or start
-    return found
+        end = next(
+            (start_of_form + len(form) for form in forms if form and (start_of_form := text.find(form, start)) >= 0),
+            None,
+        )
+        start = end or start
+    return end
 
 
-def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return spans in which adjacent ones are one."""
-    joined = spans[:1]
+    merged_spans = spans[:1]
     for start, end in spans[1:]:
-        if joined[-1][1] == start:
-            joined[-1] = (joined[-1][0], end)
+        if merged_spans[-1][1] == start:
+            merged_spans[-1] = (merged_spans[-1][0], end)
         else:
-            joined.append((start, end))
-    return joined
+            merged_spans.append((start, end))
+    return merged_spans
 
 
 def used_part(rendered: RenderedConversation | Refusal) -> RenderedConversation | Refusal:

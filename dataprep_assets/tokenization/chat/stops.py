@@ -37,14 +37,14 @@ class Stops:
     after_call: SpecialToken | None = None
 
     @property
-    def first(self) -> SpecialToken:
+    def plain_stop(self) -> SpecialToken:
         """The token that ends a plain answer."""
         return self.tokens[0]
 
 
 @dataclass(frozen=True)
 class _Probe:
-    """Messages of which the last one is to be ended, and what may follow it."""
+    """Messages whose last one needs a stop, and messages that may follow it."""
 
     messages: list[dict[str, Any]]
     next_messages: list[dict[str, Any]]
@@ -86,18 +86,18 @@ def find_stops(
                     f"chat_template {renderer.name}: it cannot render a question and an answer: {failure}"
                 ) from failure
             continue
-        rest = longer[len(text) :] if longer.startswith(text) else ""
-        last, is_header = _stop_of(specials, text, rest)
-        if last is None:
-            last, is_header = _stop_of(structure, text, rest)
-        if last is None and not number:
+        suffix = longer[len(text) :] if longer.startswith(text) else ""
+        last_stop, is_header = _stop_of(specials, text, suffix)
+        if last_stop is None:
+            last_stop, is_header = _stop_of(structure, text, suffix)
+        if last_stop is None and not number:
             raise _no_stop(renderer, text, specials)
-        if last is not None and is_header:
-            headers.append(last)
-            added.setdefault(probe.messages[-1] is _CALL, last)
+        if last_stop is not None and is_header:
+            headers.append(last_stop)
+            added.setdefault(probe.messages[-1] is _CALL, last_stop)
         # an earlier answer may end in another token than the last one
-        middle = None if rest or not longer else _first_after(specials, longer)
-        stops += [token for token in (last, middle) if token is not None]
+        middle = None if suffix or not longer else _first_after(specials, longer)
+        stops += [token for token in (last_stop, middle) if token is not None]
     tokens = tuple(dict.fromkeys(stops))
     if declared != "auto" and declared not in [token.content for token in tokens]:
         contents = ", ".join(token.content for token in tokens)
@@ -135,15 +135,23 @@ def _longest(tokens: Sequence[SpecialToken], matches: Any) -> SpecialToken | Non
 def _last_inside(tokens: Sequence[SpecialToken], text: str) -> SpecialToken | None:
     """Return the last token after the answer's own text, where further text follows it."""
     start = text.rfind(_SAID)
-    places = [(text.rfind(token.content, start), len(token.content), token) for token in tokens] if start >= 0 else []
-    return max((place for place in places if place[0] >= start), key=lambda p: p[:2], default=(0, 0, None))[2]
+    occurrences = (
+        [(text.rfind(token.content, start), len(token.content), token) for token in tokens] if start >= 0 else []
+    )
+    return max(
+        (occurrence for occurrence in occurrences if occurrence[0] >= start), key=lambda p: p[:2], default=(0, 0, None)
+    )[2]
 
 
 def _first_after(tokens: Sequence[SpecialToken], text: str) -> SpecialToken | None:
     """Return the first token after the first answer's own text."""
     start = text.find(_SAID)
-    places = [(text.find(token.content, start), -len(token.content), token) for token in tokens] if start >= 0 else []
-    return min((place for place in places if place[0] >= 0), key=lambda p: p[:2], default=(0, 0, None))[2]
+    occurrences = (
+        [(text.find(token.content, start), -len(token.content), token) for token in tokens] if start >= 0 else []
+    )
+    return min(
+        (occurrence for occurrence in occurrences if occurrence[0] >= 0), key=lambda p: p[:2], default=(0, 0, None)
+    )[2]
 
 
 def _no_stop(renderer: Renderer, text: str, specials: Sequence[SpecialToken]) -> ConfigError:

@@ -36,7 +36,7 @@ def test_a_turn_of_chatml_has_one_stop() -> None:
 
 def test_last_answers_earlier_answers_and_calls_may_end_in_three_tokens() -> None:
     found = stops(CHANNELS)
-    assert found.first.content == "<|return|>"
+    assert found.plain_stop.content == "<|return|>"
     assert sorted(contents(found.tokens)) == ["<|call|>", "<|e|>", "<|return|>"]
 
 

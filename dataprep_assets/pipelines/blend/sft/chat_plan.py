@@ -75,7 +75,7 @@ class ChatPlan:
     These follow from others: `stops`, the tokens that end an answer; `form`, how the template reads a message;
     `turn_end`, the trained ids after a stop; `openings`, the texts that the template may write between the beginning of
     a trained answer and the answer's own text; `structure`, the tokens that the template writes although they are not
-    flagged special; `capabilities`, what the template writes; `differences`, sentences on where `{% generation %}` and
+    flagged special; `capabilities`, the template's features; `differences`, sentences on where `{% generation %}` and
     the generation prompt begin an answer differently.
     """
 
@@ -106,7 +106,7 @@ class ChatPlan:
     @property
     def stop(self) -> SpecialToken:
         """The token that ends a plain answer."""
-        return self.stops.first
+        return self.stops.plain_stop
 
     def key_parts(self) -> dict[str, Any]:
         """The parts of the plan that enter a key: not the paths of tokenizer and template, nor the template's name."""
@@ -212,7 +212,7 @@ def chat_plan(
         turn_end=_turn_end(plan, bundle, renderer),
         openings=readings.openings,
         differences=readings.differences,
-        # by our choices, because those of the original look for no loss
+        # with our choices, because Nemotron's do not look for losses
         capabilities=find_capabilities(conversation_renderer(replace(plan, choices=_FOR_CAPABILITIES), bundle)),
     )
     if isinstance(trial, Refusal):
@@ -228,7 +228,7 @@ def chat_plan(
 
 
 def _structure(bundle: TokenizerBundle, template: ChatTemplate, renderer: Renderer) -> tuple[SpecialToken, ...]:
-    """The added tokens, not flagged special, that a template writes: those of its text, and of what it renders.
+    """Return the added tokens that are not special, but are in a template's text or in its renderings.
 
     White space and words are none: a text without them is not the text that a model reads when it answers.
     """
@@ -262,7 +262,7 @@ def _render_trial(plan: ChatPlan, bundle: TokenizerBundle) -> RenderedConversati
 
 
 def unprompted_header(plan: ChatPlan, bundle: TokenizerBundle) -> str:
-    """Return what is trained before the text of an answer because the template writes no generation prompt; else
+    """Return the trained text before the text of an answer because the template writes no generation prompt; else
     empty."""
     renderer = compile_template(plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs)
     question = [{"role": "user", "content": "a question"}]
@@ -278,7 +278,7 @@ def _turn_end(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tu
     if not plan.choices.turn_end_newline:
         return ()
     messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]
-    # what is behind the last stop token is the template's own, so special tokens in it are matched
+    # the text after the last stop token comes from the template, so special tokens in it are matched
     text = renderer.render(messages, None, prompt=False, thinking=False).rpartition(plan.stop.content)[2]
     return tuple(ReferenceEngine(bundle, "match").encode([text])[0].tolist()) if text else ()
 

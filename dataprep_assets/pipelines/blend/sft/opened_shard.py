@@ -108,7 +108,7 @@ class OpenedShard:
 
     @cached_property
     def scan(self) -> SftRowScan:
-        """The content of the packed file, of which an empty shard has none. Raises FormatError if it cannot be read."""
+        """The content of the packed file, empty for an empty shard. Raises FormatError if it cannot be read."""
         if self.facts.empty:
             return SftRowScan(group_sizes=())
         file = open_packed(self.directory / PACKED)
@@ -127,7 +127,7 @@ class OpenedShard:
 
     @property
     def sound_scan(self) -> SftRowScan:
-        """The same for proofs that need sequences: raises FormatError if some have no bounds."""
+        """The same, for checks that need sequences. Raises FormatError if some sequences have no bounds."""
         if self.scan.unsound is not None:
             raise FormatError(f"{self.name}: {PACKED}: {self.scan.unsound}. {REBUILD}")
         return self.scan
@@ -139,7 +139,7 @@ class OpenedShard:
 
     @property
     def by_reference(self) -> set[int]:
-        """The numbers of those of them that the reference encodes; the certified engine encodes the others."""
+        """Numbers of the sampled sequences that the reference encodes; the certified engine encodes the others."""
         return {sample.number for sample in self._samples(BY_REFERENCE)}
 
     @property

@@ -182,7 +182,7 @@ def template_lines(receipts: Iterable[Receipt]) -> list[str]:
     """Lines on what each chat template writes, and where its marks and its generation prompt differ."""
     lines = []
     for facts in {facts.template_digest: facts for facts in map(PackedSftFacts.of, receipts)}.values():
-        lines.append(f"template {facts.template}: {Capabilities.of(facts.template_writes).sentence}")
+        lines.append(f"template {facts.template}: {Capabilities.from_table(facts.template_writes).sentence}")
         lines += [f"template {facts.template}: {difference}" for difference in facts.template_differences]
     return lines
 

@@ -94,7 +94,7 @@ def _unbalanced(packed: OpenedShard, ledger: Ledger) -> Iterator[str]:
 
 
 def counts_match(packed: OpenedShard) -> Finding:
-    """Rows, sequences, tokens, trained tokens and fill are those of the receipt; an empty shard has no file."""
+    """Rows, sequences, tokens, trained tokens and fill equal the receipt; an empty shard has no file."""
     name, facts, ledger = packed.name, packed.facts, ledger_of(packed.receipt)
     if facts.empty:
         exists = (packed.directory / PACKED).exists()

@@ -101,7 +101,7 @@ class _Packing:
         self._ledgers = [ledger_of(receipt) for receipt in self._receipts]
         self._folders = [scratch.directory(artifact) for artifact in artifacts]
         for source, receipt in zip(shard.sources, self._receipts, strict=True):
-            # the original takes any spool that it finds for this one; ours says by its key what it was made with
+            # the original uses any spool that it finds; our key contains the settings of the spool
             if receipt.key != spool.spool_key(shard.plan, source):
                 raise FormatError(f"{receipt.artifact} {receipt.partition}: built with other settings. Spool it again")
 

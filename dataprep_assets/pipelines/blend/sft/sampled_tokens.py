@@ -1,4 +1,4 @@
-"""How many tokens the conversations of a few rows become: what a preview expects of the others.
+"""Number of tokens that the conversations of a few rows become, from which a preview estimates all others.
 
 They are rendered by the template and cut as in a spool, so what the template writes, tool declarations and turns count.
 
@@ -27,7 +27,7 @@ from dataprep_assets.tokenization.losses import encode_or_name, row_of
 
 
 def row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[str, RowBlock], float]:
-    """Return what tells the tokens of the packed sequences of some rows of a file, a row; one that is refused has none.
+    """Return a function that counts the tokens per row of some rows of a file; a refused row has none.
 
     Encoded by the reference. Raises ConfigError or TokenizerError for a template that cannot be used.
     """
@@ -35,8 +35,10 @@ def row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[str
 
 
 def row_refusal(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[dict[str, Any]], str | None]:
-    """Return what tells why a row is no conversation of the dataset, or its template refuses it; raises as
-    `row_counter`."""
+    """Return a function that explains why a row is not a conversation, or why its template refuses it.
+
+    Raises the errors of `row_counter`.
+    """
     return partial(_why_refused, _plan(blend, dataset), has_words=not blend.sensitive)
 
 

@@ -23,7 +23,7 @@ QUARANTINE = spool.QUARANTINE
 
 @dataclass(frozen=True, kw_only=True)
 class PackPlan:
-    """How sequences become rows. The longest row is the plan's `pack_size`.
+    """Settings by which sequences become rows. The longest row has `pack_size` tokens.
 
     Raises ConfigError for impossible settings.
     """

@@ -59,7 +59,7 @@ BATCH = 512
 
 class SpoolFacts(Facts):
     """`truncated`: sequences that stayed, cut to `max_doc_tokens`; `sequences_dropped`: those that did not stay though
-    their conversation did, by reason; `conversations_cut`: conversations of which a part is left out, by reason."""
+    their conversation did, by reason; `conversations_cut`: conversations without some of their messages, by reason."""
 
     sequences: int
     trained_tokens: int
@@ -213,7 +213,7 @@ class _Spooling:
             self._drop(bad)
 
     def _require_readable(self) -> None:
-        """Raise BadRecordError if the file has rows and none has messages, whatever is done with bad rows."""
+        """Raise BadRecordError if the file has rows, but none with messages; also if bad rows are dropped."""
         if self._has_read or not self._first_bad:
             return
         if (error := unreadable_part(self._source, self._first_bad, self._has_messages)) is not None:
@@ -229,7 +229,7 @@ class _Spooling:
             where = f"byte {bad.byte}" if bad.byte >= 0 else "no byte position"
             message_note = "" if message is None else f", message {message}"
             words = f" {refusal.words!r}" if refusal and refusal.words else ""
-            advice = f" ({known})" if (known := ADVICE.get(bad.reason.partition(":")[0])) else ""
+            advice = f" ({hint})" if (hint := ADVICE.get(bad.reason.partition(":")[0])) else ""
             raise BadRecordError(
                 f"{self._source.label}: row {bad.row}, {where}{message_note}: {bad}{words}{advice}. Correct the "
                 "source, or set `bad_records: {policy: drop}` to count and skip such rows",

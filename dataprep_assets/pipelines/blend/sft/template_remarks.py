@@ -37,12 +37,20 @@ _ROWS = 100
 @lru_cache(maxsize=4)
 def _plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle] | None:
     """The plan of a template, and its tokenizer; both declarations as JSON. None if a file is not on this machine."""
-    declared, given = SftOptions.model_validate_json(options), TokenizerDeclaration.model_validate_json(tokenizer)
-    if not template_at_hand(declared, given) or (bundle := bundle_at_hand(given, "text")) is None:
+    sft_options, tokenizer_declaration = (
+        SftOptions.model_validate_json(options),
+        TokenizerDeclaration.model_validate_json(tokenizer),
+    )
+    if (
+        not template_at_hand(sft_options, tokenizer_declaration)
+        or (bundle := bundle_at_hand(tokenizer_declaration, "text")) is None
+    ):
         return None
     # no engine is certified yet, and the reference is fast enough for a few conversations
     certificate = refused_outright(bundle, "text", "tokenizers", "a trial of the template")
-    return chat_plan(bundle, certificate, declared_template(declared, given), **declared.plan_settings()), bundle
+    return chat_plan(
+        bundle, certificate, declared_template(sft_options, tokenizer_declaration), **sft_options.plan_settings()
+    ), bundle
 
 
 def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
@@ -51,13 +59,13 @@ def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration) -> It
     There are none on a template or tokenizer that is on the hub and not in this machine's cache.
     """
     try:
-        planned = _plan(options.model_dump_json(), tokenizer.model_dump_json())
+        plan_and_bundle = _plan(options.model_dump_json(), tokenizer.model_dump_json())
     except (ConfigError, TokenizerError) as error:
         yield Remark(keys=("sft", "chat_template"), sentence=str(error))
         return
-    if planned is None:
+    if plan_and_bundle is None:
         return
-    plan, bundle = planned
+    plan, bundle = plan_and_bundle
     if not options.choices.unprompted_header and (header := unprompted_header(plan, bundle)):
         yield Remark(
             keys=("sft", "chat_template"),
@@ -77,9 +85,9 @@ def lost_rows_remark(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequ
     options = blend.sft_options
     # errors of the template or of a file have remarks of their own
     with suppress(DataprepError, OSError):
-        if (planned := _plan(options.model_dump_json(), blend.required_tokenizer.model_dump_json())) is None:
+        if (plan_and_bundle := _plan(options.model_dump_json(), blend.required_tokenizer.model_dump_json())) is None:
             return None
-        renderer, fields = conversation_renderer(*planned), conversation_fields(options, dataset)
+        renderer, fields = conversation_renderer(*plan_and_bundle), conversation_fields(options, dataset)
         refusals: list[Refusal] = []
         rows = list(islice(first_rows(sample_of(paths), dataset.reading), _ROWS))
         for row in rows:
@@ -94,8 +102,9 @@ def lost_rows_remark(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequ
         is_allowed = blend.bad_records.policy == "drop" or all(refusal.part for refusal in refusals)
         return Remark(
             keys=("sft", "chat_template"),
-            sentence=f"chat_template {planned[0].template.name}: writes no {' and no '.join(features)}; {amount} rows "
-            f"of dataset {dataset.name} use them. Use a template that writes them, or list them in `sft.allow_loss`",
+            sentence=f"chat_template {plan_and_bundle[0].template.name}: writes no {' and no '.join(features)}; "
+            f"{amount} rows of dataset {dataset.name} use them. Use a template that writes them, or list them in "
+            "`sft.allow_loss`",
             hint=is_allowed,
             of_source=not is_allowed,
         )
