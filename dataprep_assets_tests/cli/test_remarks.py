@@ -77,7 +77,7 @@ SFT = [
         "chat_template: chatml_reasoning",
         'chat_template: chatml_reasoning\n    stop: "<|nope|>"',
         "chat_template:",
-        "expected '<|nope|>'",
+        "not '<|nope|>'. Available: <|im_end|>",
     ),
     ("blend: ./blend.json", "blend: ./blond.json", "blend:", "blond.json: cannot be read: No such file"),
     (
@@ -232,7 +232,8 @@ def test_it_is_told_in_one_sentence_with_its_line(
     name, (_, _, key, said) = f"{base}_{number}", BASES[base][number]
     path = defs / name / "defs.yaml"
     places = [at for at, line in enumerate(path.read_text().splitlines(), 1) if line.lstrip().startswith(key)]
-    (line,) = lines[name]
+    # a short template also drops texts of the rows, which is a remark of its own
+    (line,) = [line for line in lines[name] if "`sft.allow_loss`" not in line]
     assert line.removeprefix("note: ").startswith(tuple(f"{path}:{place}: " for place in places)), line
     assert said in line
     assert "Ann Nonymous" not in line

@@ -98,7 +98,7 @@ class NotedJob:
     source_bytes: int = 0
     most_outstanding: list[int] = field(default_factory=list)
 
-    def first(self) -> Task:
+    def first_task(self) -> Task:
         return Task(TaskId(self.partition, "look"), wait, (self.looks,))
 
     def handle_end(self, end: FinishedTask, pool: Pool) -> Outcome | None:
@@ -111,7 +111,7 @@ class NotedJob:
     def release(self) -> None:
         """Nothing is held."""
 
-    def turn(self, pool: Pool) -> Outcome | None:
+    def on_turn(self, pool: Pool) -> Outcome | None:
         self.most_outstanding.append(pool.outstanding)
         self.notes.append(("turn", self.partition))
         for piece in range(self.pieces):

@@ -59,7 +59,7 @@ _INSTEAD = {"id": "id_field", "source": "source_field"}
 
 
 class CorpusDocumentPolicy(DocumentPolicy):
-    """Tokens around a document, special tokens in it, and its id."""
+    """Tokens around a document, special tokens in it, and the fields that identify it."""
 
     id_field: str | None = Field(
         None,

@@ -329,7 +329,7 @@ class Sampler:
         for number in np.unique(source).tolist():
             rows = np.flatnonzero(source == number)
             epochs, slices = rule.turns[number].pieces(ordinal[rows])
-            own = slices.of_rows(rows)
+            own = slices.renumber_rows(rows)
             parts.append((own, np.full(len(own.row), number), epochs[slices.row]))
         if not parts:
             return Spans(*[_NONE] * 6)

@@ -81,7 +81,7 @@ def test_a_shard_of_few_bytes_is_one_task_with_the_bytes_and_receipt_of_many(tmp
             ends[kind.__name__] = sorted(pool.submitted)
     assert ends["shard_job"] == ["train-00000"]
     steps = ["encode 0", "encode 1", "encode 2", "encode 3", "seal", "verify"]
-    assert ends["encoded_in_pieces"] == [f"train-00000 ({step})" for step in steps]
+    assert ends["job_by_files"] == [f"train-00000 ({step})" for step in steps]
     assert data_files(tmp_path / "whole" / "out") == data_files(tmp_path / "spread" / "out")
     assert receipts(tmp_path / "whole" / "out") == receipts(tmp_path / "spread" / "out")
 
