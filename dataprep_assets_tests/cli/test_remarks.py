@@ -69,7 +69,8 @@ SFT = [
     ),
     (
         "chat_template: chatml_reasoning",
-        'chat_template: "{% for m in messages %}<|im_start|>{{ m.role }}\\n{{ m.content }}<|im_end|>\\n{% endfor %}"',
+        'chat_template: "{% for m in messages %}<|im_start|>{{ m.role }}\\n{{ m.content }}<|im_end|>\\n{% endfor %}"\n'
+        "    allow_loss: [reasoning, calls, tools]",
         "chat_template:",
         r"writes no generation prompt, so the text before each answer ('<|im_start|>assistant\n') is in the loss",
     ),
@@ -232,8 +233,7 @@ def test_it_is_told_in_one_sentence_with_its_line(
     name, (_, _, key, said) = f"{base}_{number}", BASES[base][number]
     path = defs / name / "defs.yaml"
     places = [at for at, line in enumerate(path.read_text().splitlines(), 1) if line.lstrip().startswith(key)]
-    # a short template also drops texts of the rows, which is a remark of its own
-    (line,) = [line for line in lines[name] if "`sft.allow_loss`" not in line]
+    (line,) = lines[name]
     assert line.removeprefix("note: ").startswith(tuple(f"{path}:{place}: " for place in places)), line
     assert said in line
     assert "Ann Nonymous" not in line
