@@ -16,9 +16,9 @@ HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 hashed = $(foreach extra,$(subst $(comma), ,$(1)),-r requirements/$(extra).txt)
 SAMPLES := sample_corpus sample_documents sample_duplicates sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl sample_schedule
 
-# a process more than cores: a fifth of the time tests wait for servers, daemons and kills. A file is one process's
-# alone, and the longest go first
-PYTEST := $(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist loadfile --no-loadscope-reorder
+# two processes more than cores: tests wait for servers, daemons and kills for more than a quarter of the time. One
+# process runs all tests of a file, and the longest files go first
+PYTEST := $(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )) --dist loadfile --no-loadscope-reorder
 
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := yes
