@@ -196,7 +196,7 @@ def other_ids(folder: Path) -> None:
         (lambda folder: (folder / "train_000000.npy").write_bytes(b"\x93NUMPY"), "train_000000.npy: .npy version"),
         (
             lambda folder: [path.unlink() for path in folder.glob("*")],
-            "no shards found: a release has train_000000.npy",
+            "no shards found. A release has train_000000.npy",
         ),
     ],
 )
