@@ -101,7 +101,7 @@ def mistakes_of(project: "OpenProject", component: Dataset, path: Path, *, tried
         *_engine_remarks(component),
         *_storage_remarks(project, component),
         *_pending_remarks(project, component),
-        *(component.tried() if tried else ()),
+        *(component.trial_remarks() if tried else ()),
     )
     (document, *_) = read_documents(path)
     # a hint adds nothing to a certain mistake in the same key

@@ -162,7 +162,7 @@ class Dataset(ABC):
         """Return remarks on declared changes that no run applies. They are derived from the existing artifacts."""
         return ()
 
-    def tried(self) -> Iterable[Remark]:
+    def trial_remarks(self) -> Iterable[Remark]:
         """Return remarks that need the user's own code to run on a few rows: for `dataprep check` and first runs."""
         return ()
 
