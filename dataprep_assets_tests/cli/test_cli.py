@@ -199,7 +199,7 @@ def test_what_is_made_of_a_dataset_that_failed_is_left_and_nothing_else(
         for name, others in made_of.items()
     ]
     monkeypatch.setattr(run, "_open_sound", lambda _: datasets)
-    monkeypatch.setattr(run, "_run", lambda dataset, _: {"notes": 1, "other": 0}[dataset.name])
+    monkeypatch.setattr(run, "_run", lambda dataset, *_: {"notes": 1, "other": 0}[dataset.name])
     assert main(["run", *made_of]) == 1
     assert capsys.readouterr().err.splitlines() == [
         "mixed: not built, because its input notes was not built",
