@@ -62,6 +62,7 @@ def counted(counts: dict[str, int]) -> Iterator[None]:
         counts["calls"] += event in ("call", "c_call")
 
     before = sys.gettrace(), sys.getprofile()
+    gc.disable()  # other libraries, such as hypothesis, are called at each collection
     sys.setprofile(profile)
     sys.settrace(trace)
     try:
@@ -69,6 +70,7 @@ def counted(counts: dict[str, int]) -> Iterator[None]:
     finally:
         sys.settrace(before[0])
         sys.setprofile(before[1])
+        gc.enable()
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the counts are those of Python 3.11's bytecode")
