@@ -1,10 +1,10 @@
 """Finds texts that a template drops: the texts of a conversation that its rendering does not have.
 
-Every content, reasoning, tool and argument of a row must occur in the rendered text, those of a trained answer in its
+Every content, reasoning, tool and argument of a row must occur in the rendered text, or for a trained answer in its
 trained part. A template may strip them, escape them as JSON, or write other signs between their words. The reasoning of
 earlier turns is exempt, because templates drop it by design, and it is trained in the sequence of its own turn.
 
-Entry points: `find_losses`, `own_texts`, `occurs_in`.
+Entry points: `find_losses`, `own_texts`, `occurs_in`, `strings_of`.
 """
 
 import json
@@ -91,7 +91,7 @@ def own_texts(message: dict[str, Any], index: int) -> Iterator[OwnText]:
         inner = call.get("function", call)
         feature = "parallel_calls" if number else "calls"
         yield OwnText(feature, inner["name"])
-        for text in _leaves(inner["arguments"]):
+        for text in strings_of(inner["arguments"], numbers=True):
             yield OwnText(feature, text)
 
 
@@ -107,18 +107,18 @@ def _texts_of_tools(tools: list[dict[str, Any]]) -> Iterator[str]:
         yield from properties if isinstance(properties, dict) else ()
 
 
-def _leaves(value: Any) -> Iterator[str]:
-    """Yield the keys and texts of arguments, and their numbers as JSON."""
-    if isinstance(value, dict):
+def strings_of(value: Any, *, numbers: bool = False) -> Iterator[str]:
+    """Yield the keys and texts of a JSON value, with `numbers` also its numbers as JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
         for key, inner in value.items():
             yield key
-            yield from _leaves(inner)
+            yield from strings_of(inner, numbers=numbers)
     elif isinstance(value, list):
         for inner in value:
-            yield from _leaves(inner)
-    elif isinstance(value, str):
-        yield value
-    elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield from strings_of(inner, numbers=numbers)
+    elif numbers and isinstance(value, int | float) and not isinstance(value, bool):
         yield json.dumps(value)
 
 

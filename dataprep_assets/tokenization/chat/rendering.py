@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 from dataprep_assets.tokenization.bundle import LiteralFinder, SpecialToken
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
-from dataprep_assets.tokenization.chat.lost_text import LOST, find_losses, occurs_in, own_texts
+from dataprep_assets.tokenization.chat.lost_text import LOST, find_losses, occurs_in, own_texts, strings_of
 from dataprep_assets.tokenization.chat.message_form import MessageForm
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, is_trained, reasons
 from dataprep_assets.tokenization.chat.stops import Stops
@@ -126,7 +126,7 @@ class ConversationRenderer:
         mark, self._rendered, self._cuts = None, 0, {}
         try:
             if self._is_marked and any(
-                mark in text for text in _strings(conversation.messages) for mark in GENERATION_MARKS
+                mark in text for text in strings_of(conversation.messages) for mark in GENERATION_MARKS
             ):
                 return Refusal("all_noncharacters")
             if self._holds_literals(conversation):
@@ -209,7 +209,7 @@ class ConversationRenderer:
         return [self._answer_alone(conversation, i, mark) for i in answers if is_trained(conversation.messages[i])]
 
     def _answer_alone(self, conversation: Conversation, index: int, mark: str | None) -> tuple[RenderedChunk, ...]:
-        """Return the sequence that ends with the answer `index`, which alone is trained in it."""
+        """Return the sequence that ends with the answer `index`, the only trained answer in it."""
         try:
             return self._sequence(conversation, index + 1, index, mark)
         except _ChatRefusedError as error:
@@ -253,7 +253,7 @@ class ConversationRenderer:
         """Return the messages before `stop` as chunks, in which the answers from message `first` on are trained."""
         messages, tools, thinking = conversation.messages, conversation.tools, self._is_thinking(conversation)
         rendering, spans = self._marked_text(messages[:stop], tools, False, thinking, stop - 1)
-        # checked in the whole alone: all other renderings must be a beginning of it
+        # checked only in the whole text, because all other renderings must be prefixes of it
         if mark is not None and not _restorable(rendering, mark):
             raise _ChatRefusedError("template_refused", None)
         if self._is_marked and first:
@@ -271,11 +271,10 @@ class ConversationRenderer:
                     raise _ChatRefusedError("template_mismatch", index)
                 end = len(before)
             if self._is_marked:
-                *previous_spans, (start, end) = _marks_of(rendering, spans, position, end, messages[:index]) or [
-                    (-1, end)
-                ]
-                if start < 0:
+                marked_spans = _marks_of(rendering, spans, position, end, messages[:index])
+                if not marked_spans:
                     raise _ChatRefusedError("unmarked_answer", index)
+                *previous_spans, (start, end) = marked_spans
                 parts += [(index, *span) for span in previous_spans]
             else:
                 start = self._answer_start(rendering, messages[: index + 1], tools, thinking, index)
@@ -310,7 +309,7 @@ class ConversationRenderer:
         messages: list[dict[str, Any]],
         tools: list[dict[str, Any]] | None,
     ) -> tuple[RenderedChunk, ...]:
-        """Return the text as chunks. The `parts` are those of trained answers: message, start and end of each.
+        """Return the text as chunks. The `parts` are the trained answers: message, start and end of each.
 
         Raises _ChatRefusedError if a text of a message is lost that the declaration does not allow to be lost.
         """
@@ -341,7 +340,7 @@ class ConversationRenderer:
     def _prompted(self, conversation: Conversation, index: int, mark: str | None) -> tuple[RenderedChunk, ...] | None:
         """Return the generation prompt and after it the answer `index`, where the whole has another text before it.
 
-        None if the answer's own text cannot be told from what the template writes around it.
+        None if the answer's own text cannot be separated from the template's text around it.
         """
         messages, tools = conversation.messages[: index + 1], conversation.tools
         thinking = self._is_thinking(conversation)
@@ -496,10 +495,10 @@ class ConversationRenderer:
     def _holds_literals(self, conversation: Conversation) -> bool:
         text_sources = [(self._literals_of(message), message) for message in conversation.messages]
         values = [*text_sources, (self._model_literals, conversation.tools)]
-        return any(literals.found_in(text) for literals, value in values for text in _strings(value))
+        return any(literals.found_in(text) for literals, value in values for text in strings_of(value))
 
     def _protected(self, conversation: Conversation) -> tuple[str, Conversation]:
-        used = "".join(_strings([conversation.messages, conversation.tools]))
+        used = "".join(strings_of([conversation.messages, conversation.tools]))
         mark = next((m for m in _MARKS if m not in used), None)
         if mark is None:
             raise _ChatRefusedError("all_noncharacters", None)
@@ -619,15 +618,3 @@ class _ChatRefusedError(Exception):
     def may_be_split(self) -> bool:
         """Whether a shorter part of the conversation may be rendered nevertheless."""
         return self.refusal.reason == "template_mismatch" or self.refusal.reason.startswith(LOST)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from _strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _strings(inner)
