@@ -164,14 +164,15 @@ def _tokenizer(blend: BlendDeclaration, receipts: Receipts) -> CardTokenizer | N
         separator=separator.content if separator is not None else None,
         separator_id=separator.id if separator is not None else None,
         engine=engine_and_reason(receipts),
-        chat_template=next((line for line in template_lines(_of_shards(blend, receipts))), None),
+        chat_template=next(iter(template_lines(_of_shards(blend, receipts))), None),
     )
 
 
 def _of_shards(blend: BlendDeclaration, receipts: Receipts) -> list[Receipt]:
     """Return the receipts of packed conversations; empty for other stages."""
-    made = (found for spec, found in receipts.items() if blend.stage == "sft" and spec.name == PACKED_SFT)
-    return [receipt for found in made for receipt in found]
+    if blend.stage != "sft":
+        return []
+    return [receipt for spec, of_spec in receipts.items() if spec.name == PACKED_SFT for receipt in of_spec]
 
 
 def _splits(run: Receipt) -> list[SplitCounts]:

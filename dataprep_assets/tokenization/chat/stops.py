@@ -109,7 +109,7 @@ def find_stops(
 
 
 def _texts(renderer: Renderer, form: MessageForm, probe: _Probe) -> tuple[str, str]:
-    """Return the messages as text, alone and with the next ones; the latter is empty if the template refuses it."""
+    """Return the text of the messages, and their text with the next messages; empty if the template refuses these."""
     text = renderer.render(form.applied(probe.messages), probe.tools, prompt=False, thinking=False)
     try:
         messages = form.applied([*probe.messages, *probe.next_messages])
@@ -134,24 +134,16 @@ def _longest(tokens: Sequence[SpecialToken], matches: Any) -> SpecialToken | Non
 
 def _last_inside(tokens: Sequence[SpecialToken], text: str) -> SpecialToken | None:
     """Return the last token after the answer's own text, where further text follows it."""
-    start = text.rfind(_SAID)
-    occurrences = (
-        [(text.rfind(token.content, start), len(token.content), token) for token in tokens] if start >= 0 else []
-    )
-    return max(
-        (occurrence for occurrence in occurrences if occurrence[0] >= start), key=lambda p: p[:2], default=(0, 0, None)
-    )[2]
+    rest = text[start:] if (start := text.rfind(_SAID)) >= 0 else ""
+    found_tokens = [token for token in tokens if token.content in rest]
+    return max(found_tokens, key=lambda token: (rest.rfind(token.content), len(token.content)), default=None)
 
 
 def _first_after(tokens: Sequence[SpecialToken], text: str) -> SpecialToken | None:
     """Return the first token after the first answer's own text."""
-    start = text.find(_SAID)
-    occurrences = (
-        [(text.find(token.content, start), -len(token.content), token) for token in tokens] if start >= 0 else []
-    )
-    return min(
-        (occurrence for occurrence in occurrences if occurrence[0] >= 0), key=lambda p: p[:2], default=(0, 0, None)
-    )[2]
+    rest = text[start:] if (start := text.find(_SAID)) >= 0 else ""
+    found_tokens = [token for token in tokens if token.content in rest]
+    return min(found_tokens, key=lambda token: (rest.find(token.content), -len(token.content)), default=None)
 
 
 def _no_stop(renderer: Renderer, text: str, specials: Sequence[SpecialToken]) -> ConfigError:
