@@ -176,7 +176,7 @@ def published_places(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Ite
             yield from (spec.published_to(receipt) for receipt in _receipts(spec, store))
 
 
-Bounds = tuple[float, float]
+TimeRange = tuple[float, float]
 """Lower and upper bound of a time, in seconds."""
 
 
@@ -194,7 +194,7 @@ class ToBuild:
     stale: Decision
     reading: ReadCost | None = None
     tokens: int | None = None
-    seconds: Bounds | None = None
+    seconds: TimeRange | None = None
 
     @property
     def timed_seconds(self) -> float | None:
@@ -271,10 +271,10 @@ class Rebuild:
     losses: tuple[LossChange, ...]
     published: tuple[Published, ...]
     machine: Machine
-    run_seconds: Bounds
+    run_seconds: TimeRange
 
     @property
-    def seconds(self) -> Bounds:
+    def seconds(self) -> TimeRange:
         """Bounds of the time that a run is expected to take.
 
         They differ by artifacts that may be kept or only checked, and by steps that were never timed here.
@@ -427,18 +427,18 @@ class _Forecast:
     def __init__(self, times: StepTimes, size_of: Sizes, machine: Machine, rates: Rates) -> None:
         self._times, self._size_of, self._machine, self._rates = times, size_of, machine, rates
 
-    def run_seconds(self, declaration: DatasetDeclaration) -> Bounds:
+    def run_seconds(self, declaration: DatasetDeclaration) -> TimeRange:
         """Return bounds of the time of a run without its steps: start of the process, definitions, planning."""
         known, guess = self._times.seconds(declaration, RUN, 1.0), self._rates.build_seconds
         return (known, known) if known is not None else (guess / 2, guess * 3)
 
-    def seconds_of(self, stale_slots: Iterable[Decision], readings: Mapping[Slot, ReadCost]) -> dict[Slot, Bounds]:
+    def seconds_of(self, stale_slots: Iterable[Decision], readings: Mapping[Slot, ReadCost]) -> dict[Slot, TimeRange]:
         """Return bounds of the time of each artifact: its share, by size, of the time of its step."""
         steps: dict[ArtifactSpec, list[str | None]] = {}
         for one in stale_slots:
             if one.spec is not None:
                 steps.setdefault(one.spec, []).append(one.partition)
-        seconds: dict[Slot, Bounds] = {}
+        seconds: dict[Slot, TimeRange] = {}
         for spec, slots in steps.items():
             whole, sizes = self._size_of(spec, slots), [self._size_of(spec, [slot]) or 1.0 for slot in slots]
             known = self._times.seconds(spec.declaration, spec.name, whole)
@@ -449,7 +449,7 @@ class _Forecast:
                 seconds[(spec, slot)] = low * share, high * share
         return seconds
 
-    def _guess(self, size: float, readings: Sequence[ReadCost]) -> Bounds:
+    def _guess(self, size: float, readings: Sequence[ReadCost]) -> TimeRange:
         """Return bounds for a step that was never timed. Reading texts takes at least as long as tokenizing them."""
         tokenizing = size / self._rates.source_bytes_per_cpu_second / self._machine.cores
         fetching = sum(reading.fetch_bytes for reading in readings) / self._machine.bandwidth
