@@ -6,7 +6,7 @@ The header describes the body (metadata before a note). A document that fits is 
 rule           a document that does not fit
 =============  ======================================================================================================
 repeat_header  chunks that all begin with the header
-header_once    chunks, of which only the first begins with the header
+header_once    chunks; only the first begins with the header
 truncate       one chunk with the header and the start of the body; the rest is dropped and counted
 =============  ======================================================================================================
 

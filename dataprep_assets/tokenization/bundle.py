@@ -96,7 +96,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _UNCHANGING = frozenset({"NFC", "NFD", "Prepend", "ByteLevel", "Sequence"})
 """Normalizers that change at most the Unicode form of a character."""
 _SECRET = secrets.token_hex(16)
-"""Prefix for the names of entries that no text may reach. It is random per process, so that nobody can write a text
+"""Prefix for the names of entries that no text may reach. It is random per process, so that no one can write a text
 with it. It is in no key and no file."""
 
 

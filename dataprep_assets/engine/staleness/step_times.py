@@ -115,7 +115,7 @@ def _typical(builds: Sequence[Build], size: float) -> float:
 def step_sizes(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Sizes:
     """Return a function from partitions of an artifact to their size; None if they are not planned yet.
 
-    The size of an artifact without partitions is that of the partitions that it is built from.
+    An artifact without partitions has the size of the partitions that it is built from.
     """
     source_bytes: dict[tuple[Partitions, str], int] = {}
     for spec in {spec.partitions: spec for spec in specs if spec.reads is not None}.values():

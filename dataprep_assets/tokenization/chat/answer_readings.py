@@ -108,7 +108,7 @@ def compare_readings(
         for chunk in _trained_chunks(rendered):
             if (opening := _opening(chunk, probe)) is not None:
                 openings.add(opening)
-            elif probe.tools is None:  # some templates leave out the text beside calls
+            elif probe.tools is None:  # some templates leave out the text of a call's message
                 as_given = False
         prompted_answers = prompted.render(conversation)
         if not differences and isinstance(prompted_answers, RenderedConversation):
