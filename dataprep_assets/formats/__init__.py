@@ -1,1 +1,1 @@
-"""The on-disk formats, one module each with writer, reader and validator. No other code depends on byte layouts."""
+"""On-disk formats: one module each, with writer, reader and validator. No other code depends on byte layouts."""

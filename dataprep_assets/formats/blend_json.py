@@ -1,12 +1,12 @@
 """`blend.json`, the file that Megatron reads with `--per-split-data-args-path`.
 
-An object with the keys `train`, `valid` and `test`. Each value is a flat list of texts `["<weight>", "<prefix>", …]`,
+An object with the keys `train`, `valid` and `test`. Each value is a flat list of strings `["<weight>", "<prefix>", …]`,
 where `<prefix>.bin` and `<prefix>.idx` are an indexed dataset, or null for an absent split. Megatron rejects an empty
 list or a list of pairs, and reads two prefixes that look like numbers as a weight and a prefix. Source: Megatron-LM,
 `megatron/training/utils.py`, `get_blend_and_blend_per_split`; `megatron/core/datasets/utils.py`, `get_blend_from_list`.
 A file for `--data-args-path` contains the list of one split on one line.
 
-Entry points: `write_blend`, `read_blend`, `data_args`, `defects`.
+Entry points: `write_blend`, `read_blend`, `format_data_args`, `find_defects`.
 """
 
 import json
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError, count_of
 
 SPLITS = ("train", "valid", "test")
@@ -31,22 +31,23 @@ class Entry:
 
 
 def _flatten(entries: Sequence[Entry]) -> list[str]:
-    # 15 digits, because a double preserves every decimal of that length: 0.3 is not written as 0.30000000000000004
+    # 15 digits, because a double preserves every decimal of that length; more digits would write 0.1 + 0.2 as
+    # 0.30000000000000004
     return [text for entry in entries for text in (f"{entry.weight:.15g}", entry.prefix)]
 
 
 def write_blend(path: Path, splits: Mapping[str, Sequence[Entry]]) -> None:
     """Write the blend to the new file `path`. Raises FormatError if Megatron would refuse or misread it."""
     if unknown := set(splits) - set(SPLITS):
-        raise FormatError(f"blend: unknown splits {', '.join(sorted(unknown))}. Megatron has {', '.join(SPLITS)}")
+        raise FormatError(f"blend: unknown splits: {', '.join(sorted(unknown))}. Available: {', '.join(SPLITS)}")
     value = {split: _flatten(splits[split]) if split in splits else None for split in SPLITS}
-    if mistakes := list(_defects(value)):
+    if mistakes := list(_find_defects(value)):
         raise FormatError(f"{path}: {mistakes[0]}")
     with open(path, "x", encoding="utf-8") as file:
         file.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
-def data_args(entries: Sequence[Entry]) -> str:
+def format_data_args(entries: Sequence[Entry]) -> str:
     """Return the line for `--data-args-path`.
 
     Raises FormatError if a prefix contains white space, because Megatron would split the prefix there.
@@ -59,9 +60,9 @@ def data_args(entries: Sequence[Entry]) -> str:
 
 
 def read_blend(path: Path) -> dict[str, list[Entry]]:
-    """Return the present splits. Raises FormatError if Megatron would refuse or misread the file."""
+    """Return the splits that a file has. Raises FormatError if Megatron would refuse or misread the file."""
     value = _load_json(path)
-    if mistakes := list(_defects(value)):
+    if mistakes := list(_find_defects(value)):
         raise FormatError(f"{path}: {mistakes[0]}")
     return {
         split: [Entry(float(weight), prefix) for weight, prefix in zip(flat[::2], flat[1::2], strict=True)]
@@ -72,27 +73,27 @@ def read_blend(path: Path) -> dict[str, list[Entry]]:
 
 def _load_json(path: Path) -> Any:
     try:
-        return json_of(path.read_bytes())
+        return load_untrusted_json(path.read_bytes())
     except ValueError as error:
         raise FormatError(f"{path}: invalid JSON: {error}") from error
 
 
-def defects(path: Path, exists: Callable[[str], bool]) -> list[str]:
+def find_defects(path: Path, exists: Callable[[str], bool]) -> list[str]:
     """Return all defects of a blend, one sentence each. `exists` returns whether both files of a prefix exist."""
     value = _load_json(path)
-    mistakes = list(_defects(value))
+    mistakes = list(_find_defects(value))
     if mistakes:
         return mistakes
     prefixes = [prefix for flat in value.values() if flat for prefix in flat[1::2]]
     return [f"{prefix}: listed, but its .bin or .idx is missing" for prefix in prefixes if not exists(prefix)]
 
 
-def _defects(value: Any) -> Iterator[str]:
+def _find_defects(value: Any) -> Iterator[str]:
     if not isinstance(value, dict) or set(value) != set(SPLITS):
         yield f"must be an object with exactly the keys {', '.join(SPLITS)}"
         return
     if not any(value.values()):
-        yield "no split has an entry"
+        yield "all splits are empty. Add an entry to at least one split"
     split_of: dict[str, str] = {}
     for split in SPLITS:
         flat = value[split]
@@ -101,29 +102,29 @@ def _defects(value: Any) -> Iterator[str]:
         if not isinstance(flat, list) or not all(isinstance(text, str) for text in flat):
             yield f"{split}: must be a flat list of strings, alternating weight and prefix"
         elif not flat:
-            yield f"{split}: the list is empty, which Megatron refuses. Use null"
+            yield f"{split}: must not be empty, because Megatron rejects an empty list. Use null"
         elif len(flat) % 2:
-            yield f"{split}: {count_of(len(flat), 'string is', 'strings are')} not pairs of weight and prefix"
+            yield f"{split}: must be pairs of weight and prefix, not {count_of(len(flat), 'string')}"
         else:
             yield from _pair_defects(split, flat, split_of)
 
 
-def _pair_defects(split: str, flat: list[str], seen: dict[str, str]) -> Iterator[str]:
-    weights = [_number(text) for text in flat[::2]]
+def _pair_defects(split: str, flat: list[str], seen_prefixes: dict[str, str]) -> Iterator[str]:
+    weights = [_parse_number(text) for text in flat[::2]]
     for text, weight in zip(flat[::2], weights, strict=True):
         if weight is None or weight < 0:
-            yield f"{split}: {text!r} is not a weight. Weights are finite numbers of at least 0"
+            yield f"{split}: a weight must be a finite number of at least 0, not {text!r}"
     if all(weight == 0 for weight in weights):
-        yield f"{split}: every weight is 0"
+        yield f"{split}: at least one weight must be greater than 0"
     for prefix in flat[1::2]:
-        if _number(prefix) is not None:
+        if _parse_number(prefix) is not None:
             yield f"{split}: the prefix {prefix!r} looks like a number, which Megatron would read as a weight"
-        if prefix in seen:
-            yield f"{split}: {prefix} is already listed in {seen[prefix]}"
-        seen[prefix] = split
+        if prefix in seen_prefixes:
+            yield f"{split}: {prefix} is already listed in {seen_prefixes[prefix]}"
+        seen_prefixes[prefix] = split
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:

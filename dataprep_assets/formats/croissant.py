@@ -102,20 +102,20 @@ def file_node(id: str, url: str, *, size: int, sha256: str, made_by: str) -> Nod
 
 
 def file_set_node(
-    id: str, includes: str, about: str, *, encoding: str = _BYTES, contained_in: Sequence[str] = ()
+    id: str, includes: str, description: str, *, encoding: str = _BYTES, contained_in: Sequence[str] = ()
 ) -> Node:
     """Return the node of files that share a description.
 
-    The files are all files that match the glob `includes`, relative to the Croissant file.
+    These are all files that match the glob `includes`, relative to the Croissant file.
 
     `contained_in` are ids of single files whose union is this set, if these files have their own nodes.
     """
-    node = {"@type": "cr:FileSet", "@id": id, "name": id, "description": about}
+    node = {"@type": "cr:FileSet", "@id": id, "name": id, "description": description}
     union = [{"@id": name} for name in contained_in]
     return _drop_empty({**node, "containedIn": union, "encodingFormat": encoding, "includes": includes})
 
 
-def records_node(id: str, about: str, source: Node, columns: Sequence[ParquetColumn]) -> Node:
+def records_node(id: str, description: str, source: Node, columns: Sequence[ParquetColumn]) -> Node:
     """Return the node of a source's rows. `source` is `{"fileObject": {"@id": …}}`, or `fileSet` for several files."""
     fields = [
         {
@@ -129,4 +129,4 @@ def records_node(id: str, about: str, source: Node, columns: Sequence[ParquetCol
         }
         for column in columns
     ]
-    return {"@type": "cr:RecordSet", "@id": id, "name": id, "description": about, "field": fields}
+    return {"@type": "cr:RecordSet", "@id": id, "name": id, "description": description, "field": fields}

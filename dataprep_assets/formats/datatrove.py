@@ -1,9 +1,10 @@
 """datatrove's sidecars: ``<name>.ds.index`` and ``<name>.ds.metadata`` next to a token stream named ``<name>.ds``.
 
 With the sidecars, the stream is a datatrove ``TokenizedFile`` for ``DatatroveFileDataset`` (used by nanotron, among
-others). The index is a byte-for-byte copy of the file of document ends. The metadata are three lines without a final
-newline: ``<tokenizer>|<bytes per token>``, the number of tokens, and the number in readable form (``humanize.metric``:
-``64.1 kT``). The source is datatrove, ``pipeline/tokens/tokenizer.py``, ``TokenizedFile.write_final_metadata``.
+others). The index is a byte-for-byte copy of the file of document ends. The metadata consists of three lines without a
+final newline: ``<tokenizer>|<bytes per token>``, the number of tokens, and the number in readable form
+(``humanize.metric``: ``64.1 kT``). The source is datatrove, ``pipeline/tokens/tokenizer.py``,
+``TokenizedFile.write_final_metadata``.
 
 datatrove's merger splits the first line at ``|`` and requires exactly two pieces, but datatrove itself writes three if
 the tokenizer has no name. This module writes ``Unknown Tokenizer`` for an unnamed tokenizer and refuses a name with
@@ -30,18 +31,18 @@ def index_path(tokens_path: Path) -> Path:
 
     Raises FormatError if the token file is not named ``*.ds``, which datatrove's globs require.
     """
-    return _sidecar(tokens_path, ".index")
+    return _sidecar_path(tokens_path, ".index")
 
 
 def metadata_path(tokens_path: Path) -> Path:
     """Return the path of ``<name>.ds.metadata``. Raises FormatError if the token file is not named ``*.ds``."""
-    return _sidecar(tokens_path, ".metadata")
+    return _sidecar_path(tokens_path, ".metadata")
 
 
-def _sidecar(tokens_path: Path, suffix: str) -> Path:
+def _sidecar_path(tokens_path: Path, suffix: str) -> Path:
     if tokens_path.suffix != ".ds":
         raise FormatError(
-            f"{tokens_path}: datatrove requires file names that end in .ds. Link or rename the token file"
+            f"{tokens_path}: the name of a token file must end in .ds for datatrove. Link or rename the file"
         )
     return tokens_path.with_name(tokens_path.name + suffix)
 
@@ -54,10 +55,10 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
     None for a tokenizer without a name. Raises FormatError if the ends do not fit the stream, or if the tokenizer's
     name would break the metadata. Raises FileExistsError if a sidecar exists.
     """
-    # All checks run before the first write, so that a refusal leaves no file behind.
+    # Check everything before the first write, so that a refusal leaves no file behind.
     content = metadata(tokens, dtype, tokenizer)
     document_ends.validate(ends_path, tokens)
-    with flat_bins.create(metadata_path(tokens_path)) as handle:
+    with flat_bins.create_file(metadata_path(tokens_path)) as handle:
         handle.write(content)
     flat_bins.concatenate([ends_path], index_path(tokens_path))
 
@@ -70,7 +71,8 @@ def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
     name = tokenizer or UNNAMED
     if "|" in name or name.splitlines() != [name]:
         raise FormatError(
-            f"tokenizer name {name!r} has a '|' or a line break, which datatrove's metadata does not allow"
+            f"tokenizer name {name!r} must not contain '|' or a line break, because datatrove's metadata cannot "
+            "represent them. Rename the tokenizer"
         )
     return f"{name}|{flat_bins.token_dtype(dtype).itemsize}\n{tokens}\n{human_count(tokens)}".encode()
 
@@ -86,9 +88,9 @@ def validate(tokens_path: Path, *, dtype: str) -> None:
     try:
         lines = path.read_bytes().decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: byte {error.start} is not UTF-8") from error
+        raise FormatError(f"{path}: not valid UTF-8 at byte {error.start}") from error
     if len(lines) != 3:
-        raise FormatError(f"{path}: {count_of(len(lines), 'line')}, expected 3")
+        raise FormatError(f"{path}: has {count_of(len(lines), 'line')}, expected 3")
     if lines[0].count("|") != 1 or lines[0].startswith("|"):
         raise FormatError(f"{path}: line 1 is {lines[0]!r}, expected one name, one '|' and the bytes per token")
     bytes_per_token = lines[0].rpartition("|")[2]
@@ -104,13 +106,13 @@ def human_count(tokens: int) -> str:
     The text equals ``humanize.metric(tokens, unit="T")`` of humanize 4.17 for counts that fit in 64 bits.
     """
     exponent = len(str(tokens)) - 1
-    text = _three_digits(tokens, exponent)
-    # 999,500 rounds to 1,000 k, which has four digits, so it gets the next prefix.
+    text = _format_three_digits(tokens, exponent)
+    # Rounding turns 999,500 into 1,000 k, which has four digits, so use the next prefix.
     if len(text.replace(".", "")) > 3:
         exponent += 1
-        text = _three_digits(tokens, exponent)
+        text = _format_three_digits(tokens, exponent)
     return f"{text} {('', 'k', 'M', 'G', 'T', 'P', 'E')[exponent // 3]}T"
 
 
-def _three_digits(tokens: int, exponent: int) -> str:
+def _format_three_digits(tokens: int, exponent: int) -> str:
     return f"{tokens / 10 ** (exponent // 3 * 3):.{2 - exponent % 3}f}"

@@ -8,7 +8,7 @@ Invariants: entries never decrease (two equal neighbors are an empty document wi
 the number of tokens in the stream. A file without entries means a stream without tokens. Functions here work block by
 block, so memory does not grow with the number of documents. They use uint64, so nothing wraps at 2**31 or 2**32 tokens.
 
-Entry points: `write`, `open_ends`, `validate`, `concatenate`; `blocks` for modules that derive an index.
+Entry points: `write`, `open_ends`, `validate`, `concatenate`; `check_blocks` for modules that derive an index.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ Ends = npt.NDArray[Any] | Iterable[npt.NDArray[Any]]
 _DTYPE = np.dtype("<u8")
 
 
-def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
+def check_blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
     """Yield document ends as non-empty uint64 arrays of shape ``(<= BLOCK,)`` after checking them.
 
     Raises FormatError, naming the document, if an end is smaller than the previous end or than zero. Also raises it if
@@ -42,12 +42,13 @@ def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
         array = np.asarray(array)
         # np.array([]) is float64, which is fine for an array without documents.
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise FormatError(f"document ends are {array.ndim}-d {array.dtype}. Pass 1-d arrays of integers")
+            raise FormatError(f"document ends must be a 1-d array of integers, not {array.ndim}-d {array.dtype}")
         for start in range(0, array.size, BLOCK):
             part = array[start : start + BLOCK]
             if part.dtype.kind == "i" and part.min() < 0:
                 raise FormatError(
-                    f"document {documents + int(part.argmin())} ends at token {part.min()}, less than zero"
+                    f"document {documents + int(part.argmin())} ends at token {part.min()}, but must not end before "
+                    "token 0"
                 )
             # An array that already has this dtype, such as a mapped file, is not copied.
             block = part.astype(_DTYPE, copy=False)
@@ -58,23 +59,25 @@ def blocks(ends: Ends) -> Iterator[npt.NDArray[np.uint64]]:
 
 
 def _check_order(block: npt.NDArray[np.uint64], previous: np.uint64, documents: int) -> None:
-    # Ends are compared instead of subtracted, because a difference of uint64 wraps and looks like a very long document.
+    # Compare ends instead of subtracting them, because a negative uint64 difference wraps around to a very long
+    # document.
     falls = np.flatnonzero(block[1:] < block[:-1]) + 1
     index = 0 if block[0] < previous else int(falls[0]) if falls.size else None
     if index is not None:
-        before = previous if index == 0 else block[index - 1]
+        previous_end = previous if index == 0 else block[index - 1]
         raise FormatError(
-            f"document {documents + index} ends at token {block[index]}, but the previous one at {before}"
+            f"document {documents + index} ends at token {block[index]}, before the previous document, which ends at "
+            f"{previous_end}"
         )
 
 
 def write(path: Path, ends: Ends) -> None:
-    """Write document ends (integers, shape ``(documents,)``, unit tokens) to the new file ``path``.
+    """Write document ends (integers, shape ``(documents,)``, in tokens) to the new file ``path``.
 
     Raises FormatError if they decrease, are negative or are not integers. Raises FileExistsError if ``path`` exists.
     """
-    with flat_bins.create(path) as handle:
-        for block in blocks(ends):
+    with flat_bins.create_file(path) as handle:
+        for block in check_blocks(ends):
             handle.write(block.tobytes())
 
 
@@ -86,8 +89,8 @@ def open_ends(path: Path) -> npt.NDArray[np.uint64]:
     size = path.stat().st_size
     if size % _DTYPE.itemsize:
         raise FormatError(
-            f"{path}: {count_of(size, 'byte is', 'bytes are')} not a multiple of 8, so the file of document ends is "
-            "truncated"
+            f"{path}: its size, {count_of(size, 'byte')}, is not a multiple of 8, so the file of document ends is "
+            "truncated. Rebuild the artifact"
         )
     return flat_bins.map_file(path, _DTYPE, size // _DTYPE.itemsize)
 
@@ -107,7 +110,7 @@ def concatenate(parts: Iterable[tuple[Path, int]], target: Path) -> int:
     """
     documents = 0
     offset = 0
-    with flat_bins.create(target) as handle:
+    with flat_bins.create_file(target) as handle:
         for path, tokens in parts:
             for block in _check_blocks(path, tokens):
                 handle.write((block + np.uint64(offset)).astype(_DTYPE, copy=False).tobytes())
@@ -120,7 +123,7 @@ def _check_blocks(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
     """Yield the blocks of a file and compare the last end with ``tokens``. Every error names the file."""
     last_end, ends = 0, open_ends(path)
     try:
-        for block in blocks(ends):
+        for block in check_blocks(ends):
             last_end = int(block[-1])
             yield block
     except FormatError as error:

@@ -2,10 +2,11 @@
 
 `document_ids.bin`: headerless little-endian uint64, one per document in stream order (`tokenization/document_ids.py`).
 
-`document_rows.bin`: runs of consecutive rows, two little-endian uint64 each. From document `document` of the stream on,
-documents are rows `row`, `row + 1`, … of their source file, until the next run or the file's last document. The first
-documents of a file are the first rows of its range and need no run. A run begins after rows that were left out (blank
-lines, bad records, filtered documents). A stream without runs does not have this file. docs/formats/document-index.md.
+`document_rows.bin`: runs of consecutive rows, two little-endian uint64 each. Starting at document `document` of the
+stream, documents are rows `row`, `row + 1`, … of their source file, until the next run or the file's last document. The
+first documents of a file are the first rows of its range and need no run. A run begins after rows that were left out
+(blank lines, bad records, filtered documents). A stream without runs does not have this file.
+docs/formats/document-index.md.
 
 Entry points: `open_ids`, `open_runs`, `concatenate_ids`, `concatenate_runs` and `RunWriter`, `DocumentRows`.
 """
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError, count_of
-from dataprep_assets.stores.files import concatenate, create
+from dataprep_assets.stores.files import concatenate, create_file
 
 TOKEN_BINS = "token_bins"
 """The artifact of a stream's shards. The names below are its files."""
@@ -38,7 +39,7 @@ def open_ids(path: Path, documents: int) -> NDArray[np.uint64]:
 
     Raises FormatError if the file does not contain exactly ``documents`` ids.
     """
-    ids = _open(path, 1)
+    ids = _map_columns(path, 1)
     if len(ids) != documents:
         raise FormatError(
             f"{path}: contains the ids of {count_of(len(ids), 'document')}, but the stream has {documents}"
@@ -51,19 +52,20 @@ def open_runs(path: Path) -> NDArray[np.uint64]:
 
     Raises FormatError if the file is truncated.
     """
-    return _open(path, 2)
+    return _map_columns(path, 2)
 
 
 def no_runs() -> NDArray[np.uint64]:
-    """Return the runs of a stream whose files have all their rows."""
+    """Return the empty runs of a stream that contains all rows of its files."""
     return np.empty((0, 2), _DTYPE)
 
 
-def _open(path: Path, columns: int) -> NDArray[np.uint64]:
+def _map_columns(path: Path, columns: int) -> NDArray[np.uint64]:
     size, width = path.stat().st_size, columns * _DTYPE.itemsize
     if size % width:
         raise FormatError(
-            f"{path}: {count_of(size, 'byte is', 'bytes are')} not a multiple of {width}, so the file is truncated"
+            f"{path}: its size, {count_of(size, 'byte')}, is not a multiple of {width}, so the file is truncated. "
+            "Rebuild the artifact"
         )
     if not size:
         return np.empty((0, columns), _DTYPE)
@@ -81,7 +83,7 @@ class RunWriter:
             first_row: The first row of the file's range. A first document in this row needs no run.
         """
         self._file = file
-        # `_next` is the row that would continue the current run; `_documents` counts the documents added so far.
+        # `_next` is the row that would continue the current run; `_documents` is the number of documents added so far.
         self._next, self._documents = first_row, 0
 
     def add(self, rows: NDArray[np.uint64]) -> None:
@@ -118,19 +120,19 @@ def concatenate_runs(parts: Sequence[tuple[Path, int]], target: Path) -> int:
     runs = 0
     if not any(path.stat().st_size for path, _ in parts):
         return runs
-    with create(target) as file:
-        before = 0
+    with create_file(target) as file:
+        end_before = 0
         for path, documents in parts:
-            for block in _blocks(open_runs(path)):
-                # Document numbers are increased by the documents of earlier files. Row numbers count within their own
+            for block in _read_blocks(open_runs(path)):
+                # Add the number of documents in earlier files to document numbers. Row numbers count within their own
                 # file.
-                file.write((block + np.array([before, 0], _DTYPE)).astype(_DTYPE, copy=False).tobytes())
+                file.write((block + np.array([end_before, 0], _DTYPE)).astype(_DTYPE, copy=False).tobytes())
                 runs += len(block)
-            before += documents
+            end_before += documents
     return runs
 
 
-def _blocks(runs: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
+def _read_blocks(runs: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
     for start in range(0, len(runs), _BLOCK):
         yield np.asarray(runs[start : start + _BLOCK])
 
@@ -159,7 +161,10 @@ class DocumentRows:
     def locate(self, document: int) -> tuple[int, int]:
         """Return the file and the row of a document. Raises IndexError if the stream has no such document."""
         if not 0 <= document < self.documents:
-            raise IndexError(f"document {document} of {self.documents}")
+            raise IndexError(
+                f"document {document} is out of range: the stream has {count_of(self.documents, 'document')}, counted "
+                "from 0"
+            )
         file = int(np.searchsorted(self._starts, np.uint64(document), side="right")) - 1
         return file, int(self.rows(file, document, document + 1)[0])
 
@@ -171,26 +176,25 @@ class DocumentRows:
         plain: NDArray[np.uint64] = documents - begin + row
         if not len(self._runs):
             return plain
-        # Find the last run that begins at or before each document. A document without one gets an arbitrary run, which
-        # `own` masks.
+        # Find the last run that begins at or before each document. Without one, use any run, which `is_own` masks.
         run = self._runs[np.maximum(run_stops, 1) - 1]
-        own = (run_stops > 0) & (run[:, 0] >= begin)  # a run of an earlier file does not apply
-        return np.where(own, documents - run[:, 0] + run[:, 1], plain)
+        is_own = (run_stops > 0) & (run[:, 0] >= begin)  # a run of an earlier file does not apply
+        return np.where(is_own, documents - run[:, 0] + run[:, 1], plain)
 
     def document(self, file: int, row: int) -> int | None:
         """Return the document of the stream that contains a row of a file, or None if the row is not in the stream."""
-        if not 0 < row < 1 << 64:  # the row may come from a user, and NumPy could not convert it to uint64
+        if not 0 < row < 1 << 64:  # a user may have typed the row, and NumPy could not convert it to uint64
             return None
         begin, stop = int(self._starts[file]), int(self._starts[file + 1])
         low, high = np.searchsorted(self._runs[:, 0], np.array([begin, stop], np.uint64), side="left")
-        own = self._runs[int(low) : int(high)]
+        own_runs = self._runs[int(low) : int(high)]
         # Find the file's last run that begins at or before the row.
-        run_stop = int(np.searchsorted(own[:, 1], np.uint64(row), side="right"))
+        run_stop = int(np.searchsorted(own_runs[:, 1], np.uint64(row), side="right"))
         if run_stop:
-            first_document, first_row = (int(value) for value in own[run_stop - 1])
+            first_document, first_row = (int(value) for value in own_runs[run_stop - 1])
         else:
             first_document, first_row = begin, self._files[file].first_row
-        end = int(own[run_stop, 0]) if run_stop < len(own) else stop
+        end = int(own_runs[run_stop, 0]) if run_stop < len(own_runs) else stop
         document = first_document + row - first_row
         # Rows between the run's last document and the next run were left out.
         return document if first_document <= document < end else None

@@ -7,7 +7,8 @@ a file can therefore be built without reading it in Python: `stores/files.py` li
 Invariants: the size is an exact multiple of the item size. Writers never open an existing name, because it may be a
 hard link to a finished artifact's file.
 
-Entry points: `dtype_for_vocab`, `open_tokens`, `read_ranges`, `validate`, `concatenate`; `create` for related files.
+Entry points: `dtype_for_vocab`, `open_tokens`, `read_ranges`, `validate`, `concatenate`; `create_file` for related
+files.
 """
 
 import json
@@ -20,14 +21,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError, count_of
-from dataprep_assets.stores.files import concatenate, create
+from dataprep_assets.stores.files import concatenate, create_file
 
 __all__ = [
     "DTYPES",
     "concatenate",
-    "create",
+    "create_file",
     "dtype_for_vocab",
     "open_tokens",
     "read_meta",
@@ -47,7 +48,9 @@ def token_dtype(dtype: str) -> np.dtype[Any]:
     try:
         return DTYPES[dtype]
     except KeyError:
-        raise FormatError(f"unknown token dtype {dtype!r}. Use {' or '.join(DTYPES)}, without a byte order") from None
+        raise FormatError(
+            f"unknown token dtype {dtype!r}. Must be {' or '.join(DTYPES)}, without a byte order"
+        ) from None
 
 
 def dtype_for_vocab(vocab_size: int) -> str:
@@ -55,10 +58,10 @@ def dtype_for_vocab(vocab_size: int) -> str:
 
     ``vocab_size`` is ``len(tokenizer)``, added tokens included. ``tokenizer.vocab_size`` often excludes them, and an
     added id of 65,536 or more would then wrap to a small id that is valid but wrong. Raises FormatError if
-    ``vocab_size`` is not positive, or beyond 32 bits.
+    ``vocab_size`` is not positive, or does not fit in 32 bits.
     """
     if not 0 < vocab_size <= 1 << 32:
-        raise FormatError(f"vocabulary size {vocab_size} is not in [1, 2**32]. Pass len(tokenizer)")
+        raise FormatError(f"vocabulary size must be 1 to 2**32, not {vocab_size}. Pass len(tokenizer)")
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
@@ -67,7 +70,7 @@ def open_tokens(path: Path, dtype: str) -> npt.NDArray[Any]:
 
     Raises FormatError if the size is not a multiple of the item size.
     """
-    return map_file(path, token_dtype(dtype), _tokens_in(path, dtype))
+    return map_file(path, token_dtype(dtype), _count_tokens(path, dtype))
 
 
 def map_file(path: Path, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
@@ -87,12 +90,13 @@ def read_ranges(
 ) -> npt.NDArray[Any]:
     """Return the items of these ranges of a flat file, concatenated; `dtype` is a NumPy dtype.
 
-    The ranges are read, not mapped, because every touched page of a map would count as memory of the process. Raises
-    FormatError for a range that is not in the file.
+    The ranges are read, not mapped, because every page of a map that is used would count as memory of the process.
+    Raises FormatError for a range that is not in the file.
     """
-    filled = np.flatnonzero(lengths)
-    starts, lengths = starts[filled], lengths[filled]
-    # Adjacent ranges of the file are read in one call: `firsts` are the first ranges of such runs, `stops` their ends.
+    filled_ranges = np.flatnonzero(lengths)
+    starts, lengths = starts[filled_ranges], lengths[filled_ranges]
+    # Read adjacent ranges of the file in one call. `firsts` are the first ranges of such groups, and `stops` their
+    # ends.
     firsts = np.flatnonzero(starts != np.append(-1, starts + lengths)[:-1])
     items = np.empty(int(lengths.sum()), dtype)
     stops = np.append(np.cumsum(lengths)[firsts - 1][1:], items.size) * items.itemsize
@@ -103,14 +107,14 @@ def read_ranges(
             while position < stop:
                 # A raw read may return fewer bytes than requested.
                 if not (count := file.readinto(target[position:stop])):
-                    raise FormatError(f"{path}: truncated while it was being read. Run it again")
+                    raise FormatError(f"{path}: truncated while it was being read. Run again")
                 position += count
     return items
 
 
 def validate(path: Path, dtype: str, tokens: int) -> None:
     """Raise FormatError unless the file ``path`` has exactly ``tokens`` ids of ``dtype``. The ids are not read."""
-    count = _tokens_in(path, dtype)
+    count = _count_tokens(path, dtype)
     if count != tokens:
         itemsize = token_dtype(dtype).itemsize
         raise FormatError(
@@ -119,13 +123,13 @@ def validate(path: Path, dtype: str, tokens: int) -> None:
         )
 
 
-def _tokens_in(path: Path, dtype: str) -> int:
+def _count_tokens(path: Path, dtype: str) -> int:
     itemsize = token_dtype(dtype).itemsize
     size = path.stat().st_size
     if size % itemsize:
         raise FormatError(
-            f"{path}: {count_of(size, 'byte is', 'bytes are')} not a multiple of the {count_of(itemsize, 'byte')} of "
-            f"a {dtype}: the file was truncated at byte {size - size % itemsize} or later, or has a different dtype"
+            f"{path}: its size, {count_of(size, 'byte')}, is not a multiple of {itemsize}, the size of a {dtype}. The "
+            f"file was truncated at byte {size - size % itemsize} or later, or has a different dtype"
         )
     return size // itemsize
 
@@ -157,9 +161,9 @@ def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
     _check_builtin(plain, "")
     _check_fields(plain, "meta")
     text = _json_text(plain)
-    with create(directory / "meta.pkl") as handle:
+    with create_file(directory / "meta.pkl") as handle:
         handle.write(_pickle_bytes(text))
-    with create(directory / "meta.json") as handle:
+    with create_file(directory / "meta.json") as handle:
         handle.write(text.encode("utf-8"))
 
 
@@ -170,11 +174,11 @@ def read_meta(directory: Path) -> dict[str, Any]:
     """
     path = directory / "meta.json"
     try:
-        meta = json_of(path.read_bytes())
+        meta = load_untrusted_json(path.read_bytes())
     except ValueError as error:
-        raise FormatError(f"{path}: invalid JSON ({error}). Rebuild the artifact") from error
+        raise FormatError(f"{path}: invalid JSON: {error}. Rebuild the artifact") from error
     if not isinstance(meta, dict):
-        raise FormatError(f"{path}: contains a {type(meta).__name__}, expected an object")
+        raise FormatError(f"{path}: must be a JSON object, not a {type(meta).__name__}. Rebuild the artifact")
     _check_fields(meta, str(path))
     return meta
 
@@ -187,7 +191,9 @@ def validate_meta(directory: Path) -> None:
         (directory / "meta.pkl", _pickle_bytes(text)),
     ):
         if not path.is_file() or path.stat().st_size != len(content) or path.read_bytes() != content:
-            raise FormatError(f"{path}: missing, or does not match the values of meta.json. Do not load it; rebuild it")
+            raise FormatError(
+                f"{path}: missing, or does not match meta.json. Do not load this file. Rebuild the artifact"
+            )
 
 
 def _json_text(meta: Mapping[str, Any]) -> str:
@@ -202,35 +208,43 @@ def _pickle_bytes(text: str) -> bytes:
 
 def _check_builtin(value: Any, key: str) -> None:
     """Raise FormatError at the first value, by dotted key, whose type is not exactly a JSON builtin."""
-    # The exact type is compared, because `numpy.float64` is a float, but loading its pickle requires NumPy.
+    # Compare the exact type, because `numpy.float64` is a float, but its pickle requires NumPy.
     kind = type(value)
     if kind is dict:
         for name, item in value.items():
             if type(name) is not str:
-                raise FormatError(f"meta key {name!r} under {key or 'the top'} is a {type(name).__name__}. Use a str")
+                raise FormatError(
+                    f"meta: {f'{key}: ' if key else ''}key {name!r} must be a str, not a {type(name).__name__}"
+                )
             _check_builtin(item, f"{key}.{name}" if key else name)
     elif kind is list:
         for index, item in enumerate(value):
             _check_builtin(item, f"{key}[{index}]")
     elif kind not in (str, bool, int, float, type(None)):
         raise FormatError(
-            f"meta key {key!r} is a {kind.__module__}.{kind.__qualname__}. Only str, bool, int, float, None, list "
-            "and dict load without other packages, so convert it"
+            f"meta: {key}: is a {kind.__module__}.{kind.__qualname__}. Convert the value to str, bool, int, float, "
+            "None, list or dict, which load without other packages"
         )
     elif kind is float and not math.isfinite(value):
-        raise FormatError(f"meta key {key!r} is {value}, which JSON cannot represent")
+        raise FormatError(f"meta: {key}: must be a finite number, not {value}")
 
 
-def _check_fields(meta: Mapping[str, Any], where: str) -> None:
+def _check_fields(meta: Mapping[str, Any], location: str) -> None:
     if "dtype" not in meta:
-        raise FormatError(f"{where}: 'dtype' is missing, so loaders would guess it from the vocabulary, or read uint16")
+        raise FormatError(
+            f"{location}: 'dtype' is missing. Without it, loaders guess the dtype from the vocabulary, or read uint16"
+        )
     dtype, vocab_size, eos = meta["dtype"], meta.get("vocab_size"), meta.get("eos_token_id")
     if not isinstance(dtype, str):
-        raise FormatError(f"{where}: dtype {dtype!r} is not a string")
+        raise FormatError(f"{location}: dtype must be a string, not {dtype!r}")
     itemsize = token_dtype(dtype).itemsize
     if isinstance(vocab_size, int) and vocab_size > 1 << (8 * itemsize):
         raise FormatError(
-            f"{where}: {dtype} cannot represent the {count_of(vocab_size, 'id')} of vocab_size, so ids would wrap"
+            f"{location}: {dtype} cannot represent the {count_of(vocab_size, 'id')} of vocab_size, so larger ids would "
+            "wrap around"
         )
     if isinstance(vocab_size, int) and isinstance(eos, int) and not 0 <= eos < vocab_size:
-        raise FormatError(f"{where}: eos_token_id {eos} is outside [0, {vocab_size}). Set vocab_size to len(tokenizer)")
+        raise FormatError(
+            f"{location}: eos_token_id {eos} is outside the vocabulary (0 to {vocab_size - 1}). Set vocab_size to "
+            "len(tokenizer)"
+        )

@@ -28,6 +28,7 @@ import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.parquet_extent import require_no_gaps
+from dataprep_assets.formats.parquet_rows import open_reader, open_writer, require_schema
 from dataprep_assets.stores.files import create_durably, digest_value, sha256_file
 
 COLUMN = "input_ids"
@@ -37,7 +38,7 @@ COLUMN_TYPES = {COLUMN: f"list<{_TYPE}>"}
 CARD = "README.md"
 ROWS_PER_FILE, TOKENS_PER_FILE = 1 << 20, 1 << 28
 """Upper limits per file. 2**28 tokens are about 400 MB on disk, the file size that the Hub recommends."""
-# 2**23 tokens are 32 MiB of int32, which a reader needs for one row group. For short documents, the limit of 2**14
+# A reader needs 32 MiB for the 2**23 tokens (int32) of one row group. For short documents, the limit of 2**14
 # documents applies first.
 _ROW_GROUP, _ROW_GROUP_TOKENS = 1 << 14, 1 << 23
 # Arrow list offsets are int32, which limits the tokens of one list array.
@@ -45,7 +46,7 @@ _LONGEST = (1 << 31) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitWritten:
+class SplitSummary:
     """Rows and tokens of a split, and SHA-256 by file, relative to the dataset's folder."""
 
     rows: int
@@ -56,8 +57,8 @@ class SplitWritten:
     def bytes(self) -> int:
         """Bytes in memory as `datasets` counts them: an int32 and a validity bit per id, and an int32 offset per row.
 
-        The sum of `datasets` can be one byte per row group larger, because it rounds the bits up in each batch that it
-        reads.
+        The sum that `datasets` computes can be larger by one byte per row group, because it rounds the bits up in each
+        batch that it reads.
         """
         return 4 * (self.tokens + self.rows) + -(-self.tokens // 8)
 
@@ -67,7 +68,7 @@ class SplitWritten:
         return len(self.digests)
 
 
-def _schema() -> Any:
+def _build_schema() -> Any:
     import pyarrow as pa
 
     return pa.schema([pa.field(COLUMN, pa.list_(pa.field("element", pa.type_for_alias(_TYPE))))])
@@ -83,7 +84,7 @@ def write_split(
     tokens_per_file: int = TOKENS_PER_FILE,
     threads: int = 1,
     resume: bool = False,
-) -> SplitWritten:
+) -> SplitSummary:
     """Write a token stream as the files of one split below ``directory/data`` and return a summary.
 
     ``tokens``: integer ids, shape ``(tokens,)``. ``ends``: end of each document in the stream, uint64, shape
@@ -106,7 +107,7 @@ def write_split(
     names = [f"data/{split}-{number:05d}-of-{len(spans):05d}.parquet" for number in range(len(spans))]
     with ThreadPoolExecutor(threads) as pool:
         digests = list(pool.map(partial(_ensure_file, directory, split, tokens, ends, resume), names, spans))
-    return SplitWritten(rows=len(ends), tokens=len(tokens), digests=dict(zip(names, digests, strict=True)))
+    return SplitSummary(rows=len(ends), tokens=len(tokens), digests=dict(zip(names, digests, strict=True)))
 
 
 def _cut_spans(
@@ -118,14 +119,14 @@ def _cut_spans(
     """
     while first < last:
         candidate_ends = ends[first : min(first + rows, last)]
-        # The key has the dtype of `ends`, because otherwise numpy would convert the whole array.
-        limit = np.uint64(_begin(ends, first) + tokens)
+        # Use the dtype of `ends`, because numpy would otherwise convert the whole array.
+        limit = np.uint64(_first_token(ends, first) + tokens)
         stop = first + max(1, int(np.searchsorted(candidate_ends, limit, side="right")))
         yield first, stop
         first = stop
 
 
-def _begin(ends: npt.NDArray[np.uint64], document: int) -> int:
+def _first_token(ends: npt.NDArray[np.uint64], document: int) -> int:
     return int(ends[document - 1]) if document else 0
 
 
@@ -151,26 +152,25 @@ def _write_file(
     path: Path, split: str, tokens: npt.NDArray[Any], ends: npt.NDArray[np.uint64], span: tuple[int, int]
 ) -> None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    options = {"compression": "zstd", "write_statistics": False, "write_page_checksum": True}
-    with create_durably(path) as file, pq.ParquetWriter(file, _schema(), **options) as writer:
+    with create_durably(path) as file, open_writer(file, _build_schema()) as writer:
         for first_document, stop in _cut_spans(ends, *span, _ROW_GROUP, _ROW_GROUP_TOKENS):
-            begin = _begin(ends, first_document)
+            begin = _first_token(ends, first_document)
             ids = np.asarray(tokens[begin : int(ends[stop - 1])])
             if len(ids) > _LONGEST:
                 raise FormatError(
-                    f"{split}: document {first_document} has {count_of(len(ids), 'token')}, more than a list allows"
+                    f"{split}: document {first_document} has {count_of(len(ids), 'token')}, more than a Parquet list "
+                    "allows. Split the document"
                 )
             if len(ids) and int(ids.max()) >= 1 << 31:
                 raise FormatError(f"{split}: id {int(ids.max())} does not fit int32")
             offsets = np.concatenate([[0], np.asarray(ends[first_document:stop]).astype(np.int64) - begin])
             lists = pa.ListArray.from_arrays(offsets.astype(np.int32), pa.array(ids.astype(np.int32)))
-            # The cast is only needed to rename the list's child, which pyarrow calls `item`.
-            writer.write_table(pa.table([lists.cast(_schema().field(0).type)], schema=_schema()))
+            # The cast only renames the list's child, which pyarrow calls `item`.
+            writer.write_table(pa.table([lists.cast(_build_schema().field(0).type)], schema=_build_schema()))
 
 
-def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], text: str = "") -> None:
+def write_card(directory: Path, name: str, splits: Mapping[str, SplitSummary], text: str = "") -> None:
     """Write the dataset card ``README.md`` into ``directory``, replacing an existing card.
 
     ``name`` is the heading. ``splits`` maps each split, in the order of the card, to the result of `write_split`.
@@ -180,16 +180,18 @@ def write_card(directory: Path, name: str, splits: Mapping[str, SplitWritten], t
         file.write(card_bytes(name, splits, text))
 
 
-def card_bytes(name: str, splits: Mapping[str, SplitWritten], text: str = "") -> bytes:
+def card_bytes(name: str, splits: Mapping[str, SplitSummary], text: str = "") -> bytes:
     """Return the bytes of the dataset card; for the arguments see `write_card`."""
-    about = ["Token ids, a document a row.", *([text] if text else [])]
+    paragraphs = ["Token ids, a document a row.", *([text] if text else [])]
     card = (
-        f"---\n{yaml.safe_dump(_front_matter(splits), sort_keys=False)}---\n\n# {name}\n\n" + "\n\n".join(about) + "\n"
+        f"---\n{yaml.safe_dump(_front_matter(splits), sort_keys=False)}---\n\n# {name}\n\n"
+        + "\n\n".join(paragraphs)
+        + "\n"
     )
     return card.encode()
 
 
-def _front_matter(splits: Mapping[str, SplitWritten]) -> dict[str, Any]:
+def _front_matter(splits: Mapping[str, SplitSummary]) -> dict[str, Any]:
     """Return the card's front matter."""
     files = {name: digest for summary in splits.values() for name, digest in summary.digests.items()}
     return {
@@ -211,7 +213,7 @@ def _front_matter(splits: Mapping[str, SplitWritten]) -> dict[str, Any]:
     }
 
 
-def validate(directory: Path, splits: Mapping[str, SplitWritten]) -> None:
+def validate(directory: Path, splits: Mapping[str, SplitSummary]) -> None:
     """Raise FormatError, naming the difference, unless the files and the card match these splits.
 
     Digests are compared only with the card, not with the files.
@@ -219,7 +221,7 @@ def validate(directory: Path, splits: Mapping[str, SplitWritten]) -> None:
     if (counts := read_counts(directory)) != (
         expected_counts := {split: summary.rows for split, summary in splits.items()}
     ):
-        raise FormatError(f"{directory}: {counts} rows for {expected_counts} documents")
+        raise FormatError(f"{directory}: has {_format_counts(counts)} rows, expected {_format_counts(expected_counts)}")
     try:
         front = yaml.safe_load((directory / CARD).read_text(encoding="utf-8").split("---\n")[1])
         card_fields = {**front["dataset_info"], "configs": front["configs"]}
@@ -228,13 +230,15 @@ def validate(directory: Path, splits: Mapping[str, SplitWritten]) -> None:
     true = _front_matter(splits)
     for field, value in {**true["dataset_info"], "configs": true["configs"]}.items():
         if card_fields.get(field) != value:
-            raise FormatError(
-                f"{directory / CARD}: its {field} is {card_fields.get(field)!r}, but the files give {value!r}"
-            )
+            raise FormatError(f"{directory / CARD}: its {field} is {card_fields.get(field)!r}, but must be {value!r}")
+
+
+def _format_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {split}" for split, count in counts.items()) or "no"
 
 
 def read_counts(directory: Path) -> dict[str, int]:
-    """Return the rows of each split, according to the footers of its files.
+    """Return the number of rows of each split, according to the footers of its files.
 
     Raises FormatError for a file that is missing, has a different schema, or has bytes that belong to no row.
     """
@@ -252,8 +256,8 @@ def read_counts(directory: Path) -> dict[str, int]:
             numbers.setdefault(split, []).append(int(number))
             totals[split] = int(total)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise FormatError(f"{path}: not a Parquet file of a split: {error}") from error
-        if not schema.equals(_schema()):
+            raise FormatError(f"{path}: not a Parquet file of a split: {error}. Rebuild the artifact") from error
+        if not schema.equals(_build_schema()):
             raise FormatError(
                 f"{path}: its columns are {', '.join(schema.names)} ({', '.join(map(str, schema.types))}), not "
                 f"{COLUMN} (lists of int32)"
@@ -262,8 +266,10 @@ def read_counts(directory: Path) -> dict[str, int]:
         counts[split] = counts.get(split, 0) + metadata.num_rows
     for split, file_numbers in numbers.items():
         if file_numbers != list(range(totals[split])):
-            found = ", ".join(map(str, file_numbers))
-            raise FormatError(f"{directory}: {split} has only the files {found} of {totals[split]}")
+            numbers_text = ", ".join(map(str, file_numbers))
+            raise FormatError(
+                f"{directory}: {split} must have {totals[split]} files, but has only the files {numbers_text}"
+            )
     return counts
 
 
@@ -272,17 +278,10 @@ def read_blocks(directory: Path, split: str) -> Iterator[tuple[npt.NDArray[np.in
 
     The files must be valid for `read_counts`. Raises FormatError if a page cannot be read or fails its checksum.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     for path in sorted((directory / "data").glob(f"{split}-*.parquet")):
-        try:
-            with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                if not file.schema_arrow.equals(_schema()):
-                    raise FormatError(f"{path}: its only column must be {COLUMN} (lists of int32)")
-                for group in range(file.num_row_groups):
-                    column = file.read_row_group(group, columns=[COLUMN], use_threads=False).column(0)
-                    for rows in column.chunks:
-                        yield rows.flatten().to_numpy(), np.diff(rows.offsets.to_numpy().astype(np.int64))
-        except (pa.ArrowException, OSError) as error:
-            raise FormatError(f"{path}: invalid Parquet data: {error}") from error
+        with open_reader(path) as file:
+            require_schema(path, file.schema_arrow, _build_schema())
+            for group in range(file.num_row_groups):
+                column = file.read_row_group(group, columns=[COLUMN], use_threads=False).column(0)
+                for rows in column.chunks:
+                    yield rows.flatten().to_numpy(), np.diff(rows.offsets.to_numpy().astype(np.int64))

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.stores.files import create_durably, sha256_file
 
@@ -40,7 +40,7 @@ _VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class MdsWritten:
+class MdsSummary:
     """Summary of a written dataset.
 
     `tokens_left_out` counts the tokens after the last whole sample, and `digests` maps each shard file to its SHA-256.
@@ -52,7 +52,7 @@ class MdsWritten:
     digests: Mapping[str, str]
 
 
-def _config(length: int, shard_bytes: int) -> dict[str, Any]:
+def _build_config(length: int, shard_bytes: int) -> dict[str, Any]:
     return {
         "version": _VERSION,
         "format": "mds",
@@ -73,7 +73,7 @@ def write_mds(
     shard_bytes: int = SHARD_BYTES,
     threads: int = 1,
     resume: bool = False,
-) -> MdsWritten:
+) -> MdsSummary:
     """Write a token stream into the folder ``directory`` as samples and return a summary.
 
     ``tokens``: unsigned ids below 2**31, shape ``(tokens,)``. ``length``: tokens per sample. ``shard_bytes`` limits the
@@ -82,15 +82,15 @@ def write_mds(
     complete. Raises FormatError for an impossible length or limit, and for an id of 2**31 or more. Raises
     FileExistsError if the folder exists and ``resume`` is false.
     """
-    config = _config(length, shard_bytes) if length > 0 else {}
+    config = _build_config(length, shard_bytes) if length > 0 else {}
     # In addition to its configuration, a shard stores the number of samples and one more offset than samples, 4 bytes
     # each.
     header = len(json.dumps(config, sort_keys=True).encode()) + 2 * 4
     sample_bytes = length * _IDS.itemsize + 4
     if length < 1 or shard_bytes >= 1 << 32 or header + sample_bytes > shard_bytes:
         raise FormatError(
-            f"samples of {count_of(length, 'token does', 'tokens do')} not fit in shards of at most "
-            f"{count_of(shard_bytes, 'byte')}, which must be less than 4 GiB"
+            f"a sample of {count_of(length, 'token')} does not fit in a shard of at most "
+            f"{count_of(shard_bytes, 'byte')}. Use shorter samples, or larger shards (less than 4 GiB)"
         )
     directory.mkdir(parents=True, exist_ok=resume)
     samples, per_shard = len(tokens) // length, (shard_bytes - header) // sample_bytes
@@ -100,10 +100,10 @@ def write_mds(
     )
     with ThreadPoolExecutor(threads) as pool:
         shards = list(pool.map(ensure, range(len(starts)), starts))
-    # The index is written last, because the dataset does not exist without it.
+    # Write the index last, because readers treat a folder without an index as no dataset.
     with create_durably(directory / INDEX) as file:
-        file.write(_index_bytes(shards))
-    return MdsWritten(
+        file.write(_encode_index(shards))
+    return MdsSummary(
         samples=samples,
         shards=len(shards),
         tokens_left_out=len(tokens) - samples * length,
@@ -128,7 +128,9 @@ def _ensure_shard(
     if path.exists():
         digest = sha256_file(path)
     else:
-        digest = _write_shard(path, tokens[start * length : (start + count) * length], _head(count, length, config))
+        digest = _write_shard(
+            path, tokens[start * length : (start + count) * length], _build_head(count, length, config)
+        )
     raw = {"basename": path.name, "bytes": path.stat().st_size, "hashes": {HASH: digest}}
     return {**config, "raw_data": raw, "samples": count, "zip_data": None}
 
@@ -136,7 +138,7 @@ def _ensure_shard(
 def _write_shard(path: Path, block: npt.NDArray[Any], head: bytes) -> str:
     """Write one shard of these ids and return its SHA-256, computed while writing."""
     if int(block.max()) >= 1 << 31:
-        raise FormatError(f"id {int(block.max())} does not fit int32, the type of the encoding")
+        raise FormatError(f"id {int(block.max())} does not fit int32, the type of MDS samples")
     digest = hashlib.sha256()
     with create_durably(path) as file:
         for piece in (head, block.astype(_IDS).data.cast("B")):
@@ -145,7 +147,7 @@ def _write_shard(path: Path, block: npt.NDArray[Any], head: bytes) -> str:
     return digest.hexdigest()
 
 
-def _head(count: int, length: int, config: dict[str, Any]) -> bytes:
+def _build_head(count: int, length: int, config: dict[str, Any]) -> bytes:
     """Return the bytes of a shard before its samples."""
     config_bytes = json.dumps(config, sort_keys=True).encode()
     begin = 4 + 4 * (count + 1) + len(config_bytes)
@@ -158,15 +160,17 @@ def validate(directory: Path) -> int:
 
     Raises FormatError unless every shard is complete, matches its digest, and matches the index.
     """
-    shards = _index(directory)
-    if (directory / INDEX).read_bytes() != _index_bytes(shards):
+    shards = _read_index(directory)
+    if (directory / INDEX).read_bytes() != _encode_index(shards):
         raise FormatError(
             f"{directory / INDEX}: unexpected content: the index was not written by dataprep, or was edited. "
             "Rebuild the view"
         )
     names = {shard["raw_data"]["basename"] for shard in shards}
-    if odd := sorted({path.name for path in directory.glob("*.mds")} ^ names):
-        raise FormatError(f"{directory}: {odd[0]}: listed but missing, or not listed")
+    if differing_names := sorted({path.name for path in directory.glob("*.mds")} ^ names):
+        raise FormatError(
+            f"{directory}: {differing_names[0]} is listed in the index but missing, or not listed. Rebuild the view"
+        )
     return sum(_check_shard(directory, shard) for shard in shards)
 
 
@@ -175,42 +179,43 @@ def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
 
     The shards must be valid for `validate`. Raises FormatError if a shard is too short for the samples of the index.
     """
-    for shard in _index(directory):
+    for shard in _read_index(directory):
         path = directory / shard["raw_data"]["basename"]
         data = path.read_bytes()
         count, (size,) = shard["samples"], shard["column_sizes"]
         if len(data) < count * size:
             raise FormatError(
-                f"{path}: {count_of(len(data), 'byte')} cannot contain {count_of(count, 'sample')} of {size}"
+                f"{path}: {count_of(len(data), 'byte')} are too few for {count_of(count, 'sample')} of "
+                f"{count_of(size, 'byte')}"
             )
-        # Samples are the last bytes of the file, so the length of the head does not matter.
+        # Samples are the last bytes of the file, so the length of its head is not needed.
         samples = np.frombuffer(data, _IDS, offset=len(data) - count * size)
         yield samples.reshape(count, size // _IDS.itemsize)
 
 
-def shard_samples(index: bytes, where: str) -> list[tuple[str, int]]:
+def shard_samples(index: bytes, location: str) -> list[tuple[str, int]]:
     """Return the name and number of samples of each shard in the bytes of an ``index`` file.
 
-    Raises FormatError, naming ``where``, if the bytes are not an MDS index.
+    Raises FormatError, naming ``location``, if the bytes are not an MDS index.
     """
-    return [(shard["raw_data"]["basename"], shard["samples"]) for shard in _shards(index, where)]
+    return [(shard["raw_data"]["basename"], shard["samples"]) for shard in _parse_shards(index, location)]
 
 
-def _index(directory: Path) -> list[dict[str, Any]]:
-    return _shards((directory / INDEX).read_bytes(), str(directory / INDEX))
+def _read_index(directory: Path) -> list[dict[str, Any]]:
+    return _parse_shards((directory / INDEX).read_bytes(), str(directory / INDEX))
 
 
-def _shards(index: bytes, where: str) -> list[dict[str, Any]]:
+def _parse_shards(index: bytes, location: str) -> list[dict[str, Any]]:
     try:
-        value = json_of(index)
+        value = load_untrusted_json(index)
         version, shards = value["version"], list(value["shards"])
     except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{where}: not an MDS index: {error}") from error
+        raise FormatError(f"{location}: not an MDS index: {error}") from error
     if version != _VERSION:
-        raise FormatError(f"{where}: format version {version!r} is not supported: streaming reads only {_VERSION}")
+        raise FormatError(f"{location}: format version {version!r} is not supported: streaming reads only {_VERSION}")
     for number, shard in enumerate(shards):
         if not _is_entry(shard):
-            raise FormatError(f"{where}: not an MDS index of samples of int32: entry {number} is malformed")
+            raise FormatError(f"{location}: not an MDS index of int32 samples: entry {number} is malformed")
     return shards
 
 
@@ -227,7 +232,7 @@ def _is_entry(shard: Any) -> bool:
     return False
 
 
-def _index_bytes(shards: Sequence[dict[str, Any]]) -> bytes:
+def _encode_index(shards: Sequence[dict[str, Any]]) -> bytes:
     return json.dumps({"version": _VERSION, "shards": shards}, sort_keys=True).encode()
 
 
@@ -237,7 +242,7 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     if hashlib.sha256(data).hexdigest() != shard["raw_data"]["hashes"][HASH]:
         raise FormatError(f"{path}: its {HASH} does not match the index")
     count: int = shard["samples"]
-    # A file that is too short for its offsets has none, and is refused below because of its counts.
+    # A file too short for its offsets has none here; the comparison of counts below refuses it.
     has_counts = len(data) >= 8 + 4 * count and struct.unpack_from("<I", data)[0] == count
     offsets = np.frombuffer(data, "<u4", count + 1, 4) if has_counts else np.zeros(1, "<u4")
     (size,) = shard["column_sizes"]
@@ -247,18 +252,18 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
             f"{path}: its counts and offsets do not match {count_of(count, 'sample')} in {count_of(len(data), 'byte')}"
         )
     if not (np.diff(offsets.astype(np.int64)) == size).all():
-        raise FormatError(f"{path}: its samples are not {count_of(size, 'byte')} each")
+        raise FormatError(f"{path}: must have samples of {count_of(size, 'byte')} each")
     try:
-        stored_config = json_of(data[8 + 4 * count : int(offsets[0])])
+        stored_config = load_untrusted_json(data[8 + 4 * count : int(offsets[0])])
     except ValueError:
         stored_config = None
     if stored_config != config:
         raise FormatError(f"{path}: its configuration does not match the index")
-    # The whole entry is compared, so that it cannot contain unchecked keys.
+    # Compare the whole entry, so that it cannot contain unchecked keys.
     raw = {"basename": path.name, "bytes": len(data), "hashes": {HASH: shard["raw_data"]["hashes"][HASH]}}
-    expected_entry = {**_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}
+    expected_entry = {**_build_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}
     if shard != {**expected_entry, "zip_data": None}:
         raise FormatError(
-            f"{path}: its entry in the index is wrong, or has keys other than {', '.join(sorted(expected_entry))}"
+            f"{path}: its entry in the index is wrong, or has other keys than {', '.join(sorted(expected_entry))}"
         )
     return count

@@ -6,8 +6,8 @@ with one sequence per document. Layout, little-endian (Megatron-LM, ``megatron/c
 indices D; S int32 lengths in tokens; S int64 byte offsets into the ``.bin``; D int64 sequence ordinals, 0 to S. The
 files are byte-identical to the files of ``IndexedDatasetBuilder`` with one ``add_document`` per document.
 
-Megatron has no uint32. A uint32 stream gets the code of int32 (4), because the bytes of every id below 2**31 are equal.
-No vocabulary is that large, so this module does not check ids. uint16 has its own code (8).
+Megatron has no uint32. A uint32 stream gets the code of int32 (4), because ids below 2**31 have the same bytes in both
+types. No vocabulary is that large, so this module does not check ids. uint16 has its own code (8).
 
 A stream without documents has a valid index (S = 0, D = 1, as the builder writes). Megatron cannot open this pair
 memory-mapped, because an empty ``.bin`` cannot be mapped. Leave it out of a blend, or read it with ``mmap=False``.
@@ -67,14 +67,14 @@ def write_idx(path: Path, ends: Ends, *, dtype: str) -> None:
     offsets do not fit in int64. Raises FileExistsError if ``path`` exists. After an error the file does not exist.
     """
     itemsize = flat_bins.token_dtype(dtype).itemsize
-    with flat_bins.create(path) as handle:
+    with flat_bins.create_file(path) as handle:
         handle.write(bytes(_HEADER.size))
         sequences = _write_lengths(handle, ends, itemsize)
         _write_pointers(handle, sequences, itemsize)
         for start in range(0, sequences + 1, BLOCK):
             handle.write(np.arange(start, min(start + BLOCK, sequences + 1), dtype=_OFFSET).tobytes())
-        # The header is written last, because the counts are known only now, and a file truncated by a crash must not
-        # begin with the magic.
+        # Write the header last, because the counts are known only now, and a file truncated by a crash must not begin
+        # with the magic.
         handle.seek(0)
         handle.write(_HEADER.pack(_MAGIC, _VERSION, DTYPE_CODES[dtype], sequences, sequences + 1))
 
@@ -82,7 +82,7 @@ def write_idx(path: Path, ends: Ends, *, dtype: str) -> None:
 def _write_lengths(handle: BinaryIO, ends: Ends, itemsize: int) -> int:
     sequences = 0
     previous = np.uint64(0)
-    for block in document_ends.blocks(ends):
+    for block in document_ends.check_blocks(ends):
         lengths = np.diff(block, prepend=previous)
         if lengths.max() > _LONGEST:
             i = int(lengths.argmax())
@@ -90,11 +90,11 @@ def _write_lengths(handle: BinaryIO, ends: Ends, itemsize: int) -> int:
                 f"document {sequences + i} has {count_of(lengths[i], 'token')}, but Megatron's lengths are int32. "
                 f"Split documents longer than {_LONGEST} tokens"
             )
-        # The product is computed with Python's integers, because a product of uint64 would wrap to a small offset.
+        # Use Python's integers, because a product of uint64 would wrap to a small offset.
         if int(block[-1]) * itemsize >= 1 << 63:
             raise FormatError(
-                f"a stream of {count_of(block[-1], 'token')} of {count_of(itemsize, 'byte')} has offsets that do not "
-                "fit int64"
+                f"a stream of {count_of(block[-1], 'token')} of {count_of(itemsize, 'byte')} each has offsets that do "
+                "not fit int64"
             )
         handle.write(lengths.astype(_LENGTH).tobytes())
         sequences += block.size
@@ -109,11 +109,11 @@ def _write_pointers(handle: BinaryIO, sequences: int, itemsize: int) -> None:
         count = min(BLOCK, sequences - start)
         handle.seek(_HEADER.size + start * _LENGTH.itemsize)
         lengths = np.frombuffer(handle.read(count * _LENGTH.itemsize), dtype=_LENGTH)
-        # Sums are int64 from the start, because byte offsets exceed 2 GiB long before any length does.
-        after = pointer + np.cumsum(lengths, dtype=np.int64) * itemsize
+        # Sum as int64, because byte offsets exceed 2 GiB long before any length does.
+        stop_pointers = pointer + np.cumsum(lengths, dtype=np.int64) * itemsize
         handle.seek(_HEADER.size + sequences * _LENGTH.itemsize + start * _OFFSET.itemsize)
-        handle.write((after - lengths.astype(np.int64) * itemsize).astype(_OFFSET, copy=False).tobytes())
-        pointer = int(after[-1])
+        handle.write((stop_pointers - lengths.astype(np.int64) * itemsize).astype(_OFFSET, copy=False).tobytes())
+        pointer = int(stop_pointers[-1])
 
 
 def read_idx(path: Path) -> MegatronIndex:
@@ -124,22 +124,21 @@ def read_idx(path: Path) -> MegatronIndex:
     """
     size = path.stat().st_size
     if size < _HEADER.size:
-        raise FormatError(
-            f"{path}: {count_of(size, 'byte')}, but the header needs {_HEADER.size}: the file is truncated"
-        )
+        raise FormatError(f"{path}: truncated: has {count_of(size, 'byte')}, but the header needs {_HEADER.size}")
     with open(path, "rb") as handle:
         magic, version, code, sequences, indices = _HEADER.unpack(handle.read(_HEADER.size))
     if magic != _MAGIC:
-        raise FormatError(f"{path}: not a Megatron index: it starts with {magic!r}, expected {_MAGIC!r}")
+        raise FormatError(f"{path}: not a Megatron index: must begin with {_MAGIC!r}, not {magic!r}")
     if version != _VERSION:
-        raise FormatError(f"{path}: version {version} at byte 9, expected {_VERSION}")
+        raise FormatError(f"{path}: the version at byte 9 must be {_VERSION}, not {version}")
     dtype = next((name for name, known_code in DTYPE_CODES.items() if known_code == code), None)
     if dtype is None:
-        raise FormatError(f"{path}: dtype code {code} at byte 17, expected one of {DTYPE_CODES}")
+        codes = ", ".join(f"{known_code} ({name})" for name, known_code in DTYPE_CODES.items())
+        raise FormatError(f"{path}: the dtype code at byte 17 must be one of {codes}, not {code}")
     expected_size = _HEADER.size + (_LENGTH.itemsize + _OFFSET.itemsize) * sequences + _OFFSET.itemsize * indices
     if size != expected_size:
         raise FormatError(
-            f"{path}: {count_of(size, 'byte')}, but {count_of(sequences, 'sequence')} and "
+            f"{path}: has {count_of(size, 'byte')}, but {count_of(sequences, 'sequence')} and "
             f"{count_of(indices, 'document index needs', 'document indices need')} {expected_size}. The file is "
             "truncated, too long, or has a multimodal section"
         )
@@ -167,21 +166,21 @@ def validate(bin_path: Path, idx_path: Path) -> None:
     size = bin_path.stat().st_size
     if size != end:
         raise FormatError(
-            f"{bin_path}: {count_of(size, 'byte')}, but {idx_path} describes {end} of {index.dtype} tokens"
+            f"{bin_path}: has {count_of(size, 'byte')}, but {idx_path} describes {count_of(end, 'byte')} of "
+            f"{index.dtype} tokens"
         )
 
 
 def _check_document_indices(path: Path, index: MegatronIndex) -> None:
     if index.document_indices.size != index.lengths.size + 1:
         raise FormatError(
-            f"{path}: {count_of(index.document_indices.size, 'document index', 'document indices')} for "
-            f"{count_of(index.lengths.size, 'sequence')}. With one sequence per document it must have one more than "
-            "sequences, including the leading 0"
+            f"{path}: must have {count_of(index.lengths.size + 1, 'document index', 'document indices')} (one per "
+            f"sequence, and a leading 0), not {index.document_indices.size}"
         )
-    for start, block in _blocks(index.document_indices):
-        wrong = np.flatnonzero(block != np.arange(start, start + block.size))
-        if wrong.size:
-            i = int(wrong[0])
+    for start, block in _cut_blocks(index.document_indices):
+        wrong_indices = np.flatnonzero(block != np.arange(start, start + block.size))
+        if wrong_indices.size:
+            i = int(wrong_indices[0])
             raise FormatError(f"{path}: document index {start + i} is {block[i]}, expected {start + i}")
 
 
@@ -189,25 +188,25 @@ def _check_pointers(path: Path, index: MegatronIndex) -> int:
     """Check the pointers against the lengths, and return the byte where the last sequence ends."""
     itemsize = flat_bins.token_dtype(index.dtype).itemsize
     end = 0
-    for start, lengths in _blocks(index.lengths):
+    for start, lengths in _cut_blocks(index.lengths):
         if lengths.min() < 0:
             raise FormatError(
-                f"{path}: sequence {start + int(lengths.argmin())} has {count_of(lengths.min(), 'token')}"
+                f"{path}: sequence {start + int(lengths.argmin())} has a negative length, {lengths.min()}"
             )
         pointers = index.pointers[start : start + lengths.size]
-        after = end + np.cumsum(lengths, dtype=np.int64) * itemsize
-        expected_pointers = after - lengths.astype(np.int64) * itemsize
-        wrong = np.flatnonzero(pointers != expected_pointers)
-        if wrong.size:
-            i = int(wrong[0])
+        stop_pointers = end + np.cumsum(lengths, dtype=np.int64) * itemsize
+        expected_pointers = stop_pointers - lengths.astype(np.int64) * itemsize
+        wrong_indices = np.flatnonzero(pointers != expected_pointers)
+        if wrong_indices.size:
+            i = int(wrong_indices[0])
             raise FormatError(
                 f"{path}: sequence {start + i} points to byte {pointers[i]}, but the {index.dtype} lengths before "
                 f"it end at {expected_pointers[i]}. The dtype code is wrong, or the index is damaged"
             )
-        end = int(after[-1])
+        end = int(stop_pointers[-1])
     return end
 
 
-def _blocks(values: npt.NDArray[Any]) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+def _cut_blocks(values: npt.NDArray[Any]) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     for start in range(0, values.size, BLOCK):
         yield start, values[start : start + BLOCK]

@@ -1,13 +1,13 @@
-"""The index files in the cache of Megatron-Core's data sets, and the names that Megatron expects.
+"""The index files in the cache of Megatron-Core's datasets, and the names that Megatron expects.
 
 A `GPTDataset` maps sample `i` to `sample = shuffle_index[i]`. Its tokens are from `sample_index[sample]` to
 `sample_index[sample + 1]`, which are pairs of a position in `document_index` and an offset in that document. The token
 at the second pair also belongs to the sample, as its last label. Padding, whose loss is masked, fills a short sample. A
-`BlendedDataset` maps sample `i` to data set `dataset_index[i]` and its sample `dataset_sample_index[i]`. The files are
+`BlendedDataset` maps sample `i` to dataset `dataset_index[i]` and its sample `dataset_sample_index[i]`. The files are
 `.npy` files: int32, shape ``(documents,)``; int32 or int64, shape ``(samples + 1, 2)``; uint32 or int64, shape
 ``(samples,)``; int16 and int64, shape ``(size,)``.
 
-File names contain the MD5 of a description. The description is JSON of all properties that distinguish data sets
+File names contain the MD5 of a description. The description is JSON of all properties that distinguish datasets
 for Megatron: the prefix as passed to the trainer, number of requested samples, seed, length, tokenizer, weights.
 
 Source: Megatron-LM, `megatron/core/datasets/{megatron_dataset,gpt_dataset,blended_dataset,
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 GPT, BLENDED = "GPTDataset", "BlendedDataset"
 SURPLUS = 0.005
-"""Surplus of samples that Megatron requests from each data set of a blend (default of `mid_level_dataset_surplus`)."""
+"""Surplus of samples that Megatron requests from each dataset of a blend (default of `mid_level_dataset_surplus`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ class TrainBlend:
     """The train split that Megatron reads with `--train-data-path` and `--train-samples`.
 
     Attributes:
-        prefixes: Prefix of each data set's `.bin` and `.idx`, as passed to the trainer.
-        weights: Weight of each data set.
+        prefixes: Prefix of each dataset's `.bin` and `.idx`, as passed to the trainer.
+        weights: Weight of each dataset.
         samples: Samples of the whole run.
         sequence_length: Tokens per sample.
         random_seed: `--seed`.
@@ -57,31 +57,31 @@ class TrainBlend:
 
     @property
     def is_one(self) -> bool:
-        """Whether the blend has a single data set, which Megatron then reads without a `BlendedDataset`."""
+        """Whether the blend has a single dataset, which Megatron then reads without a `BlendedDataset`."""
         return len(self.prefixes) == 1
 
     @cached_property
     def _normalized(self) -> list[float]:
-        # NumPy computes the shares as in Megatron, because different last digits would change the description and thus
-        # the file names.
+        # Compute shares with NumPy, as Megatron does, because different last digits would change the description and
+        # therefore the file names.
         weights = np.array(self.weights, np.float64)
         shares: list[float] = (weights / np.sum(weights)).tolist()
         return shares
 
     @property
     def size(self) -> int:
-        """Samples of the blend: slightly more than of the run, because each data set's share is rounded up."""
+        """Samples of the blend: slightly more than the run reads, because each dataset's share is rounded up."""
         return sum(math.ceil(self.samples * weight) for weight in self._normalized)
 
     def requested_samples(self, number: int) -> int:
-        """Return the number of samples that Megatron requests from a data set."""
+        """Return the number of samples that Megatron requests from a dataset."""
         if self.is_one:
             return self.samples
         # Rounded up twice, as in Megatron: first the share, then the share with its surplus.
         return math.ceil(math.ceil(self.samples * self._normalized[number]) * (1 + SURPLUS))
 
-    def _identifiers(self, number: int) -> dict[str, Any]:
-        # Order and nulls are Megatron's, because the MD5 is computed over the serialized text.
+    def _list_identifiers(self, number: int) -> dict[str, Any]:
+        # Use Megatron's key order and nulls, because the MD5 covers the serialized text.
         return {
             "class": GPT,
             "dataset_path": self.prefixes[number],
@@ -95,22 +95,22 @@ class TrainBlend:
         }
 
     def description(self, number: int | None = None) -> str:
-        """Return the text of a data set's `description.txt`, or of the blend's if `number` is None."""
+        """Return the text of a dataset's `description.txt`, or of the blend's if `number` is None."""
         if number is not None:
-            return json.dumps(self._identifiers(number), indent=4)
-        # The weights are normalized twice, because both the builder and the data set normalize them.
-        twice = np.array(self._normalized, np.float64)
+            return json.dumps(self._list_identifiers(number), indent=4)
+        # Normalize the weights twice, because Megatron's builder and dataset each normalize them.
+        doubled_weights = np.array(self._normalized, np.float64)
         value = {
             "class": BLENDED,
-            "datasets": [self._identifiers(index) for index in range(len(self.prefixes))],
+            "datasets": [self._list_identifiers(index) for index in range(len(self.prefixes))],
             "split": "train",
-            "weights": (twice / np.sum(twice)).tolist(),
+            "weights": (doubled_weights / np.sum(doubled_weights)).tolist(),
             "size": self.size,
         }
         return json.dumps(value, indent=4)
 
     def base(self, number: int | None = None) -> str:
-        """Return the common prefix of a data set's file names, or of the blend's if `number` is None."""
+        """Return the common prefix of a dataset's file names, or of the blend's if `number` is None."""
         digest = hashlib.md5(self.description(number).encode(), usedforsecurity=False).hexdigest()
         return f"{digest}-{BLENDED if number is None else GPT}-train-"
 
@@ -141,7 +141,7 @@ def write_array(path: Path, blocks: Iterable[NDArray[Any]], dtype: str, columns:
         for block in blocks:
             file.write(np.ascontiguousarray(block, stored_dtype).tobytes())
             rows += len(block)
-        # The header is overwritten in place: NumPy pads it for any number of rows, so its length does not change.
+        # Overwrite the header in place. NumPy pads it for any number of rows, so its length does not change.
         file.seek(0)
         _write_header(file, rows, stored_dtype, columns)
 
@@ -152,11 +152,11 @@ def _write_header(file: BinaryIO, rows: int, dtype: np.dtype[Any], columns: int 
 
 
 def sample_dtype(documents: int, longest: int) -> str:
-    """Return the dtype of a sample index for this number of documents and this length of the longest, in tokens."""
+    """Return the dtype of a sample index for this number of documents whose longest has this many tokens."""
     return "int32" if max(documents, longest) <= np.iinfo(np.int32).max else "int64"
 
 
 def shuffle_dtype(samples: int) -> str:
     """Return the dtype of a shuffle index of this many samples."""
-    # The limit is Megatron's, slightly below the maximum of uint32.
+    # Megatron's limit is slightly below the maximum of uint32.
     return "int64" if samples >= np.iinfo(np.uint32).max - 1 else "uint32"

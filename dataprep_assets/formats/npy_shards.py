@@ -6,7 +6,7 @@ order. Its length is a multiple of the sequence length. `sample_ids_<iiiiii>.bin
 
 Sample `k` is tokens `[k * sequence_length, (k + 1) * sequence_length)`. Documents continue across samples and shards.
 The name of the ids file has no prefix, so shards of any prefix except `train` are stored in a folder `<prefix>/`. This
-avoids collisions, and templar's reader finds every prefix if you pass it that folder.
+avoids collisions, and templar's reader finds the files of a prefix if you pass it that folder.
 
 Entry points: `header`, `read_header`, `parse_header`, `open_shard`, `validate`, `token_key`, `ids_key`, `parse_key`.
 """
@@ -52,22 +52,22 @@ class ShardKey:
 
 def _check_index(index: int) -> int:
     if not 0 <= index < 1_000_000:
-        raise FormatError(f"shard index {index} does not fit six digits: a release has at most 1,000,000 shards")
+        raise FormatError(f"shard index must be 0 to 999,999, not {index}")
     return index
 
 
-def _folder(prefix: str) -> str:
+def _split_folder(prefix: str) -> str:
     return "" if prefix == "train" else f"{prefix}/"
 
 
 def token_key(prefix: str, index: int) -> str:
     """Return the path of a shard's ids, relative to the release: `train_000003.npy`, `val/val_000003.npy`."""
-    return f"{_folder(prefix)}{prefix}_{_check_index(index):06d}.npy"
+    return f"{_split_folder(prefix)}{prefix}_{_check_index(index):06d}.npy"
 
 
 def ids_key(prefix: str, index: int) -> str:
     """Return the path of a shard's sample ids: `sample_ids_000003.bin`, `val/sample_ids_000003.bin`."""
-    return f"{_folder(prefix)}sample_ids_{_check_index(index):06d}.bin"
+    return f"{_split_folder(prefix)}sample_ids_{_check_index(index):06d}.bin"
 
 
 def parse_key(key: str) -> ShardKey | None:
@@ -78,22 +78,22 @@ def parse_key(key: str) -> ShardKey | None:
     prefix = match["prefix"] or match["folder"] or "train"
     kind: Literal["tokens", "sample_ids"] = "tokens" if match["t"] else "sample_ids"
     index = int(match["t"] or match["i"])
-    # Keys such as `val/train_000000.npy` match the pattern, but no shard is stored under them.
+    # Keys such as `val/train_000000.npy` match the pattern but are no shard's keys.
     canonical = (token_key if kind == "tokens" else ids_key)(prefix, index)
     return ShardKey(prefix=prefix, index=index, kind=kind) if canonical == key else None
 
 
 def header(tokens: int, dtype: str) -> bytes:
-    """Return the 128 bytes that NumPy writes before an array of `tokens` ids of `dtype` (`uint16` or `uint32`).
+    """Return the 128-byte header that NumPy writes for an array of `tokens` ids of `dtype` (`uint16` or `uint32`).
 
     Raises FormatError for a negative number of tokens, or an unknown dtype.
     """
     if tokens < 0:
-        raise FormatError(f"an array cannot have {count_of(tokens, 'token')}")
+        raise FormatError(f"the number of tokens must be at least 0, not {tokens}")
     text = f"{{'descr': '{token_dtype(dtype).str}', 'fortran_order': False, 'shape': ({tokens},), }}"
-    # 11 bytes are taken by the magic number (6), the version (2), the header length (2) and the line end (1).
-    filled = text.ljust(HEADER_BYTES - 11) + "\n"
-    return MAGIC + b"\x01\x00" + len(filled).to_bytes(2, "little") + filled.encode("latin1")
+    # The magic number (6), version (2), header length (2) and line end (1) take 11 bytes.
+    padded_text = text.ljust(HEADER_BYTES - 11) + "\n"
+    return MAGIC + b"\x01\x00" + len(padded_text).to_bytes(2, "little") + padded_text.encode("latin1")
 
 
 def token_bytes(tokens: int, dtype: str) -> int:
@@ -101,37 +101,37 @@ def token_bytes(tokens: int, dtype: str) -> int:
     return HEADER_BYTES + tokens * token_dtype(dtype).itemsize
 
 
-def parse_header(data: bytes, where: str) -> NpyHeader:
+def parse_header(data: bytes, location: str) -> NpyHeader:
     """Parse the header in the first 128 bytes of a shard.
 
-    Raises FormatError, naming `where`, unless it has version 1.0, 128 bytes, one dimension, C order, and `<u2` or
+    Raises FormatError, naming `location`, unless it has version 1.0, 128 bytes, one dimension, C order, and `<u2` or
     `<u4`.
     """
     if data[:6] != MAGIC:
         raise FormatError(
-            f"{where}: begins with {data[:6]!r}, not {MAGIC!r}, so it contains headerless ids or has a different "
-            "format. Build the shard again"
+            f"{location}: must begin with {MAGIC!r}, not {data[:6]!r}. The file has no header, or a different "
+            "format. Rebuild the shard"
         )
     length = int.from_bytes(data[8:10], "little")
     if data[6:8] != b"\x01\x00" or length != HEADER_BYTES - 10 or len(data) < HEADER_BYTES:
         raise FormatError(
-            f"{where}: .npy version {data[6:7].hex()}.{data[7:8].hex()} with a header of "
-            f"{count_of(10 + length, 'byte')} ({len(data)} found). Shards have version 1.0 and {HEADER_BYTES}. Build "
-            "the shard again"
+            f"{location}: must have .npy version 1.0 and a header of {HEADER_BYTES} bytes, not version "
+            f"{data[6:7].hex()}.{data[7:8].hex()} and {count_of(10 + length, 'byte')} ({len(data)} found). Rebuild the "
+            "shard"
         )
     try:
         fields = ast.literal_eval(data[10:HEADER_BYTES].decode("latin1"))
         descr, fortran, shape = fields["descr"], fields["fortran_order"], fields["shape"]
     except (ValueError, SyntaxError, KeyError, TypeError) as error:
-        raise FormatError(f"{where}: invalid .npy header ({error}). Build the shard again") from error
-    # A tuple is searched instead of a dict, because a structured dtype is a list, which has no hash.
+        raise FormatError(f"{location}: invalid .npy header: {error}. Rebuild the shard") from error
+    # Search a tuple instead of a dict, because the `descr` of a structured dtype is a list, which has no hash.
     if descr not in tuple(_NAMES) or fortran is not False or not (isinstance(shape, tuple) and len(shape) == 1):
         raise FormatError(
-            f"{where}: an array of {descr!r}, shape {shape}, fortran_order {fortran}. A shard must have one "
-            f"dimension of {' or '.join(map(repr, _NAMES))} in C order. Build the shard again"
+            f"{location}: must be a 1-d array of {' or '.join(map(repr, _NAMES))} in C order, not {descr!r} of shape "
+            f"{shape} with fortran_order={fortran}. Rebuild the shard"
         )
     if not isinstance(shape[0], int) or shape[0] < 0:
-        raise FormatError(f"{where}: its header gives {shape[0]!r} tokens. Build the shard again")
+        raise FormatError(f"{location}: its header has an invalid number of tokens, {shape[0]!r}. Rebuild the shard")
     return NpyHeader(dtype=_NAMES[descr], tokens=shape[0])
 
 
@@ -145,8 +145,8 @@ def read_header(path: Path) -> NpyHeader:
     size, total = path.stat().st_size, token_bytes(head.tokens, head.dtype)
     if size != total:
         raise FormatError(
-            f"{path}: {count_of(size, 'byte')}, but its header gives {head.tokens} {head.dtype} tokens ({total} "
-            f"bytes). It is {'truncated' if size < total else 'too long'}. Download or build it again"
+            f"{path}: {'truncated' if size < total else 'too long'}: has {count_of(size, 'byte')}, but its header "
+            f"describes {head.tokens} {head.dtype} tokens ({total} bytes). Download or rebuild the shard"
         )
     return head
 
@@ -159,9 +159,13 @@ def validate(path: Path, *, dtype: str, tokens: int, sequence_length: int) -> No
     """
     head = read_header(path)
     if head.dtype != dtype:
-        raise FormatError(f"{path}: the ids are {head.dtype}, but the release has {dtype}. Download or build it again")
+        raise FormatError(
+            f"{path}: its ids must be {dtype}, as in the release, not {head.dtype}. Download or rebuild the shard"
+        )
     if head.tokens != tokens:
-        raise FormatError(f"{path}: {count_of(head.tokens, 'token')}, expected {tokens}. Download or build it again")
+        raise FormatError(
+            f"{path}: has {count_of(head.tokens, 'token')}, expected {tokens}. Download or rebuild the shard"
+        )
     _check_sequences(path, tokens, sequence_length)
 
 
@@ -182,8 +186,9 @@ def open_shard(path: Path, *, sequence_length: int) -> npt.NDArray[Any]:
 def _check_sequences(path: Path, tokens: int, sequence_length: int) -> None:
     if sequence_length < 1 or tokens % sequence_length:
         raise FormatError(
-            f"{path}: {count_of(tokens, 'token is', 'tokens are')} not whole sequences of {sequence_length}: the "
-            f"last {tokens % sequence_length} would not belong to any sample. Use the sequence length of the release"
+            f"{path}: its {count_of(tokens, 'token')} cannot be divided into sequences of {sequence_length} "
+            f"({tokens % sequence_length} remain). "
+            "Use the sequence length of the release"
             if sequence_length >= 1
             else f"{path}: the sequence length must be at least 1, not {sequence_length}"
         )

@@ -1,7 +1,7 @@
 """The OLMo index: JSON that lets MaxText's ``olmo_grain`` input read token streams in place.
 
-OLMo's ``.npy`` files are headerless despite their name, that is, token streams. The index lists them. An *instance* is
-a window of ``sequence_length`` tokens within one file; the remaining tokens at a file's end are dropped.
+OLMo's ``.npy`` files have no header despite their name, so they are token streams. The index lists them. An *instance*
+is a window of ``sequence_length`` tokens within one file; the remaining tokens at a file's end are dropped.
 
 Fields, fingerprint and bytes follow MaxText, ``src/maxtext/input_pipeline/olmo_data.py`` (``OlmoNpyIndex``,
 ``compute_fingerprint``, ``OlmoNpyIndex.save``), format version 1. The fingerprint is SHA-256 over version, sequence
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins
 
@@ -49,14 +49,18 @@ def build_index(
     """
     flat_bins.token_dtype(dtype)
     if sequence_length < 1:
-        raise FormatError(f"sequence length {sequence_length} must be at least 1. Pass the trainer's max_target_length")
+        raise FormatError(
+            f"the sequence length must be at least 1, not {sequence_length}. Pass the trainer's max_target_length"
+        )
     if not files:
         raise FormatError("an OLMo index needs at least one file (an empty one is allowed)")
     entries: list[dict[str, Any]] = []
     offset = 0
     for path, label, tokens in files:
         if not path or "\x00" in path or tokens < 0:
-            raise FormatError(f"file {len(entries)} of the index: invalid path {path!r} or number of tokens {tokens}")
+            raise FormatError(
+                f"file {len(entries)} of the index: the path ({path!r}) or the number of tokens ({tokens}) is invalid"
+            )
         instances = tokens // sequence_length
         entries.append(
             {"path": path, "label": label, "n_tokens": tokens, "n_instances": instances, "instance_offset": offset}
@@ -69,12 +73,12 @@ def build_index(
         "tokenizer": tokenizer,
         "total_instances": offset,
         "total_tokens": sum(entry["n_tokens"] for entry in entries),
-        "fingerprint": _fingerprint(sequence_length, dtype, tokenizer, entries),
+        "fingerprint": _compute_fingerprint(sequence_length, dtype, tokenizer, entries),
         "files": entries,
     }
 
 
-def _fingerprint(sequence_length: int, dtype: str, tokenizer: str, entries: Iterable[Mapping[str, Any]]) -> str:
+def _compute_fingerprint(sequence_length: int, dtype: str, tokenizer: str, entries: Iterable[Mapping[str, Any]]) -> str:
     fields = [FORMAT_VERSION, sequence_length, dtype, tokenizer]
     for entry in entries:
         fields += [entry["path"], entry["n_tokens"]]
@@ -83,7 +87,7 @@ def _fingerprint(sequence_length: int, dtype: str, tokenizer: str, entries: Iter
 
 def write_index(path: Path, index: Mapping[str, Any]) -> None:
     """Write an index from `build_index` to the new file ``path``, with the same bytes as MaxText's ``save``."""
-    with flat_bins.create(path) as handle:
+    with flat_bins.create_file(path) as handle:
         handle.write(json.dumps(index, indent=2).encode("utf-8"))
 
 
@@ -96,7 +100,8 @@ def validate(path: Path, root: Path, *, sequence_length: int | None = None) -> N
     index = _load(path)
     if sequence_length is not None and index["sequence_length"] != sequence_length:
         raise FormatError(
-            f"{path}: sequence_length is {index['sequence_length']}, but the trainer uses {sequence_length}"
+            f"{path}: sequence_length is {index['sequence_length']}, but the trainer uses {sequence_length}. "
+            "Rebuild the view with the trainer's sequence length"
         )
     for entry in index["files"]:
         try:
@@ -108,17 +113,17 @@ def validate(path: Path, root: Path, *, sequence_length: int | None = None) -> N
 def _load(path: Path) -> dict[str, Any]:
     """Read an index and compare every derived field with an index rebuilt from its list of files."""
     try:
-        index = json_of(path.read_bytes())
+        index = load_untrusted_json(path.read_bytes())
     except ValueError as error:
-        raise FormatError(f"{path}: invalid JSON ({error})") from error
+        raise FormatError(f"{path}: invalid JSON: {error}") from error
     try:
         files = [TokenFile(entry["path"], entry["label"], entry["n_tokens"]) for entry in index["files"]]
         rebuilt = build_index(files, index["sequence_length"], index["dtype"], index["tokenizer"])
     except (KeyError, TypeError) as error:
-        raise FormatError(f"{path}: a field is missing or has the wrong type ({error!r})") from error
+        raise FormatError(f"{path}: a field is missing or has the wrong type: {error}. Rebuild the artifact") from error
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
     if index != rebuilt:
-        wrong = sorted(key for key in index.keys() | rebuilt.keys() if index.get(key) != rebuilt.get(key))
-        raise FormatError(f"{path}: {', '.join(wrong)} do not match the listed files (format version 1)")
+        wrong_keys = sorted(key for key in index.keys() | rebuilt.keys() if index.get(key) != rebuilt.get(key))
+        raise FormatError(f"{path}: {', '.join(wrong_keys)} do not match the listed files (format version 1)")
     return rebuilt

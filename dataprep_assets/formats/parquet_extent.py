@@ -22,8 +22,8 @@ _LENGTH = 4
 def require_no_gaps(path: Path, footer: "pq.FileMetaData") -> None:
     """Raise FormatError unless the column chunks in the `footer` cover all bytes before it."""
     with open(path, "rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:  # checked here because readers do not
-            raise FormatError(f"{path}: does not begin with {_MAGIC.decode()}. Rebuild it")
+        if file.read(len(_MAGIC)) != _MAGIC:  # readers do not check the magic number at the beginning
+            raise FormatError(f"{path}: must begin with {_MAGIC.decode()}. Rebuild the artifact")
     position = len(_MAGIC)
     for group in range(footer.num_row_groups):
         for column in range(footer.num_columns):
@@ -31,9 +31,11 @@ def require_no_gaps(path: Path, footer: "pq.FileMetaData") -> None:
             # A chunk's dictionary page precedes its data pages.
             begins = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
             if begins != position:
-                raise FormatError(f"{path}: its chunks are not contiguous at byte {position}. Rebuild it")
+                raise FormatError(f"{path}: its chunks are not contiguous at byte {position}. Rebuild the artifact")
             position += chunk.total_compressed_size
     # The file ends with the footer's length and the magic number.
     end = path.stat().st_size - footer.serialized_size - _LENGTH - len(_MAGIC)
     if position != end:
-        raise FormatError(f"{path}: its rows end at byte {position}, but its footer begins at byte {end}. Rebuild it")
+        raise FormatError(
+            f"{path}: its rows end at byte {position}, but its footer begins at byte {end}. Rebuild the artifact"
+        )

@@ -31,18 +31,19 @@ def read_origins(path: Path, columns: int) -> Origins:
     return parse_origins(path.read_bytes(), columns, str(path))
 
 
-def parse_origins(content: bytes, columns: int, where: str) -> Origins:
-    """Parse the bytes of a file, which errors call `where`. Raises FormatError as `read_origins` does."""
+def parse_origins(content: bytes, columns: int, location: str) -> Origins:
+    """Parse the bytes of a file, which errors call `location`. Raises FormatError as `read_origins` does."""
     file = io.BytesIO(content)
     try:
         origins: NDArray[Any] = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise FormatError(f"{where}: cannot be read: {error}. Rebuild it") from error
+        raise FormatError(f"{location}: cannot be read: {error}. Rebuild the artifact") from error
     if origins.ndim != 2 or origins.shape[1] != columns or origins.dtype != np.int64:
         raise FormatError(
-            f"{where}: {origins.dtype} of shape {origins.shape}, expected int64 of shape (n, {columns}). Rebuild it"
+            f"{location}: {origins.dtype} of shape {origins.shape}, expected int64 of shape (n, {columns}). Rebuild "
+            "the artifact"
         )
     # NumPy stops at the size in the header and ignores the bytes that follow.
-    if behind := len(content) - file.tell():
-        raise FormatError(f"{where}: {count_of(behind, 'extra byte')} after the array. Rebuild it")
+    if surplus_bytes := len(content) - file.tell():
+        raise FormatError(f"{location}: {count_of(surplus_bytes, 'extra byte')} after the array. Rebuild the artifact")
     return origins

@@ -5,9 +5,9 @@ uint64 (tplr-ai/templar, `scripts/dataset_prep/02_consolidate_shards.py`, `token
 dtype of the shard, because uint16 ids are widened first. A file of ids has no header. A file written by `np.save` is
 refused, because its 128-byte header would be read as 16 ids.
 
-Samples are hashed in several threads. For samples of 2,048 tokens, two free cores are nearly twice as fast as a loop.
+Samples are hashed in several threads. For samples of 2,048 tokens, two free cores are nearly twice as fast as one.
 
-Entry points: `sample_id`, `sample_ids`, `write`, `open_sample_ids`, `differing`.
+Entry points: `sample_id`, `sample_ids`, `write`, `open_sample_ids`, `find_differing`.
 """
 
 import os
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.flat_bins import map_file
-from dataprep_assets.stores.files import create
+from dataprep_assets.stores.files import create_file
 
 ID_BYTES = 8
 """Bytes per id: the digest length that templar's script passes to BLAKE2b."""
@@ -32,13 +32,13 @@ _WIDE = np.dtype("<u4")
 # HASHLIB_GIL_MINSIZE). Samples of 512 tokens or more are therefore hashed in parallel; threads do not help for shorter
 # samples.
 _UNLOCKED_BYTES = 2047
-# Bytes of samples per task of a thread, small enough that the widened copy of uint16 ids fits in the processor's cache.
+# Bytes of samples per thread task, small enough that the widened copy of uint16 ids fits in the processor's cache.
 _BLOCK_BYTES = 1 << 20
 
 
 def sample_id(tokens: npt.NDArray[Any]) -> int:
     """Return the id of one sample, given its token ids (integers, shape `(sequence_length,)`)."""
-    return int.from_bytes(blake2b(_as_wide(tokens).data, digest_size=ID_BYTES).digest(), "little")
+    return int.from_bytes(blake2b(_widen_tokens(tokens).data, digest_size=ID_BYTES).digest(), "little")
 
 
 def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int | None = None) -> npt.NDArray[np.uint64]:
@@ -49,20 +49,20 @@ def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int |
     tokens are not whole sequences.
     """
     if sequence_length < 1 or tokens.ndim != 1 or len(tokens) % sequence_length:
-        raise FormatError(f"{tokens.shape} tokens are not whole sequences of {sequence_length}")
+        raise FormatError(f"tokens of shape {tokens.shape} cannot be divided into sequences of {sequence_length}")
     samples, width = len(tokens) // sequence_length, sequence_length * _WIDE.itemsize
     ids = np.empty(samples, dtype=_DTYPE)
     step = max(1, _BLOCK_BYTES // width)
 
-    def hash_block(first: int) -> None:
-        stop = min(first + step, samples)
+    def hash_block(first_sample: int) -> None:
+        stop = min(first_sample + step, samples)
         # Samples are slices of one buffer, so they are not copied. Each block writes only to its own part of `ids`.
-        block = _as_wide(tokens[first * sequence_length : stop * sequence_length]).data.cast("B")
+        block = _widen_tokens(tokens[first_sample * sequence_length : stop * sequence_length]).data.cast("B")
         digests = [
             blake2b(block[start : start + width], digest_size=ID_BYTES).digest()
             for start in range(0, len(block), width)
         ]
-        ids[first:stop] = np.frombuffer(b"".join(digests), dtype=_DTYPE)
+        ids[first_sample:stop] = np.frombuffer(b"".join(digests), dtype=_DTYPE)
 
     firsts = range(0, samples, step)
     workers = min(len(firsts), threads or len(os.sched_getaffinity(0)))
@@ -71,18 +71,18 @@ def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int |
             for _ in pool.map(hash_block, firsts):
                 pass
     else:
-        for first in firsts:
-            hash_block(first)
+        for first_sample in firsts:
+            hash_block(first_sample)
     return ids
 
 
-def _as_wide(tokens: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+def _widen_tokens(tokens: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
     return np.ascontiguousarray(tokens, dtype=_WIDE)
 
 
 def write(path: Path, ids: Sequence[npt.NDArray[np.uint64]]) -> None:
     """Write ids (uint64 arrays, in order) to the new headerless file `path`. Raises FileExistsError if it exists."""
-    with create(path) as file:
+    with create_file(path) as file:
         for part in ids:
             file.write(np.ascontiguousarray(part, dtype=_DTYPE).tobytes())
 
@@ -96,17 +96,19 @@ def open_sample_ids(path: Path, samples: int) -> npt.NDArray[np.uint64]:
     size = path.stat().st_size
     with open(path, "rb") as file:
         if file.read(6) == b"\x93NUMPY":
-            raise FormatError(f"{path}: has a .npy header, but a file of sample ids must be headerless. Build it again")
+            raise FormatError(
+                f"{path}: has a .npy header, but a file of sample ids must be headerless. Rebuild the shard"
+            )
     if size != samples * ID_BYTES:
         raise FormatError(
-            f"{path}: {count_of(size, 'byte is', 'bytes are')} {size / ID_BYTES:g} ids, but the shard has "
+            f"{path}: has {count_of(size, 'byte')}, or {size / ID_BYTES:g} ids, but the shard has "
             f"{count_of(samples, 'sample')}. The file is truncated, or belongs to a different shard or sequence "
-            "length. Download or build it again"
+            "length. Download or rebuild the shard"
         )
     return map_file(path, _DTYPE, samples)
 
 
-def differing(
+def find_differing(
     tokens: npt.NDArray[Any],
     ids: npt.NDArray[np.uint64],
     sequence_length: int,
@@ -117,13 +119,14 @@ def differing(
     """Return the numbers of the samples whose entry in `ids` is not the id of their tokens, ascending.
 
     For `tokens`, `sequence_length` and `threads` see `sample_ids`; `ids` is uint64, shape `(samples,)`. With `sample`,
-    only this many samples are compared, evenly spread and including the first and the last. Raises FormatError if the
+    only this many samples are compared, evenly spaced and including the first and the last. Raises FormatError if the
     number of ids differs from the number of samples.
     """
     samples = len(tokens) // sequence_length
     if len(ids) != samples:
         raise FormatError(
-            f"{count_of(len(ids), 'id')} for {count_of(samples, 'sample')} of {count_of(sequence_length, 'token')}"
+            f"expected one id per sample ({count_of(samples, 'sample')} of {count_of(sequence_length, 'token')}), but "
+            f"found {count_of(len(ids), 'id')}"
         )
     if sample is None or sample >= samples:
         return [int(k) for k in np.flatnonzero(sample_ids(tokens, sequence_length, threads=threads) != ids)]

@@ -1,6 +1,6 @@
 """Rows of a task file: JSON lines, parsed strictly, with the line of every defect.
 
-As in the trainer's loaders, which read these files in Python's text mode, LF, CR LF and a lone CR end a line. A line
+LF, CR LF and a lone CR end a line, as in the trainer's loaders, which read these files in Python's text mode. A line
 whose only defect is its line end is still a row. Defects name keys and never show a row's text.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 
 _MAX_DEPTH = 64
 """Maximum number of levels of arrays and objects in a row, far below the limit of Python's parser."""
@@ -56,46 +56,47 @@ def parse_rows(data: bytes) -> TaskRows:
     """Return the rows and defects of a task file's bytes. Task files are small, so all rows are in memory."""
     rows: list[TaskRow] = []
     defects: list[Defect] = []
-    for line, byte, raw, end in _lines(data):
+    for line, byte, raw, end in _read_lines(data):
         if end != b"\n":
             detail = "the line end is not LF" if end else "the last line has no line end"
             defects.append(Defect(line, detail, is_harmless=True))
         try:
-            rows.append(TaskRow(line, _object(raw, byte)))
+            rows.append(TaskRow(line, _parse_object(raw, byte)))
         except ValueError as error:
             defects.append(Defect(line, str(error)))
     return TaskRows(rows=tuple(rows), defects=tuple(defects), bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
+def _read_lines(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
     """Yield number, byte offset, content and end of each line."""
     line, position = 0, 0
     while position < len(data):
         match = _LINE.match(data, position)
-        assert match is not None  # the pattern matches anywhere
+        assert match is not None  # the pattern matches everywhere
         line += 1
         yield line, position, match[1], match[2]
         position = match.end()
 
 
-def _object(raw: bytes, byte: int) -> Mapping[str, Any]:
+def _parse_object(raw: bytes, byte: int) -> Mapping[str, Any]:
     """Return the object of a line that begins at `byte`. Raises ValueError without the row's text in the message."""
     if byte == 0 and raw.startswith(codecs.BOM_UTF8):
         raise ValueError("the file starts with a byte order mark")
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 at byte {byte + error.start} of the file") from None
+        raise ValueError(f"not valid UTF-8 at byte {byte + error.start} of the file") from None
     if not text.strip():
         raise ValueError("the line is blank")
     try:
-        value = json_of(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        value = load_untrusted_json(text, object_pairs_hook=_require_unique_keys, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON at column {error.colno}: {error.msg}") from None
+        raise ValueError(f"invalid JSON at column {error.colno}: {error.msg}") from None
     except _RowError:
         raise
     except ValueError:
-        # Python raises ValueError for an integer of more than 4,300 digits, or too many levels for the parser.
+        # Python raises ValueError without a position for an integer of more than 4,300 digits, and for too many
+        # levels.
         raise ValueError("nested too deeply, or a number is too long") from None
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
@@ -108,10 +109,10 @@ def _object(raw: bytes, byte: int) -> Mapping[str, Any]:
 
 
 class _RowError(ValueError):
-    """Raised by the hooks of the parser."""
+    """Error that the hooks of the parser raise."""
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         raise _RowError("a key occurs twice in an object")

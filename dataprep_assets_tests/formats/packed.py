@@ -34,19 +34,19 @@ def packed_rows(rows: int, length: int, seed: int = 0) -> Rows:
             positions[row, start:stop] = np.arange(stop - start)
             start = stop
     # A token's target is the next one, if that is of the same document.
-    labelled = np.zeros((rows, length), np.bool_)
-    labelled[:, :-1] = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
+    labeled = np.zeros((rows, length), np.bool_)
+    labeled[:, :-1] = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
     return {
         "inputs": np.where(segments > 0, inputs, 0).astype(np.int32),
         "inputs_segmentation": segments,
         "inputs_position": positions,
-        "targets_segmentation": np.where(labelled, segments, 0).astype(np.int32),
-        "targets_position": np.where(labelled, positions, 0).astype(np.int32),
+        "targets_segmentation": np.where(labeled, segments, 0).astype(np.int32),
+        "targets_position": np.where(labeled, positions, 0).astype(np.int32),
     }
 
 
 def columns_of(rows: Rows) -> tuple[FeatureColumn, ...]:
-    """The declaration that these arrays fulfil."""
+    """The declaration that these arrays fulfill."""
     return tuple(FeatureColumn(name=name, length=v.shape[1], dtype=str(v.dtype)) for name, v in rows.items())
 
 

@@ -10,6 +10,7 @@ import pytest
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends
 from dataprep_assets_tests.formats.streams import SHAPES, ends_of
+from dataprep_assets_tests.messages import raises
 
 
 @pytest.mark.parametrize("block", [1, 2, 1 << 18])
@@ -57,7 +58,7 @@ def test_ends_that_cannot_be_are_refused_and_leave_no_file(tmp_path: Path, ends:
 def test_the_complaint_names_file_and_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document_ends, "BLOCK", 2)
     np.array([1, 5, 9, 12, 11], dtype="<u8").tofile(tmp_path / "ends")
-    with pytest.raises(FormatError, match=r"ends: document 4 ends at token 11, but the previous one at 12"):
+    with raises(FormatError, tmp_path / "ends", 4, 11, 12):
         document_ends.validate(tmp_path / "ends", 11)
 
 
@@ -65,7 +66,7 @@ def test_the_complaint_names_file_and_document(tmp_path: Path, monkeypatch: pyte
 def test_a_file_that_does_not_fit_the_stream_is_refused(tmp_path: Path, cut: int, tokens: int) -> None:
     document_ends.write(tmp_path / "ends", np.array([2, 2, 9]))
     os.truncate(tmp_path / "ends", cut)
-    with pytest.raises(FormatError, match="ends"):
+    with raises(FormatError, tmp_path / "ends"):
         document_ends.validate(tmp_path / "ends", tokens)
 
 
@@ -93,7 +94,7 @@ def test_joined_ends_pass_two_to_the_32_tokens(tmp_path: Path) -> None:
 
 def test_a_part_that_does_not_fit_its_stream_stops_the_join(tmp_path: Path) -> None:
     document_ends.write(tmp_path / "a", np.array([3]))
-    with pytest.raises(FormatError, match="the stream has 4 tokens"):
+    with raises(FormatError, 3, 4):
         document_ends.concatenate([(tmp_path / "a", 3), (tmp_path / "a", 4)], tmp_path / "all")
     assert not (tmp_path / "all").exists()
 

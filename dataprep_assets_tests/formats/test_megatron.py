@@ -11,6 +11,7 @@ import pytest
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import document_ends, flat_bins, megatron
 from dataprep_assets_tests.formats.streams import EOS, NONEMPTY, SHAPES, ends_of, tokens_of, write_stream
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers.megatron import build_pair, indexed_documents, read_documents, train_samples
 
 DTYPES = ["uint16", "uint32"]
@@ -81,7 +82,7 @@ def test_megatron_reads_every_document_of_a_hard_linked_bin(tmp_path: Path, shap
 
 def test_megatron_cannot_map_an_empty_bin_but_opens_it_unmapped(tmp_path: Path) -> None:
     _pair(tmp_path, [])
-    with pytest.raises(ValueError, match="empty"):
+    with raises(ValueError, "empty"):
         indexed_documents(tmp_path / "train")
     assert indexed_documents(tmp_path / "train", mmap=False)[0] == []
 
@@ -119,42 +120,45 @@ def _without_leading_zero(idx: Path) -> None:
 
 # Three documents of 4, 3 and 5 tokens, uint32: lengths at 34, pointers at 46, document indices at 70, end at 102.
 DEFECTS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
-    "bin truncated by a token": (lambda bin_, idx: _cut(bin_, -4), "44 bytes"),
-    "bin truncated within a token": (lambda bin_, idx: _cut(bin_, -1), "47 bytes"),
-    "bin longer": (lambda bin_, idx: _cut(bin_, 4), "52 bytes"),
-    "bin empty": (lambda bin_, idx: os.truncate(bin_, 0), "0 bytes"),
-    "idx truncated": (lambda bin_, idx: _cut(idx, -8), "truncated"),
-    "idx truncated in its header": (lambda bin_, idx: os.truncate(idx, 33), "truncated"),
-    "idx empty": (lambda bin_, idx: os.truncate(idx, 0), "truncated"),
-    "idx longer": (lambda bin_, idx: _cut(idx, 1), "too long"),
-    "idx with multimodal modes": (lambda bin_, idx: _cut(idx, 3), "multimodal"),
-    "wrong magic": (lambda bin_, idx: _patch(idx, 0, b"TNTIDX\0\0"), "Megatron index"),
-    "wrong version": (lambda bin_, idx: _patch(idx, 9, b"\2"), "version 2"),
-    "unknown code": (lambda bin_, idx: _patch(idx, 17, b"\x09"), "code 9"),
+    "bin truncated by a token": (lambda bin_, idx: _cut(bin_, -4), (44, 48)),
+    "bin truncated within a token": (lambda bin_, idx: _cut(bin_, -1), (47, 48)),
+    "bin longer": (lambda bin_, idx: _cut(bin_, 4), (52, 48)),
+    "bin empty": (lambda bin_, idx: os.truncate(bin_, 0), (0, 48)),
+    "idx truncated": (lambda bin_, idx: _cut(idx, -8), ("truncated",)),
+    "idx truncated in its header": (lambda bin_, idx: os.truncate(idx, 33), ("truncated",)),
+    "idx empty": (lambda bin_, idx: os.truncate(idx, 0), ("truncated",)),
+    "idx longer": (lambda bin_, idx: _cut(idx, 1), ("long",)),
+    "idx with multimodal modes": (lambda bin_, idx: _cut(idx, 3), ("multimodal",)),
+    "wrong magic": (
+        lambda bin_, idx: _patch(idx, 0, b"TNTIDX\0\0"),
+        ("b'TNTIDX\\x00\\x00\\x00'", "b'MMIDIDX\\x00\\x00'"),
+    ),
+    "wrong version": (lambda bin_, idx: _patch(idx, 9, b"\2"), (2,)),
+    "unknown code": (lambda bin_, idx: _patch(idx, 17, b"\x09"), (9,)),
     "code of another width": (
         lambda bin_, idx: _patch(idx, 17, b"\x08"),
-        "The dtype code is wrong, or the index is damaged",
+        ("dtype",),
     ),
-    "code of the same width": (lambda bin_, idx: _patch(idx, 17, b"\x07"), "code 7"),
-    "sequence count": (lambda bin_, idx: _patch(idx, 18, struct.pack("<Q", 4)), "4 sequences"),
-    "sequence count beyond reason": (lambda bin_, idx: _patch(idx, 18, b"\xff" * 8), "sequences"),
-    "no leading 0": (lambda bin_, idx: _without_leading_zero(idx), "leading 0"),
-    "document indices out of step": (lambda bin_, idx: _patch(idx, 70, struct.pack("<q", 1)), "document index 0 is 1"),
-    "last document index": (lambda bin_, idx: _patch(idx, 94, struct.pack("<q", 2)), "document index 3 is 2"),
-    "negative length": (lambda bin_, idx: _patch(idx, 38, struct.pack("<i", -3)), "sequence 1 has -3"),
-    "longer length": (lambda bin_, idx: _patch(idx, 38, struct.pack("<i", 4)), "sequence 2 points to byte 28"),
-    "longer last length": (lambda bin_, idx: _patch(idx, 42, struct.pack("<i", 6)), "describes 52"),
-    "first pointer": (lambda bin_, idx: _patch(idx, 46, struct.pack("<q", 4)), "sequence 0 points to byte 4"),
-    "last pointer": (lambda bin_, idx: _patch(idx, 62, struct.pack("<q", -1)), "sequence 2 points to byte -1"),
+    "code of the same width": (lambda bin_, idx: _patch(idx, 17, b"\x07"), (7,)),
+    "sequence count": (lambda bin_, idx: _patch(idx, 18, struct.pack("<Q", 4)), (4,)),
+    "sequence count beyond reason": (lambda bin_, idx: _patch(idx, 18, b"\xff" * 8), ("sequences",)),
+    "no leading 0": (lambda bin_, idx: _without_leading_zero(idx), (3, 3)),
+    "document indices out of step": (lambda bin_, idx: _patch(idx, 70, struct.pack("<q", 1)), (0, 1)),
+    "last document index": (lambda bin_, idx: _patch(idx, 94, struct.pack("<q", 2)), (3, 2)),
+    "negative length": (lambda bin_, idx: _patch(idx, 38, struct.pack("<i", -3)), (1, -3)),
+    "longer length": (lambda bin_, idx: _patch(idx, 38, struct.pack("<i", 4)), (2, 28)),
+    "longer last length": (lambda bin_, idx: _patch(idx, 42, struct.pack("<i", 6)), (48, 52)),
+    "first pointer": (lambda bin_, idx: _patch(idx, 46, struct.pack("<q", 4)), (0, 4)),
+    "last pointer": (lambda bin_, idx: _patch(idx, 62, struct.pack("<q", -1)), (2, -1)),
 }
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_every_defect_is_refused(tmp_path: Path, defect: str) -> None:
     bin_path, idx_path = _pair(tmp_path, [4, 3, 5])
-    damage, complaint = DEFECTS[defect]
+    damage, values = DEFECTS[defect]
     damage(bin_path, idx_path)
-    with pytest.raises(FormatError, match=complaint):
+    with raises(FormatError, *values):
         megatron.validate(bin_path, idx_path)
 
 
@@ -181,7 +185,7 @@ def test_pointers_go_on_past_2_and_4_gib(tmp_path: Path, monkeypatch: pytest.Mon
     os.truncate(tmp_path / "train.bin", itemsize * sum(lengths))
     megatron.validate(tmp_path / "train.bin", tmp_path / "train.idx")
     os.truncate(tmp_path / "train.bin", itemsize * sum(lengths) - 4 * GIB)
-    with pytest.raises(FormatError, match="describes"):
+    with raises(FormatError, tmp_path / "train.bin", tmp_path / "train.idx", itemsize * sum(lengths), dtype):
         megatron.validate(tmp_path / "train.bin", tmp_path / "train.idx")
 
 
@@ -213,15 +217,15 @@ def test_document_counts_go_on_past_two_to_the_31(tmp_path: Path) -> None:
 def test_the_longest_document_is_two_to_the_31_minus_1_tokens(tmp_path: Path) -> None:
     megatron.write_idx(tmp_path / "a.idx", np.array([3, 2**31 + 2]), dtype="uint32")
     assert megatron.read_idx(tmp_path / "a.idx").lengths.tolist() == [3, 2**31 - 1]
-    with pytest.raises(FormatError, match=r"document 1 has 2,147,483,648 tokens"):
+    with raises(FormatError, 1, 1 << 31):
         megatron.write_idx(tmp_path / "b.idx", np.array([3, 2**31 + 3]), dtype="uint32")
     assert not (tmp_path / "b.idx").exists()
 
 
 def test_what_megatron_cannot_index_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="int32"):
+    with raises(FormatError, "'int32'", "uint16", "uint32"):
         megatron.write_idx(tmp_path / "a.idx", np.array([1]), dtype="int32")
-    with pytest.raises(FormatError, match="document 1"):
+    with raises(FormatError, 1, 2):
         megatron.write_idx(tmp_path / "a.idx", np.array([3, 2]), dtype="uint32")
     assert not (tmp_path / "a.idx").exists()
     (tmp_path / "a.idx").touch()

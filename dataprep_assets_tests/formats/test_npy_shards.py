@@ -8,6 +8,7 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import npy_shards
+from dataprep_assets_tests.messages import raises
 
 
 def saved(path: Path, array: np.ndarray) -> Path:  # type: ignore[type-arg]
@@ -44,38 +45,38 @@ def test_a_shard_opens_as_numpy_opens_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "said"),
+    ("array", "values"),
     [
-        (np.zeros(64, "<i8"), "'<i8'"),
-        (np.zeros(64, ">u4"), "'>u4'"),
-        (np.zeros((4, 16), "<u4"), r"shape \(4, 16\)"),
-        (np.asfortranarray(np.zeros((4, 16), "<u4")), "fortran_order True"),
-        (np.zeros((), "<u4"), r"shape \(\)"),
-        (np.zeros(64, [("ids", "<u4")]), r"\[\('ids', '<u4'\)\]"),
+        (np.zeros(64, "<i8"), ("<i8",)),
+        (np.zeros(64, ">u4"), (">u4",)),
+        (np.zeros((4, 16), "<u4"), (4, 16)),
+        (np.asfortranarray(np.zeros((4, 16), "<u4")), ("fortran_order",)),
+        (np.zeros((), "<u4"), ("()",)),
+        (np.zeros(64, [("ids", "<u4")]), ("[", "ids", "<u4")),
     ],
 )
-def test_other_arrays_are_refused(tmp_path: Path, array: np.ndarray, said: str) -> None:  # type: ignore[type-arg]
-    with pytest.raises(FormatError, match=said):
+def test_other_arrays_are_refused(tmp_path: Path, array: np.ndarray, values: tuple[object, ...]) -> None:  # type: ignore[type-arg]
+    with raises(FormatError, tmp_path / "a.npy", *values):
         npy_shards.read_header(saved(tmp_path / "a.npy", array))
 
 
 def test_headerless_ids_are_not_taken_for_a_shard(tmp_path: Path) -> None:
     path = tmp_path / "train_000000.npy"
     np.arange(64, dtype="<u4").tofile(path)
-    with pytest.raises(FormatError, match="headerless"):
+    with raises(FormatError, path, "b'\\x00\\x00\\x00\\x00\\x01\\x00'"):
         npy_shards.read_header(path)
 
 
 def test_other_versions_and_spoilt_headers_are_refused() -> None:
     good = npy_shards.header(64, "uint32")
-    for spoilt, said in (
-        (good[:6] + b"\x02\x00" + good[8:], "version 02.00"),
-        (good[:100], r"100 found"),
-        (good[:10] + b"}" + good[11:], "invalid .npy header"),
-        (good.replace(b"(64,)", b"(-4,)"), "-4 tokens"),
-        (good.replace(b"(64,)", b"(6.,)"), "6.0 tokens"),
+    for spoilt, values in (
+        (good[:6] + b"\x02\x00" + good[8:], ("02.00",)),
+        (good[:100], (100,)),
+        (good[:10] + b"}" + good[11:], (".npy",)),
+        (good.replace(b"(64,)", b"(-4,)"), (-4,)),
+        (good.replace(b"(64,)", b"(6.,)"), ("6.0",)),
     ):
-        with pytest.raises(FormatError, match=said):
+        with raises(FormatError, "shard", *values):
             npy_shards.parse_header(spoilt, "shard")
 
 
@@ -86,21 +87,21 @@ def test_a_cut_and_a_longer_file_are_refused(tmp_path: Path) -> None:
     """
     path = saved(tmp_path / "train_000000.npy", np.zeros(64, "<u4"))
     whole = path.read_bytes()
-    for data, said in ((whole[:-1], "It is truncated"), (whole + b"\0", "It is too long")):
+    for data, values in ((whole[:-1], (383, 384)), (whole + b"\0", (385, 384))):
         path.write_bytes(data)
-        with pytest.raises(FormatError, match=said):
+        with raises(FormatError, path, *values):
             npy_shards.open_shard(path, sequence_length=16)
 
 
 def test_a_uint16_shard_in_a_uint32_run_and_another_length_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "train_000000.npy", np.zeros(64, "<u2"))
-    with pytest.raises(FormatError, match="the ids are uint16, but the release has uint32"):
+    with raises(FormatError, path, "uint16", "uint32"):
         npy_shards.validate(path, dtype="uint32", tokens=64, sequence_length=16)
-    with pytest.raises(FormatError, match="expected 32"):
+    with raises(FormatError, path, 64, 32):
         npy_shards.validate(path, dtype="uint16", tokens=32, sequence_length=16)
-    with pytest.raises(FormatError, match="not whole sequences of 24: the last 16"):
+    with raises(FormatError, path, 64, 24, 16):
         npy_shards.validate(path, dtype="uint16", tokens=64, sequence_length=24)
-    with pytest.raises(FormatError, match="at least 1"):
+    with raises(FormatError, 0, 1):
         npy_shards.open_shard(path, sequence_length=0)
 
 
@@ -117,5 +118,5 @@ def test_keys_of_prefixes_do_not_collide_and_are_parsed_back() -> None:
         assert make(found.prefix, found.index) == key
     for other in ("release.json", "val_000003.npy", "train/train_000003.npy", "val/eval_000003.npy", "train_3.npy"):
         assert npy_shards.parse_key(other) is None
-    with pytest.raises(FormatError, match="six digits"):
+    with raises(FormatError, 10**6):
         npy_shards.token_key("train", 10**6)

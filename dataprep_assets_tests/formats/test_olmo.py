@@ -11,6 +11,7 @@ import pytest
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import flat_bins, olmo
 from dataprep_assets_tests.formats.streams import tokens_of
+from dataprep_assets_tests.messages import raises
 
 FILES = [("a.npy", "web", 1000), ("empty.npy", "web", 0), ("b.npy", "code", 99), ("c.npy", "code", 501)]
 
@@ -46,8 +47,8 @@ def test_the_fingerprint_changes_with_everything_that_orders_instances_and_with_
         olmo.build_index(FILES[:3], 100, "uint32", "t"),
     ]
     assert len({one, *(other["fingerprint"] for other in others)}) == 6
-    relabelled = [(path, "other", tokens) for path, _, tokens in FILES]
-    assert olmo.build_index(relabelled, 100, "uint32", "t")["fingerprint"] == one
+    relabeled = [(path, "other", tokens) for path, _, tokens in FILES]
+    assert olmo.build_index(relabeled, 100, "uint32", "t")["fingerprint"] == one
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
@@ -83,7 +84,7 @@ def test_a_written_index_is_valid_and_reaches_every_instance(tmp_path: Path, dty
 def test_a_changed_index_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     path, index = _release(tmp_path)
     path.write_text(json.dumps(index | change))
-    with pytest.raises(FormatError, match=r"index\.json"):
+    with raises(FormatError, path):
         olmo.validate(path, tmp_path)
 
 
@@ -91,19 +92,19 @@ def test_a_changed_index_is_refused(tmp_path: Path, change: dict[str, Any]) -> N
 def test_a_file_of_another_size_is_refused(tmp_path: Path, size: int) -> None:
     path, _ = _release(tmp_path)
     (tmp_path / "a.npy").write_bytes(bytes(size))
-    with pytest.raises(FormatError, match=r"a\.npy"):
+    with raises(FormatError, tmp_path / "a.npy"):
         olmo.validate(path, tmp_path)
 
 
 def test_a_missing_file_a_cut_index_and_another_sequence_length_are_refused(tmp_path: Path) -> None:
     path, _ = _release(tmp_path)
-    with pytest.raises(FormatError, match="the trainer uses 128"):
+    with raises(FormatError, path, 128):
         olmo.validate(path, tmp_path, sequence_length=128)
     (tmp_path / "b.npy").unlink()
-    with pytest.raises(FormatError, match=r"lists 'b\.npy'"):
+    with raises(FormatError, path, "'b.npy'"):
         olmo.validate(path, tmp_path)
     path.write_text(path.read_text()[:-9])
-    with pytest.raises(FormatError, match="invalid JSON"):
+    with raises(FormatError, path, "JSON"):
         olmo.validate(path, tmp_path)
 
 

@@ -1,5 +1,6 @@
 """Files of packed rows: the trainer's schema, deterministic bytes, and every defect that a row can have."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,19 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.flat_bins import read_ranges
-from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, row_defects, token_ids, write_rows
-from dataprep_assets.packing.algorithms import pack
-from dataprep_assets.packing.row_layout import packed_whole
+from dataprep_assets.formats.packed_rows import (
+    PackedRowBlock,
+    open_packed_file,
+    pad_segments,
+    padding_defects,
+    row_defects,
+    schema,
+    token_ids,
+    write_rows,
+)
+from dataprep_assets.packing.algorithms import pack_items
+from dataprep_assets.packing.row_layout import lay_out_whole
+from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.packing.excerpt import as_lists
 
 CAPACITY = 16
@@ -30,14 +41,14 @@ def _write(
 ) -> tuple[list[list[int]], list[list[int]], Any]:
     ids, masks = _sequences(count)
     lengths = np.array([len(s) for s in ids], np.int64)
-    bins = pack(lengths, CAPACITY, "first_fit_shuffle", seed=1)
+    bins = pack_items(lengths, CAPACITY, "first_fit_shuffle", seed=1)
     spools = {"<i4": [t for s in ids for t in s], "u1": [m for s in masks for m in s]}
     reads = []
     for dtype, values in spools.items():
         spool = path.with_name(f"{path.name}.{dtype}")
         np.array(values, dtype).tofile(spool)
         reads.append(partial(read_ranges, spool, dtype))
-    write_rows(path, packed_whole(bins, lengths).blocks(group_rows, *reads[: 1 + masked]), masked=masked)
+    write_rows(path, lay_out_whole(bins, lengths).blocks(group_rows, *reads[: 1 + masked]), masked=masked)
     return ids, masks, bins
 
 
@@ -51,6 +62,8 @@ def test_rows_are_the_bins_sequence_by_sequence(tmp_path: Path) -> None:
             "input_ids": [t for i in items for t in ids[i]],
             "loss_mask": [m for i in items for m in masks[i]],
             "seq_start_id": starts,
+            "assistant_masks": [m for i in items for m in [0, *masks[i][:-1]]],
+            "seq_lengths": [len(ids[i]) for i in items],
         }
 
 
@@ -61,12 +74,18 @@ def test_schema_and_row_groups_are_the_originals(tmp_path: Path) -> None:
             "list<element: int32>",
             "list<element: uint8>",
             "list<element: int32>",
+            "list<element: uint8>",
+            "list<element: int32>",
         ]
-        assert file.schema_arrow.names == ["input_ids", "loss_mask", "seq_start_id"]
+        # Nemotron's, then those by which TRL trains the same tokens
+        assert file.schema_arrow.names == [
+            *("input_ids", "loss_mask", "seq_start_id"),
+            *("assistant_masks", "seq_lengths"),
+        ]
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         assert set(sizes[:-1]) == {7}
         assert file.metadata.row_group(0).column(0).compression == "ZSTD"
-    assert open_packed(tmp_path / "x.parquet").group_sizes == tuple(sizes)
+    assert open_packed_file(tmp_path / "x.parquet").group_sizes == tuple(sizes)
 
 
 def test_the_same_bins_give_the_same_bytes(tmp_path: Path) -> None:
@@ -77,7 +96,7 @@ def test_the_same_bins_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_written_file_has_no_defects(tmp_path: Path) -> None:
     _write(tmp_path / "x.parquet", 300, group_rows=11)
-    groups = list(open_packed(tmp_path / "x.parquet"))
+    groups = list(open_packed_file(tmp_path / "x.parquet"))
     assert [d for rows in groups for d in row_defects(rows, CAPACITY)] == []
     assert [rows.first for rows in groups] == list(range(0, 11 * len(groups), 11))
     begins, ends = groups[0].bounds()
@@ -87,7 +106,7 @@ def test_a_written_file_has_no_defects(tmp_path: Path) -> None:
 
 def test_an_id_beyond_the_dtype_is_refused_not_wrapped() -> None:
     assert token_ids(np.array([0, 2**31 - 1], np.uint32), "x").tolist() == [0, 2**31 - 1]
-    with pytest.raises(FormatError, match="x: token id 2147483648 at position 1 does not fit int32"):
+    with raises(FormatError, "x", 2147483648, 1, "int32"):
         token_ids(np.array([7, 2**31], np.uint32), "x")
 
 
@@ -129,36 +148,80 @@ def test_a_defect_is_named_with_its_row(defect: str) -> None:
 
 
 def _table(**columns: Any) -> pa.Table:
-    kinds = {"input_ids": pa.int32(), "loss_mask": pa.uint8(), "seq_start_id": pa.int32()}
-    arrays = {k: pa.array(v, pa.list_(pa.field("element", kinds[k]))) for k, v in columns.items()}
+    arrays = {k: pa.array(v, kind) for k, v, kind in zip(columns, columns.values(), schema().types, strict=False)}
     return pa.table(arrays)
+
+
+SOUND: dict[str, Any] = {"input_ids": [[1, 2]], "loss_mask": [[1, 0]], "seq_start_id": [[0]]}
+SOUND |= {"assistant_masks": [[0, 1]], "seq_lengths": [[2]]}
 
 
 def test_other_columns_or_types_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
-    good = _table(input_ids=[[1, 2]], loss_mask=[[1, 0]], seq_start_id=[[0]])
+    good = _table(**SOUND)
     wide = good.set_column(0, "input_ids", pa.array([[1, 2]], pa.list_(pa.int64())))
     for table in (good.drop_columns("loss_mask"), wide, good.append_column("bin", [[1]])):
         pq.write_table(table, path)
-        with pytest.raises(FormatError, match="the trainer needs input_ids list"):
-            open_packed(path)
+        with raises(FormatError, path, "input_ids"):
+            open_packed_file(path)
     pq.write_table(good, path)
-    assert open_packed(path).rows == 1
+    assert open_packed_file(path).rows == 1
 
 
 def test_mask_and_ids_of_different_length_and_nulls_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
-    pq.write_table(_table(input_ids=[[1], [1, 2]], loss_mask=[[0], [1]], seq_start_id=[[0], [0]]), path)
-    with pytest.raises(FormatError, match="row 1: input_ids and loss_mask differ in length"):
-        list(open_packed(path))
-    pq.write_table(_table(input_ids=[[1, None]], loss_mask=[[1, 0]], seq_start_id=[[0]]), path)
-    with pytest.raises(FormatError, match="column input_ids has nulls in the row group of row"):
-        list(open_packed(path))
+    short = {"seq_start_id": [[0], [0]], "assistant_masks": [[0], [0, 1]], "seq_lengths": [[1], [2]]}
+    pq.write_table(_table(input_ids=[[1], [1, 2]], loss_mask=[[0], [1]], **short), path)
+    with raises(FormatError, 1, "input_ids", "loss_mask"):
+        list(open_packed_file(path))
+    pq.write_table(_table(**SOUND | {"input_ids": [[1, None]]}), path)
+    with raises(FormatError, "input_ids", 0):
+        list(open_packed_file(path))
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("assistant_masks", [[1, 0]]), ("assistant_masks", [[0]]), ("seq_lengths", [[1]]), ("seq_lengths", [[1, 1]])],
+)
+def test_a_column_that_does_not_follow_from_the_others_is_a_defect(
+    column: str, values: list[list[int]], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(_table(**SOUND), path)
+    assert [d for rows in open_packed_file(path) for d in row_defects(rows, CAPACITY)] == []
+    pq.write_table(_table(**SOUND | {column: values}), path)
+    (defect,) = (d for rows in open_packed_file(path) for d in row_defects(rows, CAPACITY))
+    assert_names(defect, column, 0)
+
+
+def test_padded_segments_are_a_multiple_of_labels_and_give_the_same_rows_back(tmp_path: Path) -> None:
+    ids, _, bins = _write(tmp_path / "x.parquet", 100, group_rows=7)
+    plain = list(open_packed_file(tmp_path / "x.parquet"))
+    padded = [pad_segments(block, 4, 9) for block in plain]
+    write_rows(tmp_path / "y.parquet", padded, padded=True)
+    file = open_packed_file(tmp_path / "y.parquet")
+    assert file.is_padded
+    for block, before in zip(file, plain, strict=True):
+        assert row_defects(block, 4 * CAPACITY) == padding_defects(block, 4, 9) == []
+        assert set((block.lengths % 4).tolist()) == {1}
+        assert block.without_padding().equals(before)
+        assert padding_defects(block, 8, 9)
+        assert padding_defects(block, 4, 8)
+        assert padding_defects(block, 1, None)
+        assert padding_defects(before, 4, 9)
+        longer = replace(block, unpadded=block.unpadded + 9)
+        assert row_defects(longer, 4 * CAPACITY)
+        shorter = replace(block, unpadded=np.ones_like(block.unpadded))
+        assert any("padding" in defect for defect in row_defects(shorter, 4 * CAPACITY))
+    stripped = [
+        block.tokens[a:b].tolist() for block in file.without_padding() for a, b in zip(*block.bounds(), strict=True)
+    ]
+    assert stripped == [ids[i] for items in as_lists(bins) for i in items]
 
 
 def test_rows_without_a_mask_are_read_in_any_blocks(tmp_path: Path) -> None:
     ids, _, bins = _write(tmp_path / "x.parquet", 100, group_rows=7, masked=False)
-    file = open_packed(tmp_path / "x.parquet", masked=False)
+    file = open_packed_file(tmp_path / "x.parquet", masked=False)
     wanted = [ids[i] for items in as_lists(bins) for i in items]
     for blocks in (list(file), list(file.blocks(5)), [file.block(0, 1000)], list(file.blocks(16))):
         assert [d for block in blocks for d in row_defects(block, CAPACITY)] == []
@@ -166,8 +229,8 @@ def test_rows_without_a_mask_are_read_in_any_blocks(tmp_path: Path) -> None:
         assert found == wanted
         assert [block.first for block in blocks] == np.cumsum([0, *map(len, blocks)])[:-1].tolist()
     assert len(file.block(len(bins), len(bins) + 3)) == 0
-    with pytest.raises(FormatError, match="the trainer needs input_ids"):
-        open_packed(tmp_path / "x.parquet")
+    with raises(FormatError, tmp_path / "x.parquet", "input_ids"):
+        open_packed_file(tmp_path / "x.parquet")
 
 
 def test_a_spool_that_is_too_short_is_refused(tmp_path: Path) -> None:
@@ -177,7 +240,7 @@ def test_a_spool_that_is_too_short_is_refused(tmp_path: Path) -> None:
     assert read(none, none).tolist() == []
     assert read(np.array([7, 0, 2, 5, 4]), np.array([2, 2, 0, 1, 2])).tolist() == [7, 8, 0, 1, 5, 4, 5]
     assert read(np.array([0, 3, 6]), np.array([3, 3, 3])).tolist() == list(range(9))
-    with pytest.raises(FormatError, match="truncated while"):
+    with raises(FormatError, tmp_path):
         read(np.array([8]), np.array([2]))
 
 
@@ -186,8 +249,8 @@ def test_a_cut_file_is_refused(cut: int, tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     _write(path, 500)
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(FormatError, match="not a Parquet file"):
-        open_packed(path)
+    with raises(FormatError, path):
+        open_packed_file(path)
 
 
 def test_a_flipped_byte_in_the_data_is_refused(tmp_path: Path) -> None:
@@ -196,5 +259,5 @@ def test_a_flipped_byte_in_the_data_is_refused(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[200] ^= 0xFF
     path.write_bytes(bytes(data))
-    with pytest.raises(FormatError, match="cannot be read from row 0"):
-        list(open_packed(path))
+    with raises(FormatError, path, 0):
+        list(open_packed_file(path))

@@ -9,14 +9,15 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import hf_parquet
-from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, write_rows
+from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed_file, write_rows
+from dataprep_assets_tests.messages import raises
 
 
 def packed(folder: Path) -> Path:
     """A packed file of three row groups."""
     path = folder / "packed.parquet"
     mask = np.tile(np.array([1] * 9 + [0], np.uint8), 2)
-    block = PackedRowBlock.of(np.arange(20, dtype=np.int32), np.array([10, 10]), np.arange(3), mask=mask)
+    block = PackedRowBlock.from_segments(np.arange(20, dtype=np.int32), np.array([10, 10]), np.arange(3), mask=mask)
     write_rows(path, [block] * 3)
     return path
 
@@ -29,7 +30,7 @@ def documents(folder: Path) -> Path:
 
 
 KINDS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
-    "packed": (packed, open_packed),
+    "packed": (packed, open_packed_file),
     "documents": (documents, lambda path: hf_parquet.read_counts(path.parents[1])),
 }
 
@@ -44,7 +45,7 @@ def test_bytes_between_rows_and_footer_are_told(tmp_path: Path, kind: str, bytes
     data = path.read_bytes()
     path.write_bytes(data[:-footer] + data[-footer - bytes_twice : -footer] + data[-footer:])
     assert pq.read_table(path).equals(rows), "no reader sees it"
-    with pytest.raises(FormatError, match=r"its rows end at byte \d+, but its footer begins at byte \d+"):
+    with raises(FormatError, path, "byte"):
         look(path)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import sample_ids
+from dataprep_assets_tests.messages import raises
 
 
 def loop(tokens: np.ndarray[Any, Any], length: int) -> list[int]:
@@ -59,7 +60,7 @@ def test_a_mapped_shard_of_many_blocks(tmp_path: Path, dtype: str, length: int) 
 
 
 def test_half_a_sample_is_refused() -> None:
-    with pytest.raises(FormatError, match="not whole sequences of 4"):
+    with raises(FormatError, "(7,)", 4):
         sample_ids.sample_ids(np.zeros(7, "<u4"), 4)
 
 
@@ -94,10 +95,10 @@ def test_ids_that_np_save_wrote_are_refused(tmp_path: Path) -> None:
     """
     with open(tmp_path / "sample_ids_000000.bin", "wb") as file:
         np.save(file, np.arange(10, dtype="<u8"))
-    with pytest.raises(FormatError, match=r"has a \.npy header, but a file of sample ids must be headerless"):
+    with raises(FormatError, tmp_path / "sample_ids_000000.bin", ".npy"):
         sample_ids.open_sample_ids(tmp_path / "sample_ids_000000.bin", 10)
     # Not even when the count is the one that the header makes it.
-    with pytest.raises(FormatError, match="headerless"):
+    with raises(FormatError, tmp_path / "sample_ids_000000.bin", ".npy"):
         sample_ids.open_sample_ids(tmp_path / "sample_ids_000000.bin", 26)
 
 
@@ -105,18 +106,18 @@ def test_ids_that_np_save_wrote_are_refused(tmp_path: Path) -> None:
 def test_a_short_or_long_ids_file_is_refused(tmp_path: Path, size: int) -> None:
     """docs/formats/sample-ids.md#short-file: a short ids file silently drops samples in the original (10 become 8)."""
     (tmp_path / "sample_ids_000000.bin").write_bytes(b"\1" * size)
-    with pytest.raises(FormatError, match="the shard has 10 samples"):
+    with raises(FormatError, tmp_path / "sample_ids_000000.bin", size, 10):
         sample_ids.open_sample_ids(tmp_path / "sample_ids_000000.bin", 10)
 
 
 def test_differing_ids_are_found(tmp_path: Path) -> None:
     tokens = np.random.default_rng(1).integers(0, 99, 64 * 50).astype("<u4")
     ids = sample_ids.sample_ids(tokens, 64)
-    assert sample_ids.differing(tokens, ids, 64) == []
-    assert sample_ids.differing(tokens, ids, 64, sample=5) == []
+    assert sample_ids.find_differing(tokens, ids, 64) == []
+    assert sample_ids.find_differing(tokens, ids, 64, sample=5) == []
     ids[[0, 31, 49]] += np.uint64(1)
-    assert sample_ids.differing(tokens, ids, 64) == [0, 31, 49]
-    assert sample_ids.differing(tokens, ids, 64, sample=2) == [0, 49]
-    assert sample_ids.differing(tokens, np.roll(ids, 1), 64, sample=5)
-    with pytest.raises(FormatError, match="50 ids for 25 samples"):
-        sample_ids.differing(tokens, ids, 128)
+    assert sample_ids.find_differing(tokens, ids, 64) == [0, 31, 49]
+    assert sample_ids.find_differing(tokens, ids, 64, sample=2) == [0, 49]
+    assert sample_ids.find_differing(tokens, np.roll(ids, 1), 64, sample=5)
+    with raises(FormatError, 50, 25, 128):
+        sample_ids.find_differing(tokens, ids, 128)

@@ -36,14 +36,14 @@ NO_END, NO_LF = "the last line has no line end", "the line end is not LF"
     ("data", "found", "rows"),
     [
         (b'\xef\xbb\xbf{"a":1}\n', [(1, "the file starts with a byte order mark")], 0),
-        (b'{"a":1}\n\xef\xbb\xbf{"a":2}\n', [(2, "not JSON at column")], 1),
+        (b'{"a":1}\n\xef\xbb\xbf{"a":2}\n', [(2, "invalid JSON at column")], 1),
         (b'{"a":1}\r\n{"a":2}\r\n', [(1, NO_LF), (2, NO_LF)], 2),
         (b'{"a":1}\r{"a":2}\n', [(1, NO_LF)], 2),
         (b'{"a":1}\n\n{"a":2}\n', [(2, "the line is blank")], 2),
         ('{"a":1}\n\u00a0\n'.encode(), [(2, "the line is blank")], 1),
         (b'{"a":1}\n{"a":2}', [(2, NO_END)], 2),
-        (b'{"a":1}\n{"a":"tex', [(2, NO_END), (2, "not JSON at column")], 1),
-        (b'{"a":1}\n{"a":"\xff"}\n', [(2, "not UTF-8 at byte 14 of the file")], 1),
+        (b'{"a":1}\n{"a":"tex', [(2, NO_END), (2, "invalid JSON at column")], 1),
+        (b'{"a":1}\n{"a":"\xff"}\n', [(2, "not valid UTF-8 at byte 14 of the file")], 1),
         (b'[1]\n"a"\n{}\nnull\n', [(1, "not a JSON object"), (2, "not a JSON object"), (4, "not a JSON object")], 1),
         (b'{"a":1,"b":2,"a":3}\n', [(1, "a key occurs twice")], 0),
         (b'{"c":{"b":2,"b":3}}\n', [(1, "a key occurs twice")], 0),
@@ -52,7 +52,7 @@ NO_END, NO_LF = "the last line has no line end", "the line end is not LF"
         (b'{"a":' + b"[" * 100 + b"]" * 100 + b"}\n", [(1, "nested too deeply")], 0),
         (b'{"a":' + b"[" * 100_000 + b"\n", [(1, "nested too deeply")], 0),
         (b'{"a":"\\ud800"}\n{"a":"\\ud83d\\ude00"}\n', [(1, "half of a surrogate pair")], 1),
-        (b'{"a":1} {"a":2}\n', [(1, "not JSON at column")], 0),
+        (b'{"a":1} {"a":2}\n', [(1, "invalid JSON at column")], 0),
     ],
 )
 def test_each_defect_has_its_line(data: bytes, found: list[tuple[int, str]], rows: int) -> None:

@@ -26,6 +26,7 @@ from dataprep_assets_tests.formats.tfds_directory import (
     write_dataset,
     write_shards,
 )
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers.process import LibraryError
 from dataprep_assets_tests.readers.tfds import (
     ByName,
@@ -112,22 +113,22 @@ def test_a_column_of_one_longer_rows_is_read_as_maxtext_reads_it(tmp_path: Path)
 @pytest.mark.parametrize("defect", METADATA_DEFECTS)
 def test_every_defect_of_the_metadata_is_refused(tmp_path: Path, defect: str) -> None:
     where, _ = write_dataset(tmp_path)
-    damage, complaint = METADATA_DEFECTS[defect]
+    damage, values = METADATA_DEFECTS[defect]
     damage(where)
     for read in (tfds.read_metadata, shard_reader.read_directory):
-        with pytest.raises(FormatError, match=rf"1\.0\.0/(dataset_info|features)\.json: .*{complaint}|{complaint}"):
+        with raises(FormatError, *values):
             read(where)
 
 
 @pytest.mark.parametrize("defect", SHARD_DEFECTS)
 def test_every_defect_of_the_shards_is_refused(tmp_path: Path, defect: str) -> None:
     where, info = write_dataset(tmp_path)
-    damage, complaint, first = SHARD_DEFECTS[defect]
+    damage, values, first = SHARD_DEFECTS[defect]
     damage(where)
-    with pytest.raises(FormatError, match=complaint):
+    with raises(FormatError, *values):
         shard_reader.read_directory(where)
     if first:
-        with pytest.raises(FormatError, match=complaint):
+        with raises(FormatError, *values):
             shard_reader.read_directory(where, records="first")
     else:
         assert shard_reader.read_directory(where, records="first") == info
@@ -142,14 +143,14 @@ def test_a_wrong_row_behind_the_first_needs_all_records(tmp_path: Path) -> None:
     info = DatasetInfo(name="notes", version="1.0.0", splits=(split,), columns=columns_of(rows))
     tfds.write_metadata(tmp_path, info)
     assert shard_reader.read_directory(tmp_path, records="first") == info
-    with pytest.raises(FormatError, match=r"record 1 at byte .* has 39 values, expected 40"):
+    with raises(FormatError, 1, 39, 40):
         shard_reader.read_directory(tmp_path)
 
 
 def test_files_that_are_named_may_stand_beside_the_dataset(tmp_path: Path) -> None:
     where, info = write_dataset(tmp_path)
     (where / "receipt.json").write_text("{}")
-    with pytest.raises(FormatError, match="first receipt\\.json; TFDS would ignore"):
+    with raises(FormatError, "receipt.json"):
         shard_reader.read_directory(where)
     assert shard_reader.read_directory(where, besides={"receipt.json", "provenance.json"}) == info
 
@@ -202,7 +203,7 @@ def test_tfds_refuses_while_it_reads(tmp_path: Path, defect: str, error: str) ->
     where, _ = write_dataset(tmp_path)
     SHARD_DEFECTS[defect][0](where)
     split_info(where)
-    with pytest.raises(LibraryError, match=rf"^tensorflow\..*\.{error}: "):
+    with raises(LibraryError, error):
         read_columns(where)
 
 
@@ -229,7 +230,7 @@ def test_a_directory_named_otherwise_is_only_found_by_its_path(tmp_path: Path) -
     where, _ = write_dataset(tmp_path)
     where.rename(where.with_name("1.0"))
     _assert_rows(read_columns(where.with_name("1.0")))
-    with pytest.raises(LibraryError, match=r"\.registered\.DatasetNotFoundError: "):
+    with raises(LibraryError, "DatasetNotFoundError"):
         split_info(ByName("notes", tmp_path))
 
 
@@ -259,7 +260,7 @@ def test_a_description_that_tfds_would_not_take_cannot_be_made(changes: dict[str
 
 def test_shards_that_cannot_be_have_no_name() -> None:
     for index, total in [(-1, 3), (3, 3), (0, 0)]:
-        with pytest.raises(FormatError, match="invalid shard index"):
+        with raises(FormatError, "notes-train", index, total):
             tfds.shard_name("notes", "train", index, total)
 
 

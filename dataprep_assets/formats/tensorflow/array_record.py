@@ -27,7 +27,7 @@ from dataprep_assets.formats.tensorflow.tfrecord import ROWS_PER_SHARD, ShardCou
 OPTIONS = "group_size:1,zstd:3"
 """The writer's options. The level is the default, and is explicit because it determines the bytes."""
 
-# Read-ahead is disabled because records are read in order, and the package would start one thread per core for it.
+# Disable read-ahead, because records are read in order, and the package would start one thread per core.
 _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
@@ -43,7 +43,7 @@ def require() -> None:
         raise ConfigError(_ABSENT)
 
 
-def _package() -> Any:
+def _import_package() -> Any:
     try:
         from array_record.python import array_record_module
     except ImportError as error:
@@ -51,23 +51,25 @@ def _package() -> Any:
     return array_record_module
 
 
-def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) -> ShardCount:
+def write(path: Path, payloads: Iterable[bytes], *, max_records: int = ROWS_PER_SHARD) -> ShardCount:
     """Write ``payloads`` in order, one record each, to the new file ``path`` and return its counts.
 
     A payload is usually a serialized ``tf.train.Example`` (`example.encode_rows`), but any bytes are accepted. The file
-    is not synced and not moved, because staging and commit are up to the caller. Raises FormatError for more than
-    ``most`` payloads. Raises FileExistsError if ``path`` exists. Raises OSError if the package cannot write (a full
-    disk). Raises ConfigError if the package is not installed. After an error the file does not exist.
+    is not synced and not moved, because the caller stages and commits it. Raises FormatError for more than
+    ``max_records`` payloads. Raises FileExistsError if ``path`` exists. Raises OSError if the package cannot write (a
+    full disk). Raises ConfigError if the package is not installed. After an error the file does not exist.
     """
-    package = _package()
+    package = _import_package()
     record_count = payload_bytes = 0
-    # The file is created first, because the package opens by name and would truncate an existing file.
-    with flat_bins.create(path):
+    # Create the file first, because the package opens by name and would truncate an existing file.
+    with flat_bins.create_file(path):
         try:
             with closing(package.ArrayRecordWriter(str(path), OPTIONS)) as writer:
                 for payload in payloads:
-                    if record_count == most:
-                        raise FormatError(f"{path}: more than {count_of(most, 'record')}. Begin another shard")
+                    if record_count == max_records:
+                        raise FormatError(
+                            f"{path}: a shard can have at most {count_of(max_records, 'record')}. Start a new shard"
+                        )
                     writer.write(payload)
                     record_count += 1
                     payload_bytes += len(payload)
@@ -86,7 +88,7 @@ def records(path: Path) -> Iterator[bytes]:
             try:
                 payload: bytes = reader.read()
             except RuntimeError as error:
-                raise FormatError(f"{path}: record {index} cannot be read ({error}). Restore the file") from error
+                raise FormatError(f"{path}: record {index} cannot be read: {error}. Rebuild the artifact") from error
             yield payload
 
 
@@ -102,22 +104,22 @@ def count(path: Path) -> int:
 
 @contextmanager
 def _open_reader(path: Path) -> Iterator[Any]:
-    package = _package()
-    # `stat` raises for a missing file, for which the package only returns a reader that is not ok.
+    package = _import_package()
+    # `stat` raises for a missing file; the package would only return a reader that is not ok.
     path.stat()
     reader = package.ArrayRecordReader(str(path), _READER_OPTIONS)
     if not reader.ok():
-        raise FormatError(f"{path}: incomplete, or not an ArrayRecord file{_cause(reader)}")
+        raise FormatError(f"{path}: incomplete, or not an ArrayRecord file{_find_cause(reader)}")
     try:
         yield reader
     except BaseException:
         # The reader's close would repeat the read error and hide the original exception.
-        _cause(reader)
+        _find_cause(reader)
         raise
     reader.close()
 
 
-def _cause(reader: Any) -> str:
+def _find_cause(reader: Any) -> str:
     """Close a reader that is not ok and return the cause, which only its close reports."""
     try:
         reader.close()

@@ -5,8 +5,8 @@ A row is one ``Example`` message: a map from column name to ``Feature``, each an
 two, and so on. A negative value takes ten.
 
 Payloads are byte-identical to ``SerializeToString(deterministic=True)`` of protobuf's upb runtime. It sorts the map by
-the bytes of the keys, but puts a longer key before its own prefix (`key_order`). The order has no meaning, and the
-parser here accepts any order. In all other respects it is strict: one packed integer list per column, each column once,
+the bytes of the keys, but puts a longer key before its own prefix (`key_order`). The order has no meaning, and this
+parser accepts any order. In all other respects it is strict: one packed integer list per column, each column once,
 no other fields.
 
 Encoding works on blocks of rows that fit in the CPU's cache. The varint of every value is spread in one machine word,
@@ -62,8 +62,8 @@ class FeatureColumn:
     def __post_init__(self) -> None:
         if not self.name or (self.length is not None and self.length < 1) or self.dtype not in DTYPES:
             raise FormatError(
-                f"column {self.name!r} of {self.length} {self.dtype} values per row: must have a name, at least one "
-                f"value, and a dtype of {', '.join(DTYPES)}"
+                f"column {self.name!r}, {self.length} values of {self.dtype} per row: must have a name, at least one "
+                f"value per row, and one of the dtypes {', '.join(DTYPES)}"
             )
 
 
@@ -92,11 +92,13 @@ def _row_count(columns: Mapping[str, npt.NDArray[Any]]) -> int:
     for name, values in columns.items():
         if values.ndim != 2 or values.dtype not in (np.int32, np.int64):
             raise FormatError(
-                f"column {name!r} is {values.dtype} of shape {values.shape}, expected int32 or int64 of (rows, length)"
+                f"column {name!r} must be int32 or int64 of shape (rows, length), not {values.dtype} of shape "
+                f"{values.shape}"
             )
     counts = {name: len(values) for name, values in columns.items()}
     if len(set(counts.values())) != 1:
-        raise FormatError(f"columns must have the same number of rows, not {counts}")
+        counts_text = ", ".join(f"{name} has {count:,}" for name, count in counts.items()) or "no columns found"
+        raise FormatError(f"all columns must have the same number of rows: {counts_text}")
     return next(iter(counts.values()))
 
 
@@ -114,35 +116,35 @@ def _encode(
         block_lengths = None if lengths is None else lengths[start : start + step]
         packed_columns = [(key, *_pack(values[start : start + step], block_lengths)) for key, values in columns]
         for row in range(min(step, rows - start)):
-            # The first piece is the row's head. It contains the total length, so it is filled in last.
+            # The first piece is the row's head, filled in last because it contains the total length.
             pieces: list[bytes | memoryview] = [b""]
             for key, varints, ends in packed_columns:
                 begin, end = ends[row], ends[row + 1]
                 pieces += [_entry_head(key, end - begin), varints[begin:end]]
-            pieces[0] = bytes([_FEATURES]) + _varint(sum(map(len, pieces)))
+            pieces[0] = bytes([_FEATURES]) + _encode_varint(sum(map(len, pieces)))
             yield b"".join(pieces)
 
 
-# Cached, because the same few names and lengths occur in every row.
+# Cached, because every row has the same few names and lengths.
 @lru_cache(maxsize=4096)
-def _entry_head(key: bytes, packed: int) -> bytes:
-    """Return the bytes of a map entry before its ``packed`` bytes of varints."""
-    # An empty list is omitted, because proto3 omits every empty field.
-    head = bytes([_PACKED]) + _varint(packed) if packed else b""
-    # Built from the inside out, because each field begins with the length of its content.
-    head = bytes([_INT64_LIST]) + _varint(len(head) + packed) + head
-    head = bytes([_FEATURE]) + _varint(len(head) + packed) + head
-    head = bytes([_KEY]) + _varint(len(key)) + key + head
-    return bytes([_MAP_ENTRY]) + _varint(len(head) + packed) + head
+def _entry_head(key: bytes, length: int) -> bytes:
+    """Return the bytes of a map entry before its ``length`` bytes of varints."""
+    # Omit an empty list, because proto3 omits every empty field.
+    head = bytes([_PACKED]) + _encode_varint(length) if length else b""
+    # Build from the inside out, because each field begins with its content's length.
+    head = bytes([_INT64_LIST]) + _encode_varint(len(head) + length) + head
+    head = bytes([_FEATURE]) + _encode_varint(len(head) + length) + head
+    head = bytes([_KEY]) + _encode_varint(len(key)) + key + head
+    return bytes([_MAP_ENTRY]) + _encode_varint(len(head) + length) + head
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
+def _encode_varint(value: int) -> bytes:
+    encoded = bytearray()
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _pack(values: npt.NDArray[Any], lengths: npt.NDArray[np.integer[Any]] | None) -> tuple[memoryview, list[int]]:
@@ -158,14 +160,14 @@ def _pack(values: npt.NDArray[Any], lengths: npt.NDArray[np.integer[Any]] | None
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     if flat.size == 0:
         return memoryview(b""), [0] * (rows + 1)
-    # Width is the length in bytes of the longest varint: one byte per 7 bits. A negative value uses all 64 bits.
+    # The width is the byte length of the longest varint, with 7 bits per byte. A negative value uses all 64 bits.
     width = 10 if flat.min() < 0 else max(1, -(-int(flat.max()).bit_length() // 7))
     if width == 1:
         return flat.astype(np.uint8).data, bounds.tolist()
-    varints, used = _spread_in_words(flat, width) if width <= 8 else _spread_in_planes(flat)
-    used_indices = np.flatnonzero(used)
-    # Every value has the same number of bytes in `varints`, so count the used bytes before the begin of each row.
-    ends = np.searchsorted(used_indices, bounds * (used.size // flat.size))
+    varints, is_used = _spread_in_words(flat, width) if width <= 8 else _spread_in_planes(flat)
+    used_indices = np.flatnonzero(is_used)
+    # Every value has the same number of bytes in `varints`, so count the bytes in use before each row.
+    ends = np.searchsorted(used_indices, bounds * (is_used.size // flat.size))
     return varints.take(used_indices).data, ends.tolist()
 
 
@@ -176,14 +178,14 @@ def _spread_in_words(values: npt.NDArray[Any], width: int) -> tuple[npt.NDArray[
     varints = flat & word.type(0x7F)
     follow_bits = np.zeros_like(flat)
     for byte in range(1, width):
-        # A group of 7 bits is shifted by one bit per preceding byte, so that it gets its own byte.
+        # Shift each group of 7 bits by one more bit than the group before, so that it gets its own byte.
         varints |= (flat & word.type(0x7F << 7 * byte)) << word.type(byte)
         # The top bit of a byte is set if another byte follows.
         follow_bits |= (flat >= word.type(1 << 7 * byte)).astype(word) << word.type(8 * byte - 1)
     varints |= follow_bits
-    # Shifted by one, the top bit of a byte is the lowest bit of the next: each byte of the word is then 0 or 1, a bool.
-    used = (follow_bits << word.type(1)) | word.type(1)
-    return varints.view(np.uint8), used.view(np.bool_)
+    # Shifting by one moves the top bit of each byte into the lowest bit of the next, so every byte is 0 or 1, a bool.
+    is_used = (follow_bits << word.type(1)) | word.type(1)
+    return varints.view(np.uint8), is_used.view(np.bool_)
 
 
 def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
@@ -191,18 +193,18 @@ def _spread_in_planes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], 
 
     Each value has ten bytes, and a negative value uses all of them.
     """
-    # The values are unsigned, because a shifted negative value stays negative, and `has_next` would be false.
+    # Use unsigned values, because a shifted negative value stays negative, and `has_next` would be false.
     bits = values.astype(np.int64).view(np.uint64)
     varints = np.empty((values.size, 10), np.uint8)
-    used = np.ones((values.size, 10), np.bool_)
+    is_used = np.ones((values.size, 10), np.bool_)
     for byte in range(10):
         next_bits = bits >> np.uint64(7)
         has_next = next_bits > 0
         varints[:, byte] = (bits & np.uint64(0x7F)).astype(np.uint8) | has_next.astype(np.uint8) << np.uint8(7)
         if byte < 9:
-            used[:, byte + 1] = has_next
+            is_used[:, byte + 1] = has_next
         bits = next_bits
-    return varints.reshape(-1), used.reshape(-1)
+    return varints.reshape(-1), is_used.reshape(-1)
 
 
 def decode_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]]:
@@ -241,10 +243,10 @@ def _plain_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
         return None
     if any(lists.keys() != lengths.keys() for lists in lists_of_rows):
         return None
-    out = {}
+    columns_by_name = {}
     for column in columns:
         length = column.length or 0
-        values = out[column.name] = np.empty((len(payloads), length), DTYPES[column.dtype])
+        values = columns_by_name[column.name] = np.empty((len(payloads), length), DTYPES[column.dtype])
         step = max(1, _DECODED // length)
         for start in range(0, len(payloads), step):
             ranges = [lists[column.name] for lists in lists_of_rows[start : start + step]]
@@ -253,7 +255,7 @@ def _plain_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
             if decoded is None:
                 return None
             values[start : start + step] = decoded.reshape(len(parts), length)
-    return out
+    return columns_by_name
 
 
 def column_names(payload: bytes) -> frozenset[str]:
@@ -288,7 +290,7 @@ def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryv
         if column.length is not None and count != column.length:
             raise FormatError(f"column {column.name!r} has {count_of(count, 'value')}, expected {column.length}")
         if follows[stop - 1]:
-            raise FormatError(f"column {column.name!r}: its last varint is truncated at byte {stop} of the payload")
+            raise FormatError(f"column {column.name!r}: the last varint is truncated at byte {stop} of the payload")
         if long_varints:
             _check_range(raw[start:stop], column)
         varints.append(view[start:stop])
@@ -297,14 +299,13 @@ def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryv
 
 def _has_long_varints(follows: npt.NDArray[np.bool_]) -> bool:
     """Return whether any varint has five bytes or more. Otherwise every value is in [0, 2**28)."""
-    # `pairs` marks two consecutive bytes with a following byte. Two adjacent pairs are four such bytes, so a fifth byte
-    # follows.
+    # `pairs` marks two consecutive continuation bytes. Two adjacent pairs are four of them, so a fifth byte follows.
     pairs = follows[1:] & follows[:-1]
     return bool((pairs[2:] & pairs[:-2]).any())
 
 
-def _check_range(packed: npt.NDArray[np.uint8], column: FeatureColumn) -> None:
-    values = _unpacked(packed, column.name).astype(np.int64, copy=False)
+def _check_range(payload: npt.NDArray[np.uint8], column: FeatureColumn) -> None:
+    values = _unpack(payload, column.name).astype(np.int64, copy=False)
     limits = np.iinfo(DTYPES[column.dtype])
     outside = np.flatnonzero((values < limits.min) | (values > limits.max))
     if outside.size:
@@ -324,12 +325,14 @@ def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
         try:
             name = payload[key:key_stop].decode()
         except UnicodeDecodeError as error:
-            raise FormatError(f"a column's name is not UTF-8 at byte {key + error.start} of the payload") from error
+            raise FormatError(
+                f"a column's name is not valid UTF-8 at byte {key + error.start} of the payload"
+            ) from error
         if name in lists:
             raise FormatError(f"column {name!r} occurs twice, again at byte {entry} of the payload")
         feature, _ = _enter(payload, key_stop, position, _FEATURE, "a column's feature", fills=True)
         if feature < position and (kind := _KINDS.get(payload[feature])):
-            raise FormatError(f"column {name!r} is a list of {kind}, expected integers")
+            raise FormatError(f"column {name!r} must be a list of integers, not of {kind}")
         values, _ = _enter(payload, feature, position, _INT64_LIST, f"the integer list of column {name!r}", fills=True)
         # An empty list has no packed field.
         if values < position:
@@ -338,15 +341,17 @@ def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
     return lists
 
 
-def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: bool = False) -> tuple[int, int]:
-    """Return start and end of the content of the field at ``at``.
+def _enter(
+    payload: bytes, position: int, limit: int, tag: int, field_name: str, *, fills: bool = False
+) -> tuple[int, int]:
+    """Return start and end of the content of the field at ``position``.
 
     The field must have this tag and end within, or at, ``limit``.
     """
-    start = at + 1
+    start = position + 1
     length = shift = 0
-    if start >= limit or payload[at] != tag:
-        raise FormatError(f"expected {what} at byte {at} of the payload; not an Example of integer columns")
+    if start >= limit or payload[position] != tag:
+        raise FormatError(f"not an Example of integer columns: expected {field_name} at byte {position} of the payload")
     while start < limit:
         byte = payload[start]
         length |= (byte & 0x7F) << shift
@@ -356,107 +361,106 @@ def _enter(payload: bytes, at: int, limit: int, tag: int, what: str, *, fills: b
             break
     stop = start + length
     if byte >= 0x80 or stop > limit or (fills and stop != limit):
-        raise FormatError(f"{what} at byte {at} of the payload ends at byte {stop}, expected {limit}")
+        raise FormatError(f"{field_name} at byte {position} of the payload ends at byte {stop}, expected {limit}")
     return start, stop
 
 
 def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]]:
     """Return the columns of rows that passed `_check_row`: arrays of the column's dtype, shape ``(rows, length)``."""
-    out = {}
+    columns_by_name = {}
     for index, column in enumerate(columns):
         of_column = [row[index] for row in rows]
         if column.length is None:
-            out[column.name] = _unpack_uneven(of_column, column)
+            columns_by_name[column.name] = _unpack_uneven(of_column, column)
             continue
-        out[column.name] = np.empty((len(rows), column.length), DTYPES[column.dtype])
+        columns_by_name[column.name] = np.empty((len(rows), column.length), DTYPES[column.dtype])
         step = _rows_in_block(column.length)
         for start in range(0, len(rows), step):
             varints = np.frombuffer(b"".join(of_column[start : start + step]), np.uint8)
-            block = out[column.name][start : start + step]
-            block[...] = _unpacked(varints, column.name).reshape(block.shape)
-    return out
+            block = columns_by_name[column.name][start : start + step]
+            block[...] = _unpack(varints, column.name).reshape(block.shape)
+    return columns_by_name
 
 
 def _unpack_uneven(rows: Sequence[memoryview], column: FeatureColumn) -> npt.NDArray[Any]:
     """Return the values of one column whose rows differ in length."""
-    all_values = [_unpacked(np.frombuffer(row, np.uint8), column.name) for row in rows]
-    out = np.full((len(rows), max((values.size for values in all_values), default=0)), ABSENT, DTYPES[column.dtype])
-    for row, values in zip(out, all_values, strict=True):
+    all_values = [_unpack(np.frombuffer(row, np.uint8), column.name) for row in rows]
+    padded = np.full((len(rows), max((values.size for values in all_values), default=0)), ABSENT, DTYPES[column.dtype])
+    for row, values in zip(padded, all_values, strict=True):
         row[: values.size] = values
-    return out
+    return padded
 
 
-def _unpacked(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
+def _unpack(payload: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
     """Return the values of packed varints, the last of which must be complete.
 
     The dtype is uint8, uint16 or uint32 if no varint is longer than four bytes, and int64 otherwise.
     """
-    goes_on = packed >= 0x80
-    longest = _longest(goes_on)
+    goes_on = payload >= 0x80
+    longest = _measure_longest(goes_on)
     if longest > _SHORT:
-        return _unpack_long(packed, name)
-    return packed if longest == 1 else _unpack_short(packed, np.flatnonzero(~goes_on), longest)
+        return _unpack_long(payload, name)
+    return payload if longest == 1 else _unpack_short(payload, np.flatnonzero(~goes_on), longest)
 
 
-def _unpacked_rows(packed: npt.NDArray[np.uint8], sizes: list[int], length: int) -> npt.NDArray[Any] | None:
-    """Decode rows of ``sizes`` bytes as `_unpacked` does.
+def _unpacked_rows(payload: npt.NDArray[np.uint8], sizes: list[int], length: int) -> npt.NDArray[Any] | None:
+    """Decode rows of ``sizes`` bytes as `_unpack` does.
 
     Returns None unless each row has ``length`` complete, short varints.
     """
-    goes_on = packed >= 0x80
-    longest = _longest(goes_on)
+    goes_on = payload >= 0x80
+    longest = _measure_longest(goes_on)
     if longest == 1:
-        return packed if all(size == length for size in sizes) else None
+        return payload if all(size == length for size in sizes) else None
     ends = np.flatnonzero(~goes_on)
     # The rows match if each row ends at every `length`-th varint.
     even = ends.size == len(sizes) * length and np.array_equal(ends[length - 1 :: length] + 1, np.cumsum(sizes))
-    return _unpack_short(packed, ends, longest) if even and longest <= _SHORT else None
+    return _unpack_short(payload, ends, longest) if even and longest <= _SHORT else None
 
 
-def _longest(goes_on: npt.NDArray[np.bool_]) -> int:
+def _measure_longest(continues: npt.NDArray[np.bool_]) -> int:
     """Return the length in bytes of the longest varint, or `_SHORT` + 1 for any longer one.
 
-    ``goes_on`` marks the bytes that another byte follows.
+    ``continues`` marks the bytes that another byte follows.
     """
-    longest, run = 1, goes_on
+    longest, run = 1, continues
     while longest <= _SHORT and run.any():
-        # `run[i]` is true if byte i and the next `longest` - 1 bytes all have a following byte, so that varint is
-        # longer.
-        longest, run = longest + 1, run[1:] & goes_on[:-longest]
+        # `run[i]` is true if byte i and the next `longest` - 1 bytes are continuation bytes, so the varint is longer.
+        longest, run = longest + 1, run[1:] & continues[:-longest]
     return longest
 
 
-def _unpack_short(packed: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], longest: int) -> npt.NDArray[Any]:
+def _unpack_short(payload: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], longest: int) -> npt.NDArray[Any]:
     """Return the values of varints of up to 2 or 4 bytes, as uint16 or uint32. Each varint ends at one of ``ends``."""
     word = np.dtype("<u2" if longest == 2 else "<u4")
     width = word.itemsize
-    # Take the word that ends with each varint. The bytes before the varint are in its low bits, and are shifted out at
+    # Take the word that ends with each varint. The bytes before the varint are its low bits, and are shifted out at
     # the end.
-    padded = np.concatenate([np.zeros(width - 1, np.uint8), packed])
-    words = np.ndarray(packed.shape, word, padded, strides=(1,)).take(ends, mode="clip")
+    padded = np.concatenate([np.zeros(width - 1, np.uint8), payload])
+    words = np.ndarray(payload.shape, word, padded, strides=(1,)).take(ends, mode="clip")
     values: npt.NDArray[Any] = words & word.type(0x7F)
     for byte in range(1, width):
         # The shift grows by one per byte, so that the groups of 7 bits replace the top bits.
         words >>= word.type(1)
         values |= words & word.type(0x7F << 7 * byte)
-    used = np.empty(ends.size, word)
-    used[0] = ends[0] + 1
-    np.subtract(ends[1:], ends[:-1], out=used[1:], casting="unsafe")
-    values >>= word.type(7) * (word.type(width) - used)
+    is_used = np.empty(ends.size, word)
+    is_used[0] = ends[0] + 1
+    np.subtract(ends[1:], ends[:-1], out=is_used[1:], casting="unsafe")
+    values >>= word.type(7) * (word.type(width) - is_used)
     return values
 
 
-def _unpack_long(packed: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
-    """Decode as `_unpacked` does if a varint has five bytes or more: int64."""
-    ends = np.flatnonzero(packed < 0x80)
-    values: npt.NDArray[Any] = packed[ends].astype(np.uint64)
+def _unpack_long(payload: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
+    """Decode as `_unpack` does if a varint has five bytes or more: int64."""
+    ends = np.flatnonzero(payload < 0x80)
+    values: npt.NDArray[Any] = payload[ends].astype(np.uint64)
     is_unfinished = np.ones(ends.size, np.bool_)
-    for back in range(1, 11):
-        # Before the first varint, the index wraps around to the last byte, which ends a varint, so the result is
-        # correct.
-        before = packed[ends - back]
-        is_unfinished &= before >= 0x80
+    for distance in range(1, 11):
+        # For the first varint, the index wraps around to the last byte. This is correct, because that byte also ends a
+        # varint.
+        previous_byte = payload[ends - distance]
+        is_unfinished &= previous_byte >= 0x80
         if not is_unfinished.any():
             return values.view(np.int64)
-        values = np.where(is_unfinished, values << np.uint64(7) | (before & np.uint8(0x7F)), values)
-    raise FormatError(f"column {name!r}: value {is_unfinished.argmax()} is a varint of more than ten bytes")
+        values = np.where(is_unfinished, values << np.uint64(7) | (previous_byte & np.uint8(0x7F)), values)
+    raise FormatError(f"column {name!r}: value {is_unfinished.argmax()} is a varint of more than 10 bytes")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats import flat_bins
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
@@ -43,7 +43,7 @@ _FEATURES_DICT = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
 _TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
 _SPLIT_FIELDS = frozenset({"filepathTemplate", "name", "numBytes", "shardLengths", "statistics"})
 _OUR_FIELDS = frozenset({"description", "fileFormat", "name", "splits", "version"})
-# The other fields of TFDS's DatasetInfo message, which do not describe the files.
+# Other fields of TFDS's DatasetInfo message. They do not describe the files.
 _OTHER_FIELDS = frozenset(
     {"alternativeFileFormats", "citation", "configDescription", "configName", "configTags", "dataSourceAccesses"}
     | {"disableShuffling", "downloadChecksums", "downloadSize", "isBlocked", "location", "moduleName"}
@@ -66,8 +66,8 @@ class Split:
         _check_name("split", self.name)
         if not self.shard_lengths or min(self.shard_lengths) < 0 or self.num_bytes < 0:
             raise FormatError(
-                f"split {self.name!r}: {count_of(len(self.shard_lengths), 'shard')} with "
-                f"{count_of(self.num_bytes, 'byte')}. A split must have at least one shard, and no negative numbers"
+                f"split {self.name!r}: must have at least one shard and no negative numbers, not "
+                f"{count_of(len(self.shard_lengths), 'shard')} and {count_of(self.num_bytes, 'byte')}"
             )
 
     @property
@@ -95,13 +95,13 @@ class DatasetInfo:
     def __post_init__(self) -> None:
         _check_name("dataset", self.name)
         if not _VERSION.fullmatch(self.version):
-            raise FormatError(f"version {self.version!r}: TFDS needs x.y.z without leading zeros, e.g., 1.0.0")
+            raise FormatError(f"version {self.version!r}: must be x.y.z without leading zeros for TFDS, e.g., 1.0.0")
         if self.file_format not in FILE_FORMATS:
-            raise FormatError(f"unknown file format {self.file_format!r}. Use {' or '.join(FILE_FORMATS)}")
+            raise FormatError(f"unknown file format {self.file_format!r}. Available: {', '.join(FILE_FORMATS)}")
         for kind, names in (("splits", [s.name for s in self.splits]), ("columns", [c.name for c in self.columns])):
             if not names or len(set(names)) != len(names):
                 raise FormatError(
-                    f"dataset {self.name!r} has {kind} {names}. It must have at least one, and each name only once"
+                    f"dataset {self.name!r} must have {kind} with unique names, not {', '.join(names) or 'none'}"
                 )
         object.__setattr__(self, "columns", tuple(sorted(self.columns, key=lambda c: c.name)))
 
@@ -114,7 +114,7 @@ class DatasetInfo:
 def _check_name(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise FormatError(
-            f"{kind} {name!r}: TFDS needs a name of lower-case letters, digits and _, beginning with a letter"
+            f"{kind} {name!r}: must begin with a letter and contain only lower-case letters, digits and _ for TFDS"
         )
 
 
@@ -122,8 +122,8 @@ def shard_name(dataset: str, split: str, index: int, total: int, file_format: st
     """Return the file name that TFDS gives a shard: ``<dataset>-<split>.<file_format>-<index>-of-<total>``.
 
     ``dataset`` and ``split`` are names, and ``index`` counts from 0. Both numbers have five digits, or as many as
-    ``total`` has. ``file_format`` is one of `FILE_FORMATS`. Raises FormatError for an index below 0 or not below
-    ``total``. (tensorflow-datasets, ``core/naming.py``.)
+    ``total`` has. ``file_format`` is one of `FILE_FORMATS`. Raises FormatError for an index that is not 0 to
+    ``total - 1``. (tensorflow-datasets, ``core/naming.py``.)
     """
     if not 0 <= index < total:
         raise FormatError(
@@ -133,8 +133,8 @@ def shard_name(dataset: str, split: str, index: int, total: int, file_format: st
     return f"{dataset}-{split}.{file_format}-{index:0{digits}d}-of-{total:0{digits}d}"
 
 
-def write_metadata(where: Path, info: DatasetInfo) -> None:
-    """Write the two JSON files as new files into the directory ``where``. Raises FileExistsError if one exists."""
+def write_metadata(directory: Path, info: DatasetInfo) -> None:
+    """Write the two JSON files as new files into the directory ``directory``. Raises FileExistsError if one exists."""
     description_field = {"description": info.description} if info.description else {}
     splits = [
         {
@@ -151,65 +151,67 @@ def write_metadata(where: Path, info: DatasetInfo) -> None:
         "splits": splits,
         "version": info.version,
     }
-    with flat_bins.create(where / FEATURES) as handle:
+    with flat_bins.create_file(directory / FEATURES) as handle:
         handle.write(features_bytes(info.columns))
-    with flat_bins.create(where / DATASET_INFO) as handle:
-        handle.write(_bytes(dataset_info, 2))
+    with flat_bins.create_file(directory / DATASET_INFO) as handle:
+        handle.write(_encode_json(dataset_info, 2))
 
 
 def features_bytes(columns: Iterable[FeatureColumn]) -> bytes:
     """Return the bytes of `features.json` for these columns."""
-    features = {column.name: _feature(column) for column in columns}
-    # The indents are TFDS's own: 4 in this file, and 2 in dataset_info.json.
-    return _bytes({"featuresDict": {"features": features}, "pythonClassName": _FEATURES_DICT}, 4)
+    features = {column.name: _describe_feature(column) for column in columns}
+    # TFDS indents this file by 4 and dataset_info.json by 2.
+    return _encode_json({"featuresDict": {"features": features}, "pythonClassName": _FEATURES_DICT}, 4)
 
 
-def _feature(column: FeatureColumn) -> dict[str, Any]:
+def _describe_feature(column: FeatureColumn) -> dict[str, Any]:
     # TFDS writes an unknown dimension as -1.
     shape = {"dimensions": [str(-1 if column.length is None else column.length)]}
     return {"pythonClassName": _TENSOR, "tensor": {"dtype": column.dtype, "encoding": "none", "shape": shape}}
 
 
-def _bytes(value: Mapping[str, Any], indent: int) -> bytes:
+def _encode_json(value: Mapping[str, Any], indent: int) -> bytes:
     return json.dumps(value, indent=indent, sort_keys=True).encode()
 
 
-def read_metadata(where: Path) -> DatasetInfo:
+def read_metadata(directory: Path) -> DatasetInfo:
     """Read the two JSON files of a directory; shards are not read.
 
     Raises FormatError, naming the file and the field, if a file is missing or not JSON, or if a field is unknown (TFDS
     also refuses it). Also raises it for a type or value that TFDS or this module does not accept, for a different
     template of file names, and for a column that is not a one-dimensional tensor of int32 or int64.
     """
-    columns = _read_features(where / FEATURES)
-    path = where / DATASET_INFO
+    columns = _read_features(directory / FEATURES)
+    path = directory / DATASET_INFO
     with _prefix_errors(path):
         fields = _load(path)
         if unknown := sorted(fields.keys() - _OUR_FIELDS - _OTHER_FIELDS):
-            raise FormatError(f"unknown fields {unknown}: not part of TFDS's DatasetInfo message")
+            raise FormatError(f"unknown fields {unknown}: TFDS's DatasetInfo message does not have them")
         return DatasetInfo(
-            name=_text(fields, "name"),
-            version=_text(fields, "version"),
-            file_format=_text(fields, "fileFormat", "tfrecord"),
-            description=_text(fields, "description", ""),
-            splits=tuple(_read_split(split) for split in _list(fields, "splits")),
+            name=_read_text(fields, "name"),
+            version=_read_text(fields, "version"),
+            file_format=_read_text(fields, "fileFormat", "tfrecord"),
+            description=_read_text(fields, "description", ""),
+            splits=tuple(_read_split(split) for split in _read_list(fields, "splits")),
             columns=columns,
         )
 
 
 def _read_split(value: object) -> Split:
-    fields = _object(value, "a split")
-    name = _text(fields, "name")
+    fields = _require_object(value, "a split")
+    name = _read_text(fields, "name")
     with _prefix_errors(f"split {name!r}"):
         if unknown := sorted(fields.keys() - _SPLIT_FIELDS):
-            raise FormatError(f"unknown fields {unknown}: not part of TFDS's SplitInfo message")
-        if _text(fields, "filepathTemplate", _TEMPLATE) != _TEMPLATE:
+            raise FormatError(f"unknown fields {unknown}: TFDS's SplitInfo message does not have them")
+        if _read_text(fields, "filepathTemplate", _TEMPLATE) != _TEMPLATE:
             raise FormatError(f"filepathTemplate must be {_TEMPLATE}")
         return Split(
             name=name,
-            shard_lengths=tuple(_integer(length, "a shard length") for length in _list(fields, "shardLengths")),
+            shard_lengths=tuple(
+                _parse_integer(length, "a shard length") for length in _read_list(fields, "shardLengths")
+            ),
             # A missing number is 0, because proto3 omits zeros.
-            num_bytes=_integer(fields.get("numBytes", 0), "numBytes"),
+            num_bytes=_parse_integer(fields.get("numBytes", 0), "numBytes"),
         )
 
 
@@ -218,81 +220,82 @@ def _read_features(path: Path) -> tuple[FeatureColumn, ...]:
         fields = _load(path)
         if fields.get("pythonClassName") != _FEATURES_DICT:
             raise FormatError(f"pythonClassName must be {_FEATURES_DICT}")
-        features = _object(fields.get("featuresDict"), "featuresDict")
-        columns = _object(features.get("features"), "featuresDict.features")
+        features = _require_object(fields.get("featuresDict"), "featuresDict")
+        columns = _require_object(features.get("features"), "featuresDict.features")
         return tuple(_read_column(name, value) for name, value in columns.items())
 
 
 def _read_column(name: str, value: object) -> FeatureColumn:
     with _prefix_errors(f"column {name!r}"):
-        fields = _object(value, "it")
+        fields = _require_object(value, "it")
         if fields.get("pythonClassName") != _TENSOR:
             raise FormatError(f"pythonClassName must be {_TENSOR}")
-        tensor = _object(fields.get("tensor"), "tensor")
-        if _text(tensor, "encoding", "none") != "none":
+        tensor = _require_object(fields.get("tensor"), "tensor")
+        if _read_text(tensor, "encoding", "none") != "none":
             raise FormatError("encoding must be none")
-        dimensions = _list(_object(tensor.get("shape"), "shape"), "dimensions")
+        dimensions = _read_list(_require_object(tensor.get("shape"), "shape"), "dimensions")
         if len(dimensions) != 1:
-            raise FormatError(f"{count_of(len(dimensions), 'dimension')}, expected one, the row length")
-        length = _integer(dimensions[0], "a dimension")
-        return FeatureColumn(name=name, length=None if length == -1 else length, dtype=_text(tensor, "dtype"))
+            raise FormatError(f"must have one dimension, the row length, not {len(dimensions)}")
+        length = _parse_integer(dimensions[0], "a dimension")
+        return FeatureColumn(name=name, length=None if length == -1 else length, dtype=_read_text(tensor, "dtype"))
 
 
 @contextmanager
-def _prefix_errors(what: Path | str) -> Iterator[None]:
-    """Prefix errors raised inside the block with `what`."""
+def _prefix_errors(label: Path | str) -> Iterator[None]:
+    """Prefix errors raised inside the block with `label`."""
     try:
         yield
     except FormatError as error:
-        raise FormatError(f"{what}: {error}") from error
+        raise FormatError(f"{label}: {error}") from error
 
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return _object(json_of(path.read_bytes(), object_pairs_hook=_unique_keys), "the file")
+        return _require_object(
+            load_untrusted_json(path.read_bytes(), object_pairs_hook=_require_unique_keys), "the file"
+        )
     except FileNotFoundError:
-        raise FormatError("the file is missing; write_metadata writes it after the last shard") from None
+        raise FormatError("missing. Write it with write_metadata after the last shard") from None
     except ValueError as error:
-        raise FormatError(f"invalid JSON ({error})") from error
+        raise FormatError(f"invalid JSON: {error}") from error
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Duplicate names are refused here because protobuf's parser, which TFDS uses, refuses them, but Python keeps the
-    # last.
+def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Refuse duplicate names, because protobuf's parser, which TFDS uses, refuses them, but Python keeps the last one.
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise FormatError(f"a field occurs twice among {', '.join(sorted(fields))}")
+        raise FormatError(f"a field occurs twice: found {', '.join(sorted(fields))}")
     return fields
 
 
-def _object(value: object, what: str) -> dict[str, Any]:
+def _require_object(value: object, label: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise FormatError(f"{what} is {_kind(value)}, expected an object")
+        raise FormatError(f"{label} is {_describe_kind(value)}, expected an object")
     return value
 
 
-def _list(fields: Mapping[str, Any], name: str) -> list[Any]:
+def _read_list(fields: Mapping[str, Any], name: str) -> list[Any]:
     value = fields.get(name)
     if not isinstance(value, list):
-        raise FormatError(f"{name} is {_kind(value)}, expected a list")
+        raise FormatError(f"{name} is {_describe_kind(value)}, expected a list")
     return value
 
 
-def _text(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
+def _read_text(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
     value = fields.get(name, default)
     if not isinstance(value, str):
-        raise FormatError(f"{name} is {_kind(value)}, expected a string")
+        raise FormatError(f"{name} is {_describe_kind(value)}, expected a string")
     return value
 
 
-def _integer(value: object, what: str) -> int:
+def _parse_integer(value: object, label: str) -> int:
     """Parse an int64 of protobuf's JSON: a number, or, as TFDS writes it, a decimal string."""
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise FormatError(f"{what} is {_kind(value)}, expected a whole number")
+    raise FormatError(f"{label} is {_describe_kind(value)}, expected a whole number")
 
 
-def _kind(value: object) -> str:
+def _describe_kind(value: object) -> str:
     return "missing" if value is None else f"{type(value).__name__} {value!r:.60}"

@@ -40,7 +40,7 @@ _FRAMING = _HEADER.size + _CRC.size
 # First two bytes of every gzip file (RFC 1952).
 _GZIP = b"\x1f\x8b"
 _COHORT = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
-# Number of digits to which MaxText's script pads shard numbers.
+# Number of digits in the shard numbers of MaxText's script.
 _DIGITS = 3
 
 
@@ -64,10 +64,10 @@ def shard_name(cohort: str, index: int, total: int) -> str:
     """Return the file name of shard ``index`` (from 0; the name counts from 1) of ``total`` shards.
 
     ``cohort`` is a month, ``YYYY-MM``. Numbers have three digits, or as many as ``total`` has, so that names sort in
-    order. Raises FormatError for a cohort that is not a month, and for an index below 0 or not below ``total``.
+    order. Raises FormatError for a cohort that is not a month, and for an index that is not 0 to ``total - 1``.
     """
     if not _COHORT.fullmatch(cohort):
-        raise FormatError(f"cohort {cohort!r} is not a year and a month (YYYY-MM)")
+        raise FormatError(f"cohort {cohort!r}: must be a year and a month (YYYY-MM)")
     if not 0 <= index < total:
         raise FormatError(
             f"cohort {cohort}: invalid shard index {index} of {count_of(total, 'shard')} (the first is 0)"
@@ -76,28 +76,32 @@ def shard_name(cohort: str, index: int, total: int) -> str:
     return f"{cohort}_{index + 1:0{digits}d}-of-{total:0{digits}d}.tfrecords"
 
 
-def write(path: Path, payloads: Iterable[bytes], *, most: int = ROWS_PER_SHARD) -> ShardCount:
+def write(path: Path, payloads: Iterable[bytes], *, max_records: int = ROWS_PER_SHARD) -> ShardCount:
     """Write ``payloads`` in order, one record each, to the new file ``path`` and return its counts.
 
     A payload is usually a serialized ``tf.train.Example`` (`example.encode_rows`), but any bytes are accepted. The file
-    is not synced and not moved, because staging and commit are up to the caller. Raises FormatError for more than
-    ``most`` payloads. Raises FileExistsError if ``path`` exists. After an error the file does not exist.
+    is not synced and not moved, because the caller stages and commits it. Raises FormatError for more than
+    ``max_records`` payloads. Raises FileExistsError if ``path`` exists. After an error the file does not exist.
     """
     record_count = payload_bytes = 0
-    with flat_bins.create(path) as handle:
+    with flat_bins.create_file(path) as handle:
         for payload in payloads:
-            if record_count == most:
-                raise FormatError(f"{path}: more than {count_of(most, 'record')}. Begin another shard")
+            if record_count == max_records:
+                raise FormatError(
+                    f"{path}: a shard can have at most {count_of(max_records, 'record')}. Start a new shard"
+                )
             length = _LENGTH.pack(len(payload))
-            handle.writelines((length, _CRC.pack(_masked_crc(length)), payload, _CRC.pack(_masked_crc(payload))))
+            handle.writelines(
+                (length, _CRC.pack(_compute_masked_crc(length)), payload, _CRC.pack(_compute_masked_crc(payload)))
+            )
             record_count += 1
             payload_bytes += len(payload)
     return ShardCount(records=record_count, payload_bytes=payload_bytes)
 
 
-def _masked_crc(content: bytes) -> int:
+def _compute_masked_crc(content: bytes) -> int:
     crc: int = google_crc32c.value(content)
-    # Python integers do not wrap, so the last mask cuts rotation and sum to 32 bits in one step.
+    # Python integers do not wrap, so the mask reduces rotation and sum to 32 bits.
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -108,9 +112,9 @@ def records(path: Path) -> Iterator[TfRecord]:
     match, and for a gzip file.
     """
     with open(path, "rb") as handle:
-        for number, offset, length in _frames(path, handle):
+        for number, offset, length in _read_frames(path, handle):
             payload = handle.read(length)
-            if _CRC.unpack(handle.read(_CRC.size))[0] != _masked_crc(payload):
+            if _CRC.unpack(handle.read(_CRC.size))[0] != _compute_masked_crc(payload):
                 raise FormatError(
                     f"{path}: record {number} at byte {offset}: the payload does not match its checksum, so the file "
                     "is damaged"
@@ -125,14 +129,14 @@ def count(path: Path) -> ShardCount:
     """
     record_count = payload_bytes = 0
     with open(path, "rb") as handle:
-        for _, _, length in _frames(path, handle):
+        for _, _, length in _read_frames(path, handle):
             handle.seek(length + _CRC.size, os.SEEK_CUR)
             record_count += 1
             payload_bytes += length
     return ShardCount(records=record_count, payload_bytes=payload_bytes)
 
 
-def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
+def _read_frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
     """Yield number, byte offset and payload length of each record.
 
     Between two records, the caller moves past payload and checksum.
@@ -142,22 +146,27 @@ def _frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]:
     while offset < size:
         header = handle.read(_HEADER.size)
         if len(header) < _HEADER.size:
-            raise FormatError(f"{path}: the file ends at byte {size}, within the header of record {number} at {offset}")
+            raise FormatError(
+                f"{path}: truncated: the file ends at byte {size}, inside the header of record {number} at byte "
+                f"{offset}"
+            )
         length_bytes, crc = _HEADER.unpack(header)
-        if crc != _masked_crc(length_bytes):
+        if crc != _compute_masked_crc(length_bytes):
             if offset == 0 and header.startswith(_GZIP):
-                raise FormatError(f"{path}: compressed with gzip, which readers do not detect. Decompress it")
+                raise FormatError(
+                    f"{path}: compressed with gzip, which TFRecord readers do not detect. Decompress the file"
+                )
             raise FormatError(
                 f"{path}: record {number} at byte {offset}: its length does not match its checksum. The file is "
                 "damaged, or not a TFRecord file"
             )
         (length,) = _LENGTH.unpack(length_bytes)
-        # Checked before the payload is read, because a forged length can have a valid checksum and would allocate that
-        # much memory.
+        # Check this before reading the payload, because a forged length may have a valid checksum and would allocate
+        # that much memory.
         if offset + _FRAMING + length > size:
             raise FormatError(
-                f"{path}: the file ends at byte {size}, within record {number} at byte {offset}, which should end at "
-                f"{offset + _FRAMING + length}"
+                f"{path}: truncated: the file ends at byte {size}, inside record {number} at byte {offset}, which "
+                f"should end at {offset + _FRAMING + length}"
             )
         yield number, offset, length
         number += 1

@@ -1,0 +1,48 @@
+"""Claims about labeled tokens: blocks are compared sequence by sequence, wherever their bounds are."""
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from dataprep_assets.formats.labeled_tokens import LabeledTokens, find_first_difference
+
+SEQUENCES = [([1, 2, 3], [-100, 2, 3]), ([4], [-100]), ([5, 6], [-100, 6]), ([7, 8, 9, 10], [-100, 8, -100, 10])]
+
+
+def blocks(sequences: list[tuple[list[int], list[int]]], seed: int) -> list[LabeledTokens]:
+    """The sequences in blocks of different sizes, some of which are empty."""
+    random, found, start = Random(seed), [], 0
+    while start < len(sequences):
+        part = sequences[start : start + random.randrange(4)]
+        start += len(part)
+        found.append(
+            LabeledTokens(
+                ids=np.array([i for ids, _ in part for i in ids], np.int32),
+                labels=np.array([i for _, labels in part for i in labels], np.int32),
+                lengths=np.array([len(ids) for ids, _ in part], np.int64),
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_find_first_difference_is_found_whatever_the_bounds_of_blocks(seed: int) -> None:
+    def compare(changed: list[tuple[list[int], list[int]]]) -> tuple[int, str] | None:
+        return find_first_difference(blocks(changed, seed), blocks(SEQUENCES * 3, seed + 100))
+
+    assert compare(SEQUENCES * 3) is None
+    for number in range(12):
+        ids, labels = (SEQUENCES * 3)[number]
+        for other, part in (
+            ((ids[:-1], labels[:-1]), "ids"),
+            (([*ids[:-1], 99], labels), "ids"),
+            ((ids, [*labels[:-1], 99]), "labels"),
+        ):
+            changed = SEQUENCES * 3
+            changed[number] = other
+            assert compare(changed) == (number, part)
+    assert compare(SEQUENCES * 2) == (8, "fewer")
+    assert compare([*SEQUENCES * 3, ([1], [-100])]) == (12, "more")
+    # the same tokens in other sequences
+    assert compare([([1, 2, 3, 4], [-100, 2, 3, -100]), *(SEQUENCES * 3)[2:]]) == (0, "ids")
