@@ -1,9 +1,9 @@
-"""The engine certificate, which permits a fast engine in place of the reference, and texts on which engines differ.
+"""The engine certificate, which permits a fast engine instead of the reference, and texts on which engines differ.
 
-An engine earns it by producing the same ids as the reference on a stratified sample of the dataset's corpus and on an
-adversarial set. The certificate records the tokenizer's digest, the mode and both versions, and is void if any of them
-changes. If one document of a *class* differs, the class is refused: its documents are encoded by the reference, and the
-certificate lists it. An engine that differs on ordinary text (`ascii`) is refused completely.
+An engine is certified if it produces the same ids as the reference on a stratified sample of the dataset's corpus and
+on an adversarial set. The certificate records the tokenizer's digest, the mode and both versions, and is invalid if any
+of them changes. If a document of a *class* differs, the class is refused: the certificate lists it, and the reference
+encodes its documents. An engine that differs on ordinary text (`ascii`) is refused completely.
 """
 
 import platform
@@ -22,14 +22,14 @@ from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization import reference as library
 from dataprep_assets.tokenization.bundle import LiteralFinder, TokenizerBundle
 from dataprep_assets.tokenization.engines import (
-    Encoded,
+    EncodedTexts,
     Engine,
     FastokensEngine,
     ReferenceEngine,
     SpecialTokens,
-    installed,
-    recall,
-    remember,
+    installed_version,
+    read_cached,
+    write_cached,
 )
 from dataprep_assets.tokenization.reference import VERSIONS, UnicodeVersion
 
@@ -37,11 +37,10 @@ from dataprep_assets.tokenization.reference import VERSIONS, UnicodeVersion
 #
 # They are generated, not collected: white-space runs, normalization, combining marks, scripts, emoji sequences, digits,
 # contractions, literal special tokens, long words without a space, and some characters of each Unicode version since
-# 10.0, which the tables of an engine may or may not know. The set is deterministic, so a certificate means the same
-# everywhere.
+# 10.0, which an engine's tables may or may not have. The set is deterministic, so certificates are comparable.
 
 SET = 6
-"""Version of the set, increased with every change of the documents from `adversarial_documents`."""
+"""Version of the set. Increase it with every change to the documents from `adversarial_documents`."""
 _SPACES = (
     " \t\n\r\u000b\u000c\u0085\u00a0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u200b\u2060\ufeff"
 )
@@ -85,13 +84,13 @@ _SAMPLES = (
     "\u1100\u1161\u11a8\uac01\u11a8",
 )
 _WITH_SEAMS = 4
-"""Number of random texts with 40,000 characters, which have no short period. An engine that splits a long document to
-process its parts in parallel (`fastokens` from 16 KiB on) must join them at arbitrary positions."""
+"""Number of random texts with 40,000 characters and no short period. They test engines that split a long document to
+process its parts in parallel (`fastokens` from 16 KiB on)."""
 _LONG = (
     ("a", 300_000),  # one word
     ("ab1", 100_000),  # words without a space between
-    (" ", 300_000),  # white space, which a pattern must look ahead of
-    ("\n", 100_000),  # line ends, which a pattern must look ahead of
+    (" ", 300_000),  # white space, at which a pattern must look ahead
+    ("\n", 100_000),  # line ends, at which a pattern must look ahead
     ("中", 100_000),  # a word with three bytes per character
     ("word ", 250_000),  # more than a million characters, for the class `long`
 )
@@ -119,7 +118,7 @@ def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]
             literal[1:],
             f"{literal}\n\n{literal}",
         )
-    # The seed is arbitrary but fixed, because other documents would change the meaning of certificates.
+    # Any fixed seed will do, but changing it would change the meaning of certificates.
     generator = random.Random(20240229)
     alphabet = "".join(_SAMPLES) + _SPACES
     for length in (3, 10, 40, 200):
@@ -135,18 +134,18 @@ def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]
     for _ in range(200):  # any code point except surrogates
         yield "".join(chr(c) for c in (generator.randrange(1, 0x110000) for _ in range(60)) if not 0xD800 <= c < 0xE000)
     for version in VERSIONS:
-        yield from _of_unicode(version)
+        yield from _unicode_documents(version)
     for unit, count in _LONG:
         yield unit * count
 
 
-def _of_unicode(version: UnicodeVersion) -> Iterator[str]:
-    """Yield its characters in words, between spaces and digits, and next to marks of other combining classes."""
+def _unicode_documents(version: UnicodeVersion) -> Iterator[str]:
+    """Yield documents with a version's characters in words, between spaces and digits, and next to combining marks."""
     for character in version.sample:
         yield f"a{character}b {character}{character}1 {character}'s\n-{character}-"
         yield f" e{character}\u0316\u0301{character}"
     for mark in version.marks:
-        # classes 1, 220 and 230: a table that knows the mark sorts it behind, between or before them
+        # put the mark next to marks of the classes 1, 220 and 230, because a table that knows it sorts it by its class
         yield from (f"a{mark}\u0334", f"e{mark}\u0316 o\u0301{mark}", f"{mark}u\u0323{mark}\u0308")
     for composed, decomposed in version.compositions:
         yield from (composed, f"x{decomposed}y", f"{decomposed}\u0301 {composed}\u0323")
@@ -155,15 +154,15 @@ def _of_unicode(version: UnicodeVersion) -> Iterator[str]:
 LONG_DOCUMENT = 1_000_000
 """Documents with at least this many characters are in the class `long`."""
 CLASSES = ("long", "special_literal", "ascii", "unnormalized", "east_asian", "other_script")
-"""The classes, in the order in which they are tested. Classes that matter in any script (length, special tokens) come
-before the scripts. ASCII, the cheapest test for most texts, comes before the rest."""
+"""The classes, in the order of their tests. Classes that apply to any script (length, special tokens) come before the
+scripts. ASCII comes before the rest, because it is the cheapest test for most texts."""
 
 
 def document_class(text: str, literals: LiteralFinder) -> str:
     """Return the class of a document: the first of `CLASSES` that matches."""
     if len(text) >= LONG_DOCUMENT:
         return "long"
-    if literals.found_in(text):
+    if literals.is_in(text):
         return "special_literal"
     if text.isascii():
         return "ascii"
@@ -206,7 +205,7 @@ class Certificate:
         """Whether the reference encodes every document."""
         return refuses_all(self.refused)
 
-    def void_because(
+    def explain_invalidity(
         self, bundle: TokenizerBundle, special_tokens: str, engine: Engine, reference: Engine
     ) -> str | None:
         """Return the reason why the certificate is not valid for this use; None if it is valid.
@@ -223,8 +222,8 @@ class Certificate:
             "Unicode tables of tokenizers": (self.reference_tables, bundle.reference_tables),
             "Unicode version": (self.unicode_version, unicodedata.unidata_version),
         }
-        changed = [f"{what} changed from {old} to {new}" for what, (old, new) in pairs.items() if old != new]
-        return "; ".join(changed) or None
+        changes = [f"{name} changed from {old} to {new}" for name, (old, new) in pairs.items() if old != new]
+        return "; ".join(changes) or None
 
     def to_json(self) -> dict[str, Any]:
         """Return the certificate as plain builtins."""
@@ -236,21 +235,21 @@ class Certificate:
         return cls(**value | {"refused": tuple(value["refused"])})
 
 
-def refuses_all(refused: Iterable[str]) -> bool:
+def refuses_all(refused_classes: Iterable[str]) -> bool:
     """Return whether an engine with these refused classes encodes no document."""
-    return {*refused} >= {*CLASSES}
+    return {*refused_classes} >= {*CLASSES}
 
 
-def decisive(certificate: Mapping[str, Any]) -> dict[str, Any]:
+def select_key_parts(certificate: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a certificate's JSON that enters the key of ids that were encoded under it.
 
-    `refused` is included, because an engine may have encoded a class wrongly that was refused later. `reference` has
-    the Unicode tables of the reference that the tokenizer uses.
+    `refused` is included, because an engine may have wrongly encoded a class before it was refused. `reference` has the
+    reference's Unicode tables that affect the tokenizer's ids.
     """
     return {"refused": sorted(certificate["refused"]), library.SETTING: dict(certificate["reference_tables"])}
 
 
-def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
+def find_disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> list[int]:
     """Return the indices of the `texts` for which the ids of `engine` differ from those of `reference`.
 
     If the engine raises for the whole batch, each document is tried separately and differs if the engine raises.
@@ -258,14 +257,14 @@ def disagreements(engine: Engine, reference: Engine, texts: Sequence[str]) -> li
     expected_ids, bounds = reference.encode(texts)
     try:
         actual_ids, offsets = engine.encode(texts)
-    except Exception:  # any exception of an engine for a document counts as a disagreement
+    except Exception:  # an engine's exception for a document counts as a disagreement
         if len(texts) == 1:
             return [0]
-        return [i for i, text in enumerate(texts) if disagreements(engine, reference, [text])]
+        return [i for i, text in enumerate(texts) if find_disagreements(engine, reference, [text])]
     if np.array_equal(offsets, bounds) and np.array_equal(actual_ids, expected_ids):
         return []
     if len(offsets) != len(bounds):
-        return list(range(len(texts)))  # the number of documents differs, so ids cannot be assigned to documents
+        return list(range(len(texts)))  # with a wrong number of documents, no ids can be assigned to them
     return [
         i
         for i in range(len(texts))
@@ -290,12 +289,12 @@ def compare(
         documents = adversarial_documents([t.content for t in bundle.special_tokens])
     compared_counts: Counter[str] = Counter()
     differing_counts: Counter[str] = Counter()
-    for batch in batches(documents):
-        wrong = set(disagreements(engine, reference, batch))
+    for batch in cut_batches(documents):
+        wrong_indices = set(find_disagreements(engine, reference, batch))
         for index, text in enumerate(batch):
             kind = document_class(text, literals)
             compared_counts[kind] += 1
-            differing_counts[kind] += index in wrong
+            differing_counts[kind] += index in wrong_indices
     return Comparison(compared=compared_counts, differing=differing_counts)
 
 
@@ -304,27 +303,27 @@ def adversarial_comparison(
 ) -> Comparison:
     """Return the result of `compare` on a tokenizer's adversarial set, cached for these engines.
 
-    The set is the same for every dataset, and for a small corpus the comparison takes as long as everything else.
+    The set is the same for every dataset. For a small corpus, the comparison would take as long as everything else.
 
     Args:
         bundle: The tokenizer.
-        mode: Reading of literal special tokens, for both engines.
+        mode: Reading of literal special tokens for both engines.
         engine: The engine to certify.
         reference: The engine to compare it with.
     """
     engines = [engine.name, engine.version, reference.name, reference.version]
-    # the key includes Python's Unicode version, which decides whether a document is normalized and thus its class
+    # include Python's Unicode version, which decides whether a document is normalized and therefore its class
     key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
     comparison = _recall(key)
     if comparison is None:
         comparison = compare(bundle, engine, reference)
-        remember("adversarial", key, {"compared": comparison.compared, "differing": comparison.differing})
+        write_cached("adversarial", key, {"compared": comparison.compared, "differing": comparison.differing})
     return comparison
 
 
 def _recall(key: str) -> Comparison | None:
     """Return the cached comparison under a key; None if there is none."""
-    value = recall("adversarial", key, dict[str, dict[str, NonNegativeInt]])
+    value = read_cached("adversarial", key, dict[str, dict[str, NonNegativeInt]])
     if value is None or value.keys() != {"compared", "differing"}:
         return None
     comparison = Comparison(compared=Counter(value["compared"]), differing=Counter(value["differing"]))
@@ -355,10 +354,10 @@ def certify(
         reference: The engine to compare with; by default created from the bundle.
         adversarial: The comparison on the adversarial set, if it was already computed for exactly this engine.
     """
-    judge = reference or ReferenceEngine(bundle, special_tokens)
+    reference_engine = reference or ReferenceEngine(bundle, special_tokens)
     comparisons = {
-        "adversarial": adversarial or compare(bundle, engine, judge),
-        "corpus": compare(bundle, engine, judge, corpus_sample),
+        "adversarial": adversarial or compare(bundle, engine, reference_engine),
+        "corpus": compare(bundle, engine, reference_engine, corpus_sample),
     }
     compared_counts = {
         f"{origin}:{kind}": n for origin, comparison in comparisons.items() for kind, n in comparison.compared.items()
@@ -380,7 +379,7 @@ def certify(
         special_tokens=special_tokens,
         engine=engine.name,
         engine_version=engine.version,
-        reference_version=judge.version,
+        reference_version=reference_engine.version,
         unicode_version=unicodedata.unidata_version,
         compared=dict(sorted(compared_counts.items())),
         refused=refused_classes,
@@ -389,21 +388,21 @@ def certify(
     )
 
 
-def refused_outright(bundle: TokenizerBundle, special_tokens: str, engine: str, reason: str) -> Certificate:
+def refuse_engine(bundle: TokenizerBundle, special_tokens: str, engine: str, reason: str) -> Certificate:
     """Return the certificate of an engine that was not compared, so that the reference encodes every document.
 
     Args:
         bundle: The tokenizer that the engine would have used.
-        special_tokens: The reading of literal special tokens that it would have used.
+        special_tokens: The reading of literal special tokens that the engine would have used.
         engine: Name of the engine.
-        reason: The reason for the refusal: it cannot load the tokenizer, or the declaration excludes it.
+        reason: The reason for the refusal.
     """
-    version = library.version()
+    version = library.library_version()
     return Certificate(
         tokenizer_digest=bundle.digest,
         special_tokens=special_tokens,
         engine=engine,
-        engine_version=installed(engine) or "not installed",
+        engine_version=installed_version(engine) or "not installed",
         reference_version=version,
         unicode_version=unicodedata.unidata_version,
         compared={},
@@ -413,7 +412,7 @@ def refused_outright(bundle: TokenizerBundle, special_tokens: str, engine: str, 
     )
 
 
-def batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[list[str]]:
+def cut_batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[list[str]]:
     """Yield documents in batches of at least this many characters, except for the last batch.
 
     2 million characters let an engine use all its threads, and need only a few MB for texts and ids.
@@ -431,7 +430,7 @@ def batches(documents: Iterable[str], characters: int = 2_000_000) -> Iterable[l
 
 
 class CertifiedEncoder:
-    """Encodes with the certified engine, sends refused classes to the reference, and can re-check documents.
+    """Encoder that uses the certified engine, sends refused classes to the reference, and can re-check documents.
 
     `bundle` and `special_tokens` must match the `certificate`; `load_fast` loads the fast engine.
     Raises CertificateError if the certificate is not valid for them. Not thread-safe. The reference is loaded when the
@@ -449,9 +448,9 @@ class CertifiedEncoder:
         self._reference_engine: Engine | None = None
         self._fast = None if certificate.engine_is_refused else load_fast(bundle, special_tokens)
         if self._fast is not None and (
-            why := certificate.void_because(bundle, special_tokens, self._fast, self.reference_identity)
+            reason := certificate.explain_invalidity(bundle, special_tokens, self._fast, self.reference_identity)
         ):
-            raise CertificateError(f"the engine certificate is invalid: {why}. Materialize `engine_certificate` again")
+            raise CertificateError(f"the engine certificate is invalid: {reason}. Rebuild `engine_certificate`")
         self.reference_documents = 0
         self.sampled_documents = 0
 
@@ -467,7 +466,7 @@ class CertifiedEncoder:
             self._reference_engine = ReferenceEngine(self.bundle, self._mode)
         return self._reference_engine
 
-    def encode(self, texts: list[str]) -> Encoded:
+    def encode(self, texts: list[str]) -> EncodedTexts:
         """Return the ids of a block of documents; see `Engine.encode`."""
         if self._fast is None:
             self.reference_documents += len(texts)
@@ -475,57 +474,60 @@ class CertifiedEncoder:
         if not self.certificate.refused:
             return self._fast.encode(texts)
         literals = self.bundle.special_literals
-        slow = [document_class(t, literals) in self.certificate.refused for t in texts]
-        self.reference_documents += sum(slow)
+        refused_flags = [document_class(t, literals) in self.certificate.refused for t in texts]
+        self.reference_documents += sum(refused_flags)
         by_engine = {
-            is_slow: iter(_split_ids(engine.encode(batch)))
-            for is_slow in set(slow)
-            for engine in [self.reference if is_slow else self._fast]
-            for batch in [[text for text, s in zip(texts, slow, strict=True) if s == is_slow]]
+            is_refused: iter(_split_ids(engine.encode(batch)))
+            for is_refused in set(refused_flags)
+            for engine in [self.reference if is_refused else self._fast]
+            for batch in [[text for text, flag in zip(texts, refused_flags, strict=True) if flag == is_refused]]
         }
-        rows = [next(by_engine[is_slow]) for is_slow in slow]
+        rows = [next(by_engine[is_refused]) for is_refused in refused_flags]
         offsets = np.zeros(len(rows) + 1, np.uint64)
         np.cumsum([len(r) for r in rows], out=offsets[1:])
         return (np.concatenate(rows) if rows else np.zeros(0, np.uint32)), offsets
 
     def warm_up(self, texts: list[str]) -> None:
-        """Encode texts similar to the coming ones, so that the fast engine caches their words. Nothing is counted."""
+        """Encode texts similar to the next texts, so that the fast engine caches their words. Counts nothing."""
         if self._fast is not None and not self.certificate.refused:
             self._fast.encode(texts)
 
-    def recheck(self, text: str, ids: Any, where: str) -> None:
-        """Encode one document with the reference; raise CertificateError, without its text, if the ids differ.
+    def recheck(self, text: str, ids: Any, location: str) -> None:
+        """Encode a document with the reference. Raises CertificateError, without its text, if the ids differ.
 
-        `text` is the document, `ids` its ids from `encode`, and `where` its name in the error (file and row).
+        `text` is the document, `ids` are its ids from `encode`, and `location` names its file and row in the error.
         """
         if self._fast is None:
             return
         self.sampled_documents += 1
-        limit = 100_000  # characters; only this prefix of a longer text is compared, to limit the reference's time
+        limit = 100_000  # maximum characters of a text to compare, which limits the reference's time
         if len(text) > limit:
             text = text[:limit]
-            before = self.reference_documents
+            documents_before = self.reference_documents
             ids = self.encode([text])[0]
-            self.reference_documents = before  # the recheck is not counted, because this counts documents of the stream
+            # do not count the recheck, because only documents of the stream count
+            self.reference_documents = documents_before
         if not np.array_equal(self.reference.encode([text])[0], ids):
             kind = document_class(text, self.bundle.special_literals)
             raise CertificateError(
-                f"{where}: {self.certificate.engine} {self.certificate.engine_version} differs from the "
-                f"reference on this document (class {kind}). Declare `tokenizer.refuse: [{kind}]` and materialize "
-                "`engine_certificate` again, or set `tokenizer.engine: tokenizers`"
+                f"{location}: {self.certificate.engine} {self.certificate.engine_version} differs from the "
+                f"reference on this document (class {kind}). Declare `tokenizer.refuse: [{kind}]` and rebuild "
+                "`engine_certificate`, or set `tokenizer.engine: tokenizers`"
             )
 
 
 class _ReferenceIdentity:
+    """The reference by name and installed version, which cannot encode."""
+
     name = ReferenceEngine.name
 
     def __init__(self) -> None:
-        self.version = library.version()
+        self.version = library.library_version()
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        raise TokenizerError("this is the reference's identity, not the reference")
+    def encode(self, texts: Sequence[str]) -> EncodedTexts:
+        raise TokenizerError(f"{self.name} cannot encode, because only its identity is loaded")
 
 
-def _split_ids(encoded: Encoded) -> list[Any]:
+def _split_ids(encoded: EncodedTexts) -> list[Any]:
     ids, offsets = encoded
     return [ids[offsets[i] : offsets[i + 1]] for i in range(len(offsets) - 1)]

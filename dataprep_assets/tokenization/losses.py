@@ -1,13 +1,12 @@
 """Losses of a tokenizer: unknown tokens, dropped characters, and characters that its normalizer changes.
 
-Most current tokenizers know every byte and change none, so nothing is counted and the cost is zero. For the others, the
-fate of each distinct character is determined once. It is dropped if the ids are the same without it, and changed if
-it is not in its normalized text (such as a capital letter). Longer texts that a normalizer replaces are counted
-separately.
+Most current tokenizers know every byte and change none, so there is nothing to count. For other tokenizers, each
+distinct character is classified once. It is dropped if the ids are the same without it, and changed if its normalized
+text does not contain it (such as a capital letter). Longer texts that a normalizer replaces are counted separately.
 
-White space counts as changed if the normalizer replaces it by other white space, or removes it at the ends of a text or
-within a run. It counts as dropped if an added token absorbs it (`lstrip`, `rstrip`). It does not count at word
-boundaries, where many tokenizers drop it on purpose. Other Unicode forms of a character do not count either.
+White space counts as changed if the normalizer replaces it with other white space, or removes it at the ends of a text
+or within a run. It counts as dropped if an added token absorbs it (`lstrip`, `rstrip`). It does not count at word
+boundaries, where many tokenizers drop it on purpose. Different Unicode forms of a character do not count either.
 
 Entry points: `Losses`.
 """
@@ -25,29 +24,30 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import Position, TokenizerError
 from dataprep_assets.integrity.receipt import LOSSES
-from dataprep_assets.tokenization.bundle import EncodingError, TokenizerBundle
+from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine, SpecialTokens
-from dataprep_assets.tokenization.reference import normalizing, parts_of
+from dataprep_assets.tokenization.library_errors import EncodingError
+from dataprep_assets.tokenization.reference import list_parts, normalize_texts
 
-# Errors that name the document that a tokenizer cannot encode.
+# Errors with the location of a document that a tokenizer cannot encode.
 #
-# A vocabulary without an unknown token is valid for texts that it covers, so it is not refused. But for any other text,
+# A vocabulary without an unknown token is valid for the texts that it covers, so it is not refused. For other texts,
 # the library raises an error that does not name the document.
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def row_of(file: str, row: int) -> tuple[str, Position]:
-    """Return the location of a document that is a row of a file, for `encode_or_name`."""
+def locate_row(file: str, row: int) -> tuple[str, Position]:
+    """Return the location of a row of a file, for `encode_or_locate`."""
     return f"{file}: row {row}", {"file": file, "row": row}
 
 
-def encode_or_name(
+def encode_or_locate(
     encode: Callable[[list[_T]], _R],
     documents: Sequence[_T],
     tokenizer: str,
-    where: Callable[[int], tuple[str, Position]],
+    locate: Callable[[int], tuple[str, Position]],
 ) -> _R:
     """Return the result of `encode` for all documents.
 
@@ -55,7 +55,7 @@ def encode_or_name(
         encode: Encodes documents; raises EncodingError.
         documents: The documents.
         tokenizer: Name of the tokenizer, for the message.
-        where: Returns the location of a document by its index: in words and as a position.
+        locate: Returns the location of a document by its index, as text and as a position.
 
     Raises TokenizerError with the location of the first document that cannot be encoded. No document is quoted.
     """
@@ -66,7 +66,7 @@ def encode_or_name(
             try:
                 encode([document])
             except EncodingError as error:
-                words, position = where(index)
+                words, position = locate(index)
                 raise TokenizerError(
                     f"{words}: the tokenizer {tokenizer} cannot encode this document: {error}. Correct the document, "
                     "or use a different tokenizer",
@@ -77,18 +77,18 @@ def encode_or_name(
 
 _SPACES = [chr(code) for code in range(0x3001) if chr(code).isspace()]
 _NEW, _KEPT, _DROPPED, _CHANGED = range(4)
-"""The fate of a character; initially unknown (`_NEW`)."""
+"""Classes of a character. `_NEW` characters are not classified yet."""
 
 
 class Losses:
-    """Counts the losses of texts with one tokenizer. `counts` has them by their names in a ledger."""
+    """Counter of the losses of texts with a tokenizer. `counts` has them by their names in a ledger."""
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
         definition = bundle.definition
         self._unknown_id, self._may_drop = definition.unknown_id, definition.may_drop
         self._bundle, self._mode = bundle, special_tokens
         self._normalizer = None if definition.normalizer is None else json.loads(definition.normalizer)
-        replaced = (str((part.get("pattern") or {}).get("String") or "") for part in parts_of(self._normalizer))
+        replaced = (str((part.get("pattern") or {}).get("String") or "") for part in list_parts(self._normalizer))
         self._replaced = [text for text in replaced if len(text) > 1 and not (text.isspace() and len({*text}) == 1)]
         self._blanks = [
             (content, re.compile(rf"({blanks[strips_left]}){re.escape(content)}({blanks[strips_right]})"))
@@ -104,22 +104,22 @@ class Losses:
             self.counts["unknown_tokens"] += int(np.count_nonzero(ids == self._unknown_id))
         for token, pattern in self._blanks:
             self.counts["dropped_characters"] += sum(
-                len(found[1]) + len(found[2]) for text in texts if token in text for found in pattern.finditer(text)
+                len(kinds[1]) + len(kinds[2]) for text in texts if token in text for kinds in pattern.finditer(text)
             )
         if not self._may_drop and self._normalizer is None:
             return
         stripped_texts = [self._spaces.strip(text) for text in texts]
         codes = np.frombuffer("".join(stripped_texts).encode("utf-32-le", "surrogatepass"), np.uint32)
-        found = self._kinds[codes]
-        if not found.all():
-            self._learn([*map(chr, np.unique(codes[found == _NEW]).tolist())])
-            found = self._kinds[codes]
-        self.counts["dropped_characters"] += int(np.count_nonzero(found == _DROPPED))
+        kinds = self._kinds[codes]
+        if not kinds.all():
+            self._learn([*map(chr, np.unique(codes[kinds == _NEW]).tolist())])
+            kinds = self._kinds[codes]
+        self.counts["dropped_characters"] += int(np.count_nonzero(kinds == _DROPPED))
         self.counts["changed_characters"] += (
             sum(map(len, texts))
             - sum(map(len, stripped_texts))
-            + int(np.count_nonzero(found == _CHANGED))
-            + self._spaces.count_repeated(codes, found, [*map(len, stripped_texts)])
+            + int(np.count_nonzero(kinds == _CHANGED))
+            + self._spaces.count_repeated(codes, kinds, [*map(len, stripped_texts)])
             + sum(len(replaced_text) * text.count(replaced_text) for replaced_text in self._replaced for text in texts)
         )
 
@@ -129,33 +129,31 @@ class Losses:
 
     @cached_property
     def _kinds(self) -> NDArray[np.uint8]:
-        """The fate of each character, by its code point."""
+        """The class of each character, by its code point."""
         return np.zeros(0x110000, np.uint8)
 
     def _learn(self, characters: list[str]) -> None:
-        """Determine the fate of these characters."""
+        """Classify these characters."""
         non_spaces = [character for character in characters if not character.isspace()]
         self._kinds[[*map(ord, characters)]] = _KEPT
         if self._normalizer is not None:
-            # the characters are placed between letters that do not compose, because a text cannot begin with a
-            # combining mark
-            normalized = normalizing(self._normalizer, [f"q{character}q" for character in non_spaces])
+            # put the character between letters that do not compose, because a text cannot begin with a combining mark
+            normalized = normalize_texts(self._normalizer, [f"q{character}q" for character in non_spaces])
             for character, text in zip(non_spaces, normalized, strict=True):
                 if normalize("NFC", character) not in normalize("NFC", text):
                     self._kinds[ord(character)] = _CHANGED
             self._kinds[[*map(ord, self._spaces.changed)]] = _CHANGED
         if self._may_drop:
-            self._learn_dropped(non_spaces)
+            self._learn_dropped_characters(non_spaces)
 
-    def _learn_dropped(self, characters: list[str]) -> None:
-        """Determine which of these characters leave no trace in the ids."""
-        # each character is tried separately, within a word and between words, because an engine may add a sign before a
-        # text
+    def _learn_dropped_characters(self, characters: list[str]) -> None:
+        """Classify the characters that do not affect the ids as dropped."""
+        # within a word and between words, because an engine may add a sign before a text
         frames = ("{}", "x{}x", "x {} x")
-        bare_ids = [self._ids(frame.format("")) for frame in frames]
+        bare_ids = [self._try_encoding(frame.format("")) for frame in frames]
         for character in characters:
-            frame_ids = [self._ids(frame.format(character)) for frame in frames]
-            # unknown ids are ignored, because unknown neighbors share one token with an unknown character
+            frame_ids = [self._try_encoding(frame.format(character)) for frame in frames]
+            # ignore unknown ids, because unknown neighbors share one token with an unknown character
             known_flags = [ids is not None and self._unknown_id not in ids for ids in frame_ids]
             same_flags = [ids == bare for ids, bare in zip(frame_ids, bare_ids, strict=True)]
             if known_flags[0] and any(
@@ -167,20 +165,20 @@ class Losses:
     def _reference(self) -> ReferenceEngine:
         return ReferenceEngine(self._bundle, self._mode)
 
-    def _ids(self, text: str) -> list[int] | None:
+    def _try_encoding(self, text: str) -> list[int] | None:
         """Return the reference's ids of a text; None if the reference raises."""
         try:
             ids: list[int] = self._reference.encode([text])[0].tolist()
             return ids
-        except EncodingError:  # there is no unknown token; the error is reported where the document is encoded
+        except EncodingError:  # without an unknown token; the error is reported when the document is encoded
             return None
 
 
 class _Spaces:
     """The effect of a normalizer on white space.
 
-    `changed` are the characters that it replaces by others or removes. It may also shorten a run to one character, and
-    remove white space at the ends of a text.
+    `changed` has the characters that the normalizer replaces or removes. It may also shorten a run to one character,
+    and remove white space at the ends of a text.
     """
 
     def __init__(self, normalizer: Any) -> None:
@@ -190,7 +188,7 @@ class _Spaces:
         if normalizer is None:
             return
         (bare,), single, double, leading, trailing = (
-            normalizing(normalizer, texts)
+            normalize_texts(normalizer, texts)
             for texts in (
                 ["qq"],
                 [f"q{space}q" for space in _SPACES],
@@ -199,18 +197,18 @@ class _Spaces:
                 [f"qq{space}" for space in _SPACES],
             )
         )
-        inside = [(index, space) for index, space in enumerate(_SPACES) if single[index] != bare]
+        spaces = [(index, space) for index, space in enumerate(_SPACES) if single[index] != bare]
         self._at_ends = (
-            "".join(space for index, space in inside if leading[index] == bare),
-            "".join(space for index, space in inside if trailing[index] == bare),
+            "".join(space for index, space in spaces if leading[index] == bare),
+            "".join(space for index, space in spaces if trailing[index] == bare),
         )
-        # a unique sign for a space, such as `▁`, is not a loss, so only signs shared by several characters count
-        alike = Counter(single)
+        # a unique sign for a space, such as `▁`, is no loss, so count only signs that several characters share
+        repeats = Counter(single)
         self.changed = frozenset(
             space
             for space, text in zip(_SPACES, single, strict=True)
             if text == bare
-            or (space != " " and alike[text] > 1 and normalize("NFC", space) not in normalize("NFC", text))
+            or (space != " " and repeats[text] > 1 and normalize("NFC", space) not in normalize("NFC", text))
         )
         merged_spaces = [
             (space, text) for space, text, twice in zip(_SPACES, single, double, strict=True) if text == twice != bare
@@ -226,15 +224,15 @@ class _Spaces:
         leading, trailing = self._at_ends
         return text.lstrip(leading).rstrip(trailing)
 
-    def count_repeated(self, codes: NDArray[np.uint32], found: NDArray[np.uint8], sizes: Sequence[int]) -> int:
-        """Return the number of characters that follow another one of their run and are not changed otherwise.
+    def count_repeated(self, codes: NDArray[np.uint32], loss_codes: NDArray[np.uint8], sizes: Sequence[int]) -> int:
+        """Return the number of unchanged characters that follow another character of the same run.
 
-        `codes` are the characters of texts of these `sizes`, `found` the fate of each character.
+        `codes` are the characters of texts with these `sizes`, and `loss_codes` are their classes.
         """
         if self._runs is None or len(codes) == 0:
             return 0
         classes = self._runs[codes]
-        repeated = (classes[1:] == classes[:-1]) & (classes[1:] > 0) & (found[1:] != _CHANGED)
+        repeated = (classes[1:] == classes[:-1]) & (classes[1:] > 0) & (loss_codes[1:] != _CHANGED)
         starts = np.cumsum(sizes)[:-1]
         repeated[starts[(starts > 0) & (starts < len(codes))] - 1] = False
         return int(np.count_nonzero(repeated))

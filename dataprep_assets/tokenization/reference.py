@@ -1,9 +1,9 @@
 """The reference engine: Hugging Face `tokenizers`, whose ids are correct by definition, and its Unicode tables.
 
-From 1.0 on, the library has a different interface, without `from_str`, `get_vocab` and `encode_batch_fast`. Only this
-module distinguishes the installed versions.
+Since version 1.0, the library has a different interface without `from_str`, `get_vocab` and `encode_batch_fast`. Only
+this module distinguishes the versions.
 
-Entry points: `load_reference`, `normalizing`, `reference_tables`, `touched`.
+Entry points: `load_reference`, `normalize_texts`, `reference_tables`, `touched`.
 """
 
 import json
@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 
 # Some characters that each Unicode version since 10.0 added, which identify the tables of a library.
 #
-# The reference normalizes and splits text by Unicode tables that are compiled into it. Another version of it, or
-# another engine, may have tables of another Unicode version. Then texts with characters that only one of them knows get
+# The reference normalizes and splits text by Unicode tables that are compiled into it. A different version of it, or a
+# different engine, may have tables of a different Unicode version. Then characters that only one of them knows get
 # different ids. The differences concern letters, marks and digits: a mark that a table does not know is not reordered,
-# and an unknown letter is split from its word. Other characters are read alike, assigned or not, except by patterns
-# with `\p{S}` or `\p{P}`.
+# and an unknown letter is split from its word. Other characters are read the same way, assigned or not, except by
+# patterns with `\p{S}` or `\p{P}`.
 #
-# They are from the Unicode Character Database. They are stable, because no version changes earlier assignments.
+# The characters are from the Unicode Character Database. They are stable, because no version changes earlier
+# assignments.
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class UnicodeVersion:
 
     Attributes:
         name: The version, such as `15.1`.
-        letters: Letters and numbers. For versions before 14.0, whose letters every table knows, only some.
+        letters: Letters and numbers. Only some for versions before 14.0, whose letters every table knows.
         others: Symbols, punctuation, format characters.
         moved: Marks with a combining class, which normalization reorders.
         composed: Letters with a canonical decomposition, as `composed=first+second`.
@@ -50,24 +51,26 @@ class UnicodeVersion:
 
     @cached_property
     def sample(self) -> tuple[str, ...]:
-        """Its characters, except those with a decomposition."""
+        """The characters of the version, except those with a decomposition."""
         return tuple(
-            _character(point) for points in (self.letters, self.others, self.moved) for point in points.split()
+            _parse_character(point) for points in (self.letters, self.others, self.moved) for point in points.split()
         )
 
     @cached_property
     def marks(self) -> tuple[str, ...]:
-        """Its characters with a combining class."""
-        return tuple(_character(point) for point in self.moved.split())
+        """The characters of the version with a combining class."""
+        return tuple(_parse_character(point) for point in self.moved.split())
 
     @cached_property
     def compositions(self) -> tuple[tuple[str, str], ...]:
-        """Pairs `(composed, decomposed)` of its characters with a canonical decomposition."""
+        """Pairs `(composed, decomposed)` for the characters of the version with a canonical decomposition."""
         pairs = (entry.split("=") for entry in self.composed.split())
-        return tuple((_character(point), "".join(map(_character, parts.split("+")))) for point, parts in pairs)
+        return tuple(
+            (_parse_character(point), "".join(map(_parse_character, parts.split("+")))) for point, parts in pairs
+        )
 
 
-def _character(point: str) -> str:
+def _parse_character(point: str) -> str:
     return chr(int(point, 16))
 
 
@@ -90,7 +93,7 @@ VERSIONS = (
     UnicodeVersion("17.0", "88F 11B67 18D1E 33479", "20C1 1CEE0 1FBFA", "1ACF 1ADA 1AE7 1E6F5"),
     UnicodeVersion("18.0", "558 10EEE 191D2 3FC3F", "20C2 1D25E 1FAFA", "5C8 10ECD 10EF8 1D281"),
 )
-"""In ascending order. They follow `OLDEST`, which every table knows."""
+"""The versions after `OLDEST`, which every table knows, in ascending order."""
 OLDEST = "9.0"
 
 
@@ -100,13 +103,13 @@ SETTING = "reference"
 """The setting of recipes that contains the tables."""
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 BYTE_LETTERS = (*map(chr, _PRINTABLE), *map(chr, range(0x100, 0x200 - len(_PRINTABLE))))
-"""GPT-2's letters for bytes. Printable bytes stand for themselves, the others are mapped to U+0100 and above."""
+"""GPT-2's letters for bytes. Printable bytes map to themselves, other bytes to U+0100 and above."""
 
 _NORMALIZERS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Lowercase", "BertNormalizer", "Nmt"})
 _SPLITTERS = frozenset({"Whitespace", "BertPreTokenizer", "Punctuation", "Digits", "UnicodeScripts"})
 
 
-def version() -> str:
+def library_version() -> str:
     """Return the installed version of the library."""
     return metadata.version(NAME)
 
@@ -116,6 +119,10 @@ class Reference(Protocol):
 
     def encode(self, texts: Sequence[str]) -> list[Any]:
         """Return the ids of each text, as a list or an array, without BOS or EOS."""
+        ...
+
+    def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids of a text as `encode` does, and the start and end of each in the characters of the text."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -129,20 +136,26 @@ class Reference(Protocol):
 
 def load_reference(tokenizer_json: str, *, special_as_text: bool) -> Reference:
     """Load a `tokenizer.json`. With `special_as_text`, literal special tokens are text. Raises the library's errors."""
-    kind = _Before1 if version().startswith("0.") else _From1
+    kind = _Before1 if library_version().startswith("0.") else _From1
     return kind(tokenizer_json, special_as_text)
 
 
 class _Before1:
+    """A tokenizer loaded with a version of the library before 1.0."""
+
     def __init__(self, tokenizer_json: str, special_as_text: bool) -> None:
         from tokenizers import Tokenizer
 
         self._tokenizer: Any = Tokenizer.from_str(tokenizer_json)
-        # True encodes a literal special token as ordinary text, False matches its id
+        # if true, a literal special token is encoded as ordinary text; otherwise it gets its id
         self._tokenizer.encode_special_tokens = special_as_text
 
     def encode(self, texts: Sequence[str]) -> list[Any]:
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        return list(encoding.ids), list(encoding.offsets)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False))
@@ -153,10 +166,12 @@ class _Before1:
 
 
 class _From1:
+    """A tokenizer loaded with version 1.0 of the library or later."""
+
     def __init__(self, tokenizer_json: str, special_as_text: bool) -> None:
         from tokenizers import Tokenizer
 
-        # a temporary file is needed, because 1.0 loads only from files
+        # use a temporary file, because 1.0 loads only from files
         with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
             file.write(tokenizer_json)
             file.flush()
@@ -169,6 +184,12 @@ class _From1:
         )
         return [encoding.ids_array for encoding in encoded]
 
+    def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        (encoding,) = self._tokenizer.encode_batch(
+            [text], add_special_tokens=False, encode_special_tokens=self._special_as_text
+        )
+        return encoding.ids_array.tolist(), list(encoding.offsets)
+
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False))
 
@@ -176,19 +197,19 @@ class _From1:
         return None
 
 
-def flat_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+def flatten_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
     """Return lists or arrays of ids as flat uint32 ids and n + 1 uint64 offsets, starting with 0."""
     offsets = np.zeros(len(rows) + 1, np.uint64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
-    # the library returns arrays from 1.0 on, and lists before
+    # from 1.0 on, the library returns arrays instead of lists
     if rows and isinstance(rows[0], np.ndarray):
         return np.concatenate(rows).astype(np.uint32, copy=False), offsets
     return np.fromiter(chain.from_iterable(rows), np.uint32, int(offsets[-1])), offsets
 
 
-def normalizing(normalizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
-    """Return the texts as normalized by the normalizer of a `tokenizer.json`, without mapping bytes to letters."""
-    parts = [part for part in parts_of(normalizer) if part["type"] not in ("Sequence", "ByteLevel")]
+def normalize_texts(normalizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
+    """Normalize texts with the normalizer of a `tokenizer.json`, without mapping bytes to letters."""
+    parts = [part for part in list_parts(normalizer) if part["type"] not in ("Sequence", "ByteLevel")]
     loaded = load_reference(_probe(normalizer={"type": "Sequence", "normalizers": parts}), special_as_text=True)
     return [loaded.decode(list(ids)) for ids in loaded.encode(texts)]
 
@@ -199,32 +220,36 @@ def reference_tables(normalizer: Any, pre_tokenizer: Any) -> dict[str, str]:
     `normalizer` and `pre_tokenizer` are parts of its `tokenizer.json`. `normalization` is included if it normalizes by
     Unicode, `letters` if it splits texts by kinds of characters.
     """
-    used = {
-        NORMALIZATION: any(part.get("type") in _NORMALIZERS for part in parts_of(normalizer)),
-        LETTERS: any(_splits_by_kind(part) for part in parts_of(pre_tokenizer)),
+    used_tables = {
+        NORMALIZATION: any(part.get("type") in _NORMALIZERS for part in list_parts(normalizer)),
+        LETTERS: any(_splits_by_kind(part) for part in list_parts(pre_tokenizer)),
     }
-    return {name: table for name, table in installed_tables().items() if used[name]} if any(used.values()) else {}
+    return (
+        {name: table for name, table in installed_tables().items() if used_tables[name]}
+        if any(used_tables.values())
+        else {}
+    )
 
 
-def parts_of(value: Any) -> list[dict[str, Any]]:
+def list_parts(value: Any) -> list[dict[str, Any]]:
     """Return a normalizer or pre-tokenizer, and its members if it is a sequence."""
     if not isinstance(value, dict):
         return []
     members = value.get("normalizers") or value.get("pretokenizers") or []
-    return [value, *(part for member in members for part in parts_of(member))]
+    return [value, *(part for member in members for part in list_parts(member))]
 
 
 def _splits_by_kind(part: Mapping[str, Any]) -> bool:
     kind = part.get("type")
     if kind == "ByteLevel":
-        # by default, it splits by GPT-2's pattern, which distinguishes letters and numbers
+        # the default is GPT-2's pattern, which distinguishes letters and numbers
         return part.get("use_regex", True) is not False
     return kind in _SPLITTERS or (kind == "Split" and "Regex" in (part.get("pattern") or {}))
 
 
 @lru_cache(maxsize=1)
 def installed_tables() -> dict[str, str]:
-    """Return the newest Unicode version that the library's tables know, for `normalization` and `letters`.
+    """Return the newest Unicode version covered by the library's tables, for `normalization` and `letters`.
 
     The versions are determined by encoding sample characters.
     """
@@ -232,10 +257,10 @@ def installed_tables() -> dict[str, str]:
     splitter = load_reference(_probe(splits=True), special_as_text=True)
     tables = {NORMALIZATION: OLDEST, LETTERS: OLDEST}
     for unicode_version in VERSIONS:
-        # a known mark is reordered behind a mark that belongs closer to the letter
-        behind = [text for mark in unicode_version.marks for text in (f"a{mark}\u0334", f"a\u0334{mark}")]
-        ids = [list(row) for row in normalizer.encode(behind)]
-        if behind and ids[::2] == ids[1::2]:
+        # a known mark is reordered after a mark of a lower combining class
+        base_texts = [text for mark in unicode_version.marks for text in (f"a{mark}\u0334", f"a\u0334{mark}")]
+        ids = [list(row) for row in normalizer.encode(base_texts)]
+        if base_texts and ids[::2] == ids[1::2]:
             tables[NORMALIZATION] = unicode_version.name
         # a known letter is in the same word as the `a` before it, so its first byte is merged with the `a`
         words = splitter.encode([f"a{character}" for character in unicode_version.sample])
@@ -245,12 +270,12 @@ def installed_tables() -> dict[str, str]:
 
 
 def _probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) -> str:
-    """Return a tokenizer of bytes that merges an `a` with the first byte of the next character in the same word."""
-    # the first bytes of characters from U+00C0 on, all of which stand for themselves
+    """Return a byte tokenizer that merges an `a` with the first byte of the next character in the same word."""
+    # first bytes of characters from U+00C0 on, which map to themselves
     merges = [["a", chr(lead)] for lead in range(0xC3, 0xF5)]
     vocabulary = [*BYTE_LETTERS, *(a + b for a, b in merges)]
-    # text is split by the pattern of GPT-2, which every version of the library has
-    bytes_alone = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": splits}
+    # split by GPT-2's pattern, which every version of the library has
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": splits}
     model = {
         "type": "BPE",
         "dropout": None,
@@ -270,9 +295,9 @@ def _probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) ->
             "padding": None,
             "added_tokens": [],
             "normalizer": normalizer,
-            "pre_tokenizer": bytes_alone,
+            "pre_tokenizer": byte_level,
             "post_processor": None,
-            "decoder": {**bytes_alone, "use_regex": False},
+            "decoder": {**byte_level, "use_regex": False},
             "model": model,
         }
     )
@@ -284,20 +309,20 @@ _TEXTS = {
 }
 
 
-def touched(setting: str, before: Any, now: Any) -> str:
-    """Return which texts get different ids because of a change of the tables; empty for any other setting.
+def describe_affected_texts(setting: str, old_value: Any, now: Any) -> str:
+    """Return a sentence on the texts that get different ids after a change to the tables; empty for other settings.
 
     Args:
-        setting: Its name in a recipe, such as `reference.letters`.
-        before: The earlier Unicode version, such as `Unicode 9.0`.
+        setting: Name of the setting in a recipe, such as `reference.letters`.
+        old_value: The earlier Unicode version, such as `Unicode 9.0`.
         now: The current version.
     """
     if setting not in _TEXTS:
         return ""
-    versions = (str(one).removeprefix("Unicode ") for one in (before, now))
-    # versions are compared as numbers, because as texts 16.0 would come before 9.0
-    older, newer = sorted(versions, key=lambda one: [int(number) for number in re.findall(r"\d+", one)])
+    versions = (str(version).removeprefix("Unicode ") for version in (old_value, now))
+    # compare as numbers, because 16.0 would come before 9.0 as text
+    older, newer = sorted(versions, key=lambda version: [int(number) for number in re.findall(r"\d+", version)])
     return (
-        f"different ids for texts with {_TEXTS[setting]} added between Unicode {older} and {newer}; all others "
+        f"different ids for texts with {_TEXTS[setting]} added between Unicode {older} and {newer}; all other ids "
         "are unchanged"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.tokenization.certificate import adversarial_comparison, compare
-from dataprep_assets.tokenization.engines import Encoded, Engine, FastokensEngine, ReferenceEngine
+from dataprep_assets.tokenization.engines import EncodedTexts, Engine, FastokensEngine, ReferenceEngine
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
 
 
@@ -16,7 +16,7 @@ class Watched:
     def __init__(self, engine: Engine, version: str | None = None) -> None:
         self._engine, self.name, self.version, self.documents = engine, engine.name, version or engine.version, 0
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
+    def encode(self, texts: Sequence[str]) -> EncodedTexts:
         self.documents += len(texts)
         return self._engine.encode(texts)
 

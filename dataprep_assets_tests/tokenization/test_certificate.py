@@ -18,17 +18,18 @@ from dataprep_assets.tokenization.certificate import (
     CertifiedEncoder,
     adversarial_documents,
     certify,
-    disagreements,
     document_class,
-    refused_outright,
+    find_disagreements,
+    refuse_engine,
 )
 from dataprep_assets.tokenization.engines import (
-    Encoded,
+    EncodedTexts,
     Engine,
     FastokensEngine,
     ReferenceEngine,
     SpecialTokens,
 )
+from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, certificate
 from dataprep_assets_tests.sources.json_lines import read
 
@@ -43,7 +44,7 @@ class PatchedEngine(FastokensEngine):
         super().__init__(bundle(), mode)
         self._patch = patch
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
+    def encode(self, texts: Sequence[str]) -> EncodedTexts:
         ids, offsets = super().encode(texts)
         parts = [
             self._patch(text, ids[int(a) : int(b)]) for text, a, b in zip(texts, offsets, offsets[1:], strict=False)
@@ -84,7 +85,7 @@ def test_an_engine_that_drops_or_adds_a_first_token_is_refused_for_the_tokenizer
     assert found.engine_is_refused
     assert found.refused == CLASSES
     assert found.reason is not None
-    assert "it differs on plain ASCII text, so it is refused for this tokenizer" in found.reason
+    assert_names(found.reason, "ASCII")
 
 
 CODE_POINTS = {
@@ -148,7 +149,7 @@ def test_the_real_engine_earns_a_certificate_that_says_what_was_compared(mode: S
 
 def test_an_engine_certified_for_text_is_wrong_for_match() -> None:
     texts = [f"a{SEPARATOR}b"]
-    assert disagreements(FastokensEngine(bundle(), "text"), ReferenceEngine(bundle(), "match"), texts) == [0]
+    assert find_disagreements(FastokensEngine(bundle(), "text"), ReferenceEngine(bundle(), "match"), texts) == [0]
 
 
 # What voids it
@@ -165,7 +166,7 @@ CHANGES = {
 
 @pytest.mark.parametrize(("what", "change"), CHANGES.items())
 def test_a_change_of_anything_it_was_made_with_voids_it(what: str, change: dict[str, str]) -> None:
-    with pytest.raises(CertificateError, match=f"the engine certificate is invalid: {what} changed from .* to"):
+    with raises(CertificateError, what):
         CertifiedEncoder(bundle(), "text", replace(certificate(), **change))
 
 
@@ -178,7 +179,7 @@ def test_an_upgraded_engine_voids_it() -> None:
     def load(folder: TokenizerBundle, mode: SpecialTokens) -> Engine:
         return Upgraded(folder, mode)
 
-    with pytest.raises(CertificateError, match=r"version of fastokens changed from .* to 99\.0"):
+    with raises(CertificateError, "fastokens", "99.0"):
         CertifiedEncoder(bundle(), "text", certificate(), load)
 
 
@@ -189,9 +190,9 @@ def test_an_engine_that_cannot_load_the_tokenizer_sends_all_to_the_reference(tmp
         ' "model": {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}}'
     )
     words = TokenizerBundle.load(tmp_path)
-    with pytest.raises(TokenizerError, match="fastokens cannot load it"):
+    with raises(TokenizerError, "fastokens"):
         FastokensEngine(words, "text")
-    encoder = CertifiedEncoder(words, "text", refused_outright(words, "text", "fastokens", "it cannot load it"))
+    encoder = CertifiedEncoder(words, "text", refuse_engine(words, "text", "fastokens", "it cannot load it"))
     ids, offsets = encoder.encode(["a b", "a"])
     assert (ids.tolist(), offsets.tolist(), encoder.reference_documents) == ([0, 1, 0], [0, 2, 3], 2)
 
@@ -247,7 +248,7 @@ def test_a_recheck_that_disagrees_says_where_and_what_to_do_but_no_text(tail: st
     wrong = PatchedEngine(drops_the_first_token)
     encoder = CertifiedEncoder(bundle(), "text", certificate(), lambda *_: wrong)
     text = f"{SECRET} {tail}"
-    with pytest.raises(CertificateError, match=r"train/f.jsonl: row 3: .*class ascii.*refuse: \[ascii\]") as caught:
+    with raises(CertificateError, "train/f.jsonl", 3, "ascii", "refuse: [ascii]") as caught:
         encoder.recheck(text, encoder.encode([text])[0], "train/f.jsonl: row 3")
     assert not any(word in str(caught.value) for word in SECRET.split() if len(word) > 2)
 

@@ -12,11 +12,12 @@ import pytest
 
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization import engines
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
-from dataprep_assets.tokenization.losses import encode_or_name, row_of
+from dataprep_assets.tokenization.losses import encode_or_locate, locate_row
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.tokenization.families import TEXTS, save
 from dataprep_assets_tests.tools.bench.invented_text import train_tokenizer
 
@@ -26,7 +27,7 @@ Change = Callable[[dict[str, Any]], None]
 @pytest.fixture(autouse=True)
 def _no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    engines._refusal.cache_clear()
+    engines._find_refusal.cache_clear()
 
 
 def _changed(folder: Path, change: Change) -> Path:
@@ -74,8 +75,8 @@ def test_what_the_file_says_is_refused_without_loading_it(
 ) -> None:
     folder = _changed(tmp_path / "tokenizer", change)
     monkeypatch.setattr(subprocess, "Popen", None)
-    with pytest.raises(TokenizerError, match=r"tokenizer/tokenizer\.json: "):
-        load_bundle(TokenizerDeclaration(path=folder))
+    with raises(TokenizerError, "tokenizer/tokenizer.json"):
+        load_declared_tokenizer(TokenizerDeclaration(path=folder))
 
 
 def _split(pattern: str) -> Change:
@@ -104,18 +105,18 @@ def test_what_shows_at_work_is_refused_in_a_process_of_its_own(
     monkeypatch.setattr(engines, "MEMORY_BYTES", 640 << 20)
     folder = _changed(tmp_path / "tokenizer", change)
     for _ in range(2):
-        with pytest.raises(TokenizerError, match=r"tokenizer/tokenizer\.json: tokenizers .*use another tokenizer"):
-            load_bundle(TokenizerDeclaration(path=folder))
+        with raises(TokenizerError, "tokenizer/tokenizer.json", "tokenizers"):
+            load_declared_tokenizer(TokenizerDeclaration(path=folder))
 
 
 def test_a_tokenizer_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = TokenizerBundle.load(save(tmp_path / "tokenizer", "unigram"))
     began = time.process_time()
-    engines.try_out(bundle)
+    engines.try_in_process(bundle)
     assert time.process_time() - began < 1
-    engines._refusal.cache_clear()
+    engines._find_refusal.cache_clear()
     monkeypatch.setattr(subprocess, "Popen", None)
-    engines.try_out(bundle)
+    engines.try_in_process(bundle)
 
 
 @pytest.mark.parametrize("model", ["WordLevel", "Unigram"])
@@ -129,11 +130,11 @@ def test_a_text_beyond_a_vocabulary_without_unknown_token_is_named(tmp_path: Pat
         "model": {"type": model, "vocab": vocabulary, **unknown},
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(value))
-    bundle = load_bundle(TokenizerDeclaration(path=tmp_path, name="letters"))
+    bundle = load_declared_tokenizer(TokenizerDeclaration(path=tmp_path, name="letters"))
     reference = ReferenceEngine(bundle, "text")
-    place = partial(row_of, "a.jsonl")
-    assert encode_or_name(reference.encode, ["a b", "b"], bundle.name, place)[0].tolist() == [0, 1, 1]
-    with pytest.raises(TokenizerError, match=r"^a.jsonl: row 1: the tokenizer letters .*no unknown token") as caught:
-        encode_or_name(reference.encode, ["a b", "a secret", "c"], bundle.name, place)
-    assert caught.value.at == {"file": "a.jsonl", "row": 1}
+    place = partial(locate_row, "a.jsonl")
+    assert encode_or_locate(reference.encode, ["a b", "b"], bundle.name, place)[0].tolist() == [0, 1, 1]
+    with raises(TokenizerError, "a.jsonl", 1, "letters", file="a.jsonl", row=1) as caught:
+        encode_or_locate(reference.encode, ["a b", "a secret", "c"], bundle.name, place)
+
     assert "secret" not in str(caught.value)

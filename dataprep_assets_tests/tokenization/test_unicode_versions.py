@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 
 from dataprep_assets.tokenization.certificate import adversarial_documents
-from dataprep_assets.tokenization.reference import SETTING, VERSIONS, UnicodeVersion, touched
+from dataprep_assets.tokenization.reference import SETTING, VERSIONS, UnicodeVersion, describe_affected_texts
 
 PYTHON = float(unicodedata.unidata_version.rpartition(".")[0])
 
@@ -32,7 +32,7 @@ def test_the_adversarial_set_has_characters_of_every_version() -> None:
 
 
 def test_a_change_of_tables_says_which_texts_it_touches_and_other_settings_say_nothing() -> None:
-    told = touched(f"{SETTING}.normalization", "Unicode 17.0", "Unicode 9.0")
+    told = describe_affected_texts(f"{SETTING}.normalization", "Unicode 17.0", "Unicode 9.0")
     assert told.startswith("different ids for texts with combining marks and composed letters added between Unicode")
-    assert told.endswith("all others are unchanged")
-    assert touched("dtype", "uint16", "uint32") == ""
+    assert told.endswith("all other ids are unchanged")
+    assert describe_affected_texts("dtype", "uint16", "uint32") == ""

@@ -1,9 +1,9 @@
-"""Compares, on invented conversations, where an answer begins by the generation prompt and by the template's marks.
+"""Finds, on invented conversations, where an answer begins according to the generation prompt and the template's marks.
 
-A template writes a generation prompt, after which the model answers. So an answer is trained from the end of the prompt
-on. If no rendering of the answer begins with the prompt, the prompt without its trailing white space is tried, and then
-the answer itself must follow. If the prompt opens a thought that the rendering does not have, the rendering begins an
-answer where the two part. A template with `{% generation %}` decides itself; a difference is a sentence for the user.
+A model answers after the generation prompt, so an answer is trained from the end of the prompt on. If no rendering of
+the answer begins with the prompt, the prompt without its trailing white space is tried; then the answer itself must
+follow directly. If the prompt opens a thought that the rendering does not have, the answer begins where the two differ.
+In a template with `{% generation %}`, the marks decide. Differences from the prompt are reported to the user.
 
 Entry point: `compare_readings`.
 """
@@ -24,7 +24,7 @@ _SHOWN = 60
 
 @dataclass(frozen=True)
 class _Probe:
-    """An invented conversation, in which the text of every answer and reasoning is unique."""
+    """An invented conversation in which the text of every answer and reasoning is unique."""
 
     about: str
     messages: list[dict[str, Any]]
@@ -73,7 +73,7 @@ class Readings:
 
     Attributes:
         openings: The different texts between the beginning of a trained answer and the answer's own text. Empty for a
-            template that does not render answers verbatim, because then no answer can be found by its text.
+            template that does not render answers verbatim, because its answers cannot be found by their text.
         differences: Sentences on answers that the generation prompt and `{% generation %}` begin differently.
     """
 
@@ -84,13 +84,13 @@ class Readings:
 def compare_readings(
     renderer: ConversationRenderer, prompted: ConversationRenderer, template: Renderer, choices: ChatChoices
 ) -> Readings:
-    """Return how a template begins answers.
+    """Return the texts with which a template begins answers.
 
-    Conversations that the template or the choices refuse say nothing: rows of that kind are refused as well.
+    Conversations that the template or the choices refuse are skipped, because rows of that kind are also refused.
 
     Args:
-        renderer: Makes the sequences that are trained on.
-        prompted: The same renderer, which reads only the generation prompt.
+        renderer: The renderer of the rows.
+        prompted: The same renderer, but using only the generation prompt.
         template: The compiled template.
         choices: The choices of the renderers.
 
@@ -98,7 +98,7 @@ def compare_readings(
     """
     openings: set[str] = set()
     differences: list[str] = []
-    as_given = True
+    is_verbatim = True
     for probe in _probes(choices):
         conversation = Conversation(probe.messages, probe.tools)
         rendered = renderer.render(conversation)
@@ -106,44 +106,45 @@ def compare_readings(
             _refuse_ambiguous(probe, template)
             continue
         for chunk in _trained_chunks(rendered):
-            if (opening := _opening(chunk, probe)) is not None:
+            if (opening := _find_opening(chunk, probe)) is not None:
                 openings.add(opening)
-            elif probe.tools is None:  # some templates leave out the text of a call's message
-                as_given = False
+            elif probe.tools is None:  # some templates omit the text of a message with calls
+                is_verbatim = False
         prompted_answers = prompted.render(conversation)
         if not differences and isinstance(prompted_answers, RenderedConversation):
-            differences += _difference(probe, rendered, prompted_answers)
-    return Readings(tuple(sorted(openings)) if as_given else (), tuple(differences))
+            differences += _find_difference(probe, rendered, prompted_answers)
+    return Readings(tuple(sorted(openings)) if is_verbatim else (), tuple(differences))
 
 
 def _trained_chunks(rendered: RenderedConversation) -> list[RenderedChunk]:
     return [chunk for chunks in rendered.sequences for chunk in chunks if chunk.trained]
 
 
-def _difference(probe: _Probe, marked: RenderedConversation, prompted: RenderedConversation) -> Iterator[str]:
+def _find_difference(probe: _Probe, marked: RenderedConversation, prompted: RenderedConversation) -> Iterator[str]:
     """Yield a sentence on the first answer that the two readings begin differently."""
     for by_mark, by_prompt in zip(_trained_chunks(marked), _trained_chunks(prompted), strict=False):
         if by_mark.text != by_prompt.text:
             yield (
                 f"for {probe.about}, `{{% generation %}}` puts {by_mark.text[:_SHOWN]!r} in the loss, but the model "
-                f"generates {by_prompt.text[:_SHOWN]!r} after the generation prompt; the marks decide"
+                f"generates {by_prompt.text[:_SHOWN]!r} after the generation prompt. The `{{% generation %}}` blocks "
+                "are used"
             )
             return
 
 
-def _own_texts(message: dict[str, Any]) -> list[str]:
+def _collect_texts(message: dict[str, Any]) -> list[str]:
     return [message[key] for key in ("reasoning_content", "content") if message.get(key)]
 
 
-def _opening(chunk: RenderedChunk, probe: _Probe) -> str | None:
+def _find_opening(chunk: RenderedChunk, probe: _Probe) -> str | None:
     """Return the trained text before the answer's own text; None if that text is not rendered verbatim."""
-    texts = [text for message in probe.messages if message["role"] == "assistant" for text in _own_texts(message)]
+    texts = [text for message in probe.messages if message["role"] == "assistant" for text in _collect_texts(message)]
     positions = [position for text in texts if (position := chunk.text.find(text)) >= 0]
     return chunk.text[: min(positions)] if positions else None
 
 
 def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
-    """Raise ConfigError if an answer in a refused conversation follows a prompt that lost more than white space."""
+    """Raise ConfigError if an answer in a refused conversation has text between the stripped prompt and its own."""
     for index, message in enumerate(probe.messages):
         if message["role"] != "assistant":
             continue
@@ -160,16 +161,15 @@ def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
         for prompt in prompts:
             stripped = prompt.rstrip()
             tail = rendering[len(stripped) :]
-            own = min((tail.find(text) for text in _own_texts(message) if text in tail), default=0)
-            # what stands between the prompt and the answer's own text may belong to either
-            if stripped and rendering.startswith(stripped) and tail[:own].strip():
-                raise _two_readings(probe, f"its prompt ends in {prompt[-24:]!r}", tail, tail[own:])
+            own_start = min((tail.find(text) for text in _collect_texts(message) if text in tail), default=0)
+            # text between the prompt and the answer may belong to either
+            if stripped and rendering.startswith(stripped) and tail[:own_start].strip():
+                raise _ambiguity_error(probe, f"its prompt ends in {prompt[-24:]!r}", tail, tail[own_start:])
 
 
-def _two_readings(probe: _Probe, why: str, first: str, second: str) -> ConfigError:
+def _ambiguity_error(probe: _Probe, reason: str, first_answer: str, second_answer: str) -> ConfigError:
     return ConfigError(
-        f"chat_template: for {probe.about}, {why}. The loss would begin at {first[:_SHOWN]!r} or "
-        f"{second[:_SHOWN]!r}, and the template does not decide which. Correct the template: an answer must follow "
-        "its complete generation prompt, for one value of `enable_thinking`, and be inside `{% generation %}` if "
-        "the template has it"
+        f"chat_template: for {probe.about}, {reason}. The loss could begin at {first_answer[:_SHOWN]!r} or "
+        f"{second_answer[:_SHOWN]!r}. Correct the template. An answer must follow its complete generation prompt for "
+        "one value of `enable_thinking`, and be inside `{% generation %}` if the template has this block"
     )

@@ -1,7 +1,7 @@
-"""Features that a chat template writes, drops or refuses: the table of `dataprep check` and of the data card.
+"""Features that a chat template writes, drops or refuses: the table in `dataprep check` and in the data card.
 
-Each feature is tried once per template with an invented conversation, by the renderer of the rows: a text lost there
-would be lost in rows.
+Each feature is tested once per template on an invented conversation, with the renderer of the rows, so that a text is
+lost in the test exactly if it is lost in rows.
 
 Entry point: `find_capabilities`.
 """
@@ -20,13 +20,13 @@ WRITTEN, DROPPED = "written", "dropped"
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Feature → `written`, `dropped`, or why a conversation with it is refused."""
+    """Feature → `written`, `dropped`, or the reason for refusing a conversation with it."""
 
     outcomes: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def from_table(cls, table: Mapping[str, str]) -> "Capabilities":
-        """The capabilities that a receipt has as a table."""
+        """Return the capabilities in the table of a receipt."""
         return cls(tuple(table.items()))
 
     @property
@@ -39,12 +39,12 @@ class Capabilities:
         return writes + drops + refusals
 
     def to_json(self) -> dict[str, str]:
-        """The table, for a receipt."""
+        """Return the table for a receipt."""
         return dict(self.outcomes)
 
 
-def _answer(text: str, **others: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": text, **others}
+def _answer(text: str, **arguments: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **arguments}
 
 
 def _probes() -> Iterator[tuple[str, list[dict[str, Any]], bool]]:

@@ -1,8 +1,8 @@
-"""What counts as a conversation, and which of its tokens are trained: the points on which tools for chat data differ.
+"""Choices on which tools for chat data differ: which rows are conversations, and which of their tokens are trained.
 
-`OURS` is the default of this project; `NEMOTRON` is what Nemotron's `data_prep` does
-(`core/chat_template.py`, `core/chat_sft_shard_core.py`). docs/formats/packed-sft.md#choices gives the reasons. A
-declaration takes one of the two; `answers`, `roles`, `content` and `allow_loss` have keys of their own.
+`OURS` is the default of this project. `NEMOTRON` does the same as Nemotron's `data_prep` (`core/chat_template.py`,
+`core/chat_sft_shard_core.py`). docs/formats/packed-sft.md#choices gives the reasons. A declaration selects one of the
+two; `answers`, `roles`, `content` and `allow_loss` have their own keys.
 """
 
 from dataclasses import dataclass
@@ -14,32 +14,36 @@ Answers = Literal["every", "last_turn"]
 
 @dataclass(frozen=True, kw_only=True)
 class ChatChoices:
-    """The choice made on each of these points.
+    """A set of choices.
 
     Attributes:
-        turn_end_newline: train what the template writes after an answer's stop token, such as a newline.
-        unprompted_header: train the header of an answer that no prompt precedes: the first message, or one that follows
-            another answer or a system text.
-        answers: which answers of a sequence are trained: `every` one, or those of the `last_turn`.
-        roles: roles of messages; `any` are all that the template accepts.
-        content: only `text`; or also text parts, which `join_parts` joins with newlines; or `as_given` to the template.
-        empty_answers: what to do with a row that has an empty answer.
-        tools: `parse` a list or its JSON text, an empty one being none; or `as_given` to the template, refusing a text.
-        undeclared_calls: what to do with a row that calls tools and declares none.
-        call_text: when a text may contain `<tool_call>`: if tools are `declared`, or only under the `heading`.
+        row_form: Rows in `any` known form, in which other keys are used or refused if they change the row's meaning; or
+            only rows with `messages`, in which other keys and Parquet's nulls are left unchanged.
+        turn_end_newline: Whether the template's text after an answer's stop token, such as a newline, is trained.
+        unprompted_header: Whether the header of an answer without a prompt is trained. Such an answer is the first
+            message, or follows another answer or a system text.
+        answers: Trained answers of a sequence: `every` answer, or only answers of the `last_turn`.
+        roles: Allowed roles of messages; `any` allows all roles that the template accepts.
+        content: Only `text`; or also text parts, which `join_parts` joins with newlines; or passed `as_given` to the
+            template.
+        empty_answers: Whether a row with an empty answer is refused or trained.
+        tools: `parse` accepts a list or its JSON text, and treats an empty list as none. `as_given` passes a list to
+            the template, and refuses text.
+        undeclared_calls: Whether a row that calls undeclared tools is refused or kept.
+        call_text: Whether a text may contain `<tool_call>` if tools are `declared`, or only after the `heading`.
         call_form: `any` form of a call, or `openai`: `function` with `name` and `arguments`.
-        special_literals: whether special tokens in a message are `text` or `special`.
-        inline_reasoning: what to do with an answer that has its `<think>` in its text.
-        blank_reasoning: whether a reasoning of white space counts as `none`, or as `reasoning`, which cuts a row into
-            turns.
-        untrained: whether a sequence in which nothing is trained is `left_out` or `kept`.
-        system_in_question: without a system text, how often to write the beginning of a first question that contains
-            the header of one: `once` or `twice`.
-        question_end: in a row with reasoning, where the tokens of a question end if no answer follows: with its `text`,
-            or further by the length of a `prompt`.
-        allow_loss: features that a template may drop from a row (`lost_text.py`).
+        special_literals: Whether special tokens in a message are `text` or `special`.
+        inline_reasoning: Whether an answer with `<think>` in its text is trained or refused.
+        blank_reasoning: Whether blank reasoning counts as `none`, or as `reasoning`, which splits a row into turns.
+        untrained: Whether a sequence without trained tokens is `left_out` or `kept`.
+        system_in_question: Whether the beginning of a first question is written `once` or `twice` if there is no system
+            text and the question contains the header of one.
+        question_end: Where the tokens of a question end in a row with reasoning if no answer follows: at the end of its
+            `text`, or after as many characters as its `prompt` has.
+        allow_loss: Features that a template may drop from a row (`lost_text.py`).
     """
 
+    row_form: Literal["any", "messages"] = "any"
     turn_end_newline: bool = False
     unprompted_header: bool = False
     answers: Answers = "every"
@@ -59,6 +63,11 @@ class ChatChoices:
     allow_loss: tuple[str, ...] = ()
 
     @property
+    def reads_json(self) -> bool:
+        """Whether Parquet rows are read as JSON, so that they equal rows in JSON Lines."""
+        return self.row_form == "any"
+
+    @property
     def changes(self) -> dict[str, Any]:
         """The choices that differ from `OURS`, by name."""
         return {name: value for name, value in vars(self).items() if value != getattr(OURS, name)}
@@ -66,6 +75,7 @@ class ChatChoices:
 
 OURS = ChatChoices()
 NEMOTRON = ChatChoices(
+    row_form="messages",
     turn_end_newline=True,
     unprompted_header=True,
     roles="any",

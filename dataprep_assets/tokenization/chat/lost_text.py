@@ -1,10 +1,10 @@
-"""Finds texts that a template drops: the texts of a conversation that its rendering does not have.
+"""Finds the texts of a conversation that a template drops.
 
-Every content, reasoning, tool and argument of a row must occur in the rendered text, or for a trained answer in its
-trained part. A template may strip them, escape them as JSON, or write other signs between their words. The reasoning of
-earlier turns is exempt, because templates drop it by design, and it is trained in the sequence of its own turn.
+Every content, reasoning, tool and argument of a row must occur in the rendered text; those of a trained answer, in its
+trained part. A template may strip them, escape them as JSON, or put other characters between their words. The reasoning
+of earlier turns is exempt, because templates drop it by design. It is trained in the sequence of its own turn.
 
-Entry points: `find_losses`, `own_texts`, `occurs_in`, `strings_of`.
+Entry points: `find_losses`, `find_own_texts`, `occurs_in`, `find_strings`.
 """
 
 import json
@@ -13,19 +13,27 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 LOST = "lost_in_template"
-"""The reason of a refused row; the feature follows: `lost_in_template: reasoning`."""
+"""Beginning of the reason for refusing a row, before the feature: `lost_in_template: reasoning`."""
 Feature = Literal[
-    "system", "late_system", "developer", "reasoning", "tools", "calls", "parallel_calls", "call_text", "results"
+    "system",
+    "late_system",
+    "developer",
+    "reasoning",
+    "tools",
+    "calls",
+    "parallel_calls",
+    "call_text",
+    "results",
+    "template_kwargs",
 ]
-"""What a template may not be able to write, and what a declaration may allow it to lose."""
+"""Features that some templates cannot write, and that a declaration may allow them to drop."""
 _ROLES = {"user": "question", "tool": "results", "developer": "developer"}
 _THINK = re.compile(r"</?think>")
-_PLAIN = {"role", "content"}
 _WORDS = re.compile(r"[^\W_]+")
 
 
 class OwnText(NamedTuple):
-    """A text of a message, and the feature that it is lost with."""
+    """A text of a message, and the feature that is lost with it."""
 
     feature: str
     text: str
@@ -34,45 +42,53 @@ class OwnText(NamedTuple):
 def find_losses(
     text: str, answers: dict[int, str], messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
 ) -> tuple[list[tuple[str, int | None]], set[int]]:
-    """Return the lost features with the message at fault, and the answers that are lost as a whole.
+    """Return the lost features with the index of their message, and the indexes of answers without any present text.
 
     Args:
         text: The rendering of `messages`.
-        answers: Index of a message → the part of `text` that is trained for it.
+        answers: Index of a message → its trained part of `text`.
         messages: The rendered messages.
         tools: The declared tools.
     """
     losses: list[tuple[str, int | None]] = []
-    if tools and not all(occurs_in(own, text) for own in _texts_of_tools(tools)):
+    if tools and not all(occurs_in(own_text, text) for own_text in _find_texts_of_tools(tools)):
         losses.append(("tools", None))
     empty_answers, position = set(), 0
     for index, message in enumerate(messages):
-        part, content, is_present = answers.get(index), message.get("content"), False
-        # most messages are a text that is there as it is
-        if (
-            message.keys() == _PLAIN
-            and content
-            and (start := (part or text).find(content, 0 if part else position)) >= 0
-        ):
-            position = position if part else start + len(content)
+        part, is_present = answers.get(index), False
+        # search verbatim first, because most texts are written verbatim and the other searches take far longer
+        if (end := _end_of_verbatim(message, text, part, position)) is not None:
+            position = position if part else end
             continue
-        for own in own_texts(message, index):
+        for own_text in find_own_texts(message, index):
             if part is not None:
-                occurs = occurs_in(own.text, part)
-            elif own.feature == "reasoning":
+                occurs = occurs_in(own_text.text, part)
+            elif own_text.feature == "reasoning":
                 continue
             else:
-                occurs, position = _occurs(own.text, text, position)
-            is_present |= occurs and bool(own.text.strip())
-            if not occurs and (own.feature, index) not in losses:
-                losses.append((own.feature, index))
+                occurs, position = _find_occurrence(own_text.text, text, position)
+            is_present |= occurs and bool(own_text.text.strip())
+            if not occurs and (own_text.feature, index) not in losses:
+                losses.append((own_text.feature, index))
         if part is not None and not is_present:
             empty_answers.add(index)
     return losses, empty_answers
 
 
-def own_texts(message: dict[str, Any], index: int) -> Iterator[OwnText]:
-    """Yield the texts of a message that is at `index`."""
+def _end_of_verbatim(message: dict[str, Any], text: str, part: str | None, position: int) -> int | None:
+    """Return where the content of a message ends in the text; None if a text of the message is not found verbatim."""
+    content = message.get("content")
+    if not content or (message["role"] == "assistant" and message.get("tool_calls")):
+        return None
+    reasoning = message.get("reasoning_content") if part else None
+    if reasoning and reasoning.strip() not in (part or ""):
+        return None
+    start = (part or text).find(content, 0 if part else position)
+    return start + len(content) if start >= 0 else None
+
+
+def find_own_texts(message: dict[str, Any], index: int) -> Iterator[OwnText]:
+    """Yield the texts of the message at `index`."""
     role, content = message["role"], message.get("content")
     if role != "assistant":
         feature = _ROLES.get(role, role) if role != "system" else "late_system" if index else "system"
@@ -91,11 +107,11 @@ def own_texts(message: dict[str, Any], index: int) -> Iterator[OwnText]:
         inner = call.get("function", call)
         feature = "parallel_calls" if number else "calls"
         yield OwnText(feature, inner["name"])
-        for text in strings_of(inner["arguments"], numbers=True):
+        for text in find_strings(inner["arguments"], numbers=True):
             yield OwnText(feature, text)
 
 
-def _texts_of_tools(tools: list[dict[str, Any]]) -> Iterator[str]:
+def _find_texts_of_tools(tools: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the names, descriptions and parameters of tools."""
     for tool in tools:
         inner = tool.get("function", tool)
@@ -107,36 +123,36 @@ def _texts_of_tools(tools: list[dict[str, Any]]) -> Iterator[str]:
         yield from properties if isinstance(properties, dict) else ()
 
 
-def strings_of(value: Any, *, numbers: bool = False) -> Iterator[str]:
-    """Yield the keys and texts of a JSON value, with `numbers` also its numbers as JSON."""
+def find_strings(value: Any, *, numbers: bool = False) -> Iterator[str]:
+    """Yield the keys and texts of a JSON value, and with `numbers` also its numbers as JSON."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for key, inner in value.items():
             yield key
-            yield from strings_of(inner, numbers=numbers)
+            yield from find_strings(inner, numbers=numbers)
     elif isinstance(value, list):
         for inner in value:
-            yield from strings_of(inner, numbers=numbers)
+            yield from find_strings(inner, numbers=numbers)
     elif numbers and isinstance(value, int | float) and not isinstance(value, bool):
         yield json.dumps(value)
 
 
-def occurs_in(own: str, text: str) -> bool:
-    """Return whether a text occurs in another, in one of the ways in which templates write texts."""
-    return _occurs(own, text, 0)[0]
+def occurs_in(own_text: str, text: str) -> bool:
+    """Return whether `own_text` occurs in `text`, in one of the ways in which templates write texts."""
+    return _find_occurrence(own_text, text, 0)[0]
 
 
-def _occurs(own: str, text: str, position: int) -> tuple[bool, int]:
-    """Return whether a text occurs, and where the search for the next one begins: messages come in order."""
-    own = own.strip()
-    if not own:
+def _find_occurrence(own_text: str, text: str, position: int) -> tuple[bool, int]:
+    """Return whether a text occurs, and where to search for the next text, because messages are in order."""
+    own_text = own_text.strip()
+    if not own_text:
         return True, position
-    if (start := text.find(own, position)) >= 0:
-        return True, start + len(own)
-    if own in text or json.dumps(own, ensure_ascii=False)[1:-1] in text:
+    if (start := text.find(own_text, position)) >= 0:
+        return True, start + len(own_text)
+    if own_text in text or json.dumps(own_text, ensure_ascii=False)[1:-1] in text:
         return True, position
-    words = _WORDS.findall(own)
-    # most texts that are not there are without a word, which is found sooner
-    is_there = bool(words) and all(word in text for word in words) and "".join(words) in "".join(_WORDS.findall(text))
-    return is_there, position
+    words = _WORDS.findall(own_text)
+    # search single words first, because a missing text usually lacks a word, which is faster to find
+    has_words = bool(words) and all(word in text for word in words) and "".join(words) in "".join(_WORDS.findall(text))
+    return has_words, position

@@ -1,19 +1,21 @@
 """Encodes rendered conversations to ids and loss masks, many at a time and without a Python step per token.
 
-The text is cut at the special tokens that the template wrote, and at others that it writes (`structure`). Each becomes
-its one id; the text between them is encoded as plain text, so nothing in a conversation can become a special token, and
-nothing is added: no BOS, no EOS. A token that is not flagged special would be matched in that text, so a text with a
-literal one is encoded by the reference, to which it is special. The text is also cut where an answer begins. A model
-reads its prompt as separate tokens before it answers, so no token may span that cut; the original (Nemotron,
-`core/chat_sft_shard_core.py`) also encodes its chunks separately. If there is a special token or a pre-tokenizer's
-boundary at the cut, as in the bundled template, the ids are those of the whole text.
+The text is split at the special tokens and the `structure` tokens that the template wrote. Each becomes one id. The
+text between them is encoded as plain text, so no text of a conversation can become a special token. No BOS or EOS is
+added. The encoder would match a structure token in that text, because it is not flagged special. A text with such a
+literal is therefore encoded by the reference, with the token flagged.
+
+The text is also split where an answer begins. A model reads its prompt as separate tokens before it answers, so no
+token may span that position. Nemotron (`core/chat_sft_shard_core.py`) also encodes its chunks separately. If there is a
+special token or a pre-tokenizer's boundary at the split, as in the bundled template, the ids equal those of the whole
+text.
 
 The mask is aligned to labels (docs/formats/packed-sft.md#loss-mask): position `i` is 1 when token `i + 1` of its
 sequence is trained, and the last position of a sequence is 0.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,18 +24,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import CertificateError, TokenizerError
-from dataprep_assets.tokenization.bundle import EncodingError, SpecialToken, TokenizerBundle
-from dataprep_assets.tokenization.certificate import CertifiedEncoder, refused_outright
+from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
+from dataprep_assets.tokenization.certificate import CertifiedEncoder, refuse_engine
 from dataprep_assets.tokenization.chat.rendering import RenderedConversation
-from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine
-from dataprep_assets.tokenization.reference import flat_ids
+from dataprep_assets.tokenization.engines import EncodedTexts, ReferenceEngine
+from dataprep_assets.tokenization.library_errors import EncodingError
+from dataprep_assets.tokenization.reference import flatten_ids
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedSequences:
-    """Sequences end to end. `tokens` uint32 and `trained` bool, shape `(tokens,)`; `offsets` int64, `(sequences + 1,)`.
+    """Concatenated sequences.
 
-    `trained` says for each token whether it is trained; `label_aligned` turns it into the trainer's mask.
+    Attributes:
+        tokens: Ids, uint32, shape `(tokens,)`.
+        trained: Whether each token is trained, bool, shape `(tokens,)`. `align_with_labels` converts it to a loss mask.
+        offsets: Bounds of the sequences, int64, shape `(sequences + 1,)`.
     """
 
     tokens: NDArray[np.uint32]
@@ -41,28 +47,33 @@ class EncodedSequences:
     offsets: NDArray[np.int64]
 
 
-def label_aligned(trained: NDArray[np.bool_], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The loss mask of sequences: shifted left by one, 0 at each end. Shapes as in `EncodedSequences`; uint8."""
-    mask = np.zeros(len(trained), np.uint8)
-    mask[:-1] = trained[1:]
-    # an empty sequence has no last token: the one before its end is another's
+def align_with_labels(is_trained: NDArray[np.bool_], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return the loss mask (uint8) of sequences: shifted left by one, and 0 at the end of each sequence.
+
+    The arguments have the shapes of `EncodedSequences`.
+    """
+    mask = np.zeros(len(is_trained), np.uint8)
+    mask[:-1] = is_trained[1:]
+    # skip empty sequences, because the token before their end belongs to the previous sequence
     ends = offsets[1:][np.diff(offsets) > 0] - 1
     mask[ends] = 0
     return mask
 
 
 class ChatEncoder:
-    """Encodes rendered conversations. The given encoder must read special tokens as text.
+    """Encoder of rendered conversations. The encoder must read special tokens as text.
 
-    `structure` are the tokens that the template writes without their being special, as the renderer has them behind
-    the special ones.
+    `structure` are the tokens that the template writes although they are not flagged special. The renderer must have
+    them in the same order, after the special tokens.
     """
 
     def __init__(
         self, bundle: TokenizerBundle, encoder: CertifiedEncoder, structure: Sequence[SpecialToken] = ()
     ) -> None:
         if encoder.certificate.special_tokens != "text":
-            raise TokenizerError("a chat is encoded between its special tokens: certify the engine for `text`")
+            raise TokenizerError(
+                "the engine certificate must be for `text`, because chats are encoded between special tokens"
+            )
         self.bundle, self._encoder = bundle, encoder
         self._ids = {token.content: token.id for token in (*bundle.special_tokens, *structure)}
         self._contents = list(self._ids)
@@ -71,29 +82,28 @@ class ChatEncoder:
         self._special = re.compile(f"({'|'.join(longest_first) or '(?!)'})")
 
     def encode(self, conversations: Sequence[RenderedConversation]) -> EncodedSequences:
-        """The sequences of the conversations, in order."""
+        """Return the encoded sequences of the conversations, in order."""
         texts: list[str] = []
-        is_literal: list[bool] = []  # of each text: whether the encoder would match a literal in it
-        ids: list[int] = []  # of each part: that of a special token, or -1 for a text
+        is_literal: list[bool] = []  # for each text: whether the encoder would match a literal in it
+        ids: list[int] = []  # for each part: the id of a special token, or -1 for text
         trained_parts: list[bool] = []
         ends: list[int] = [0]  # where each sequence ends, in parts
         for rendered in conversations:
             for chunks in rendered.sequences:
                 for chunk in chunks:
-                    # the group in the pattern keeps the special tokens, and no text between them is one
+                    # the group in the pattern makes `split` return the special tokens as parts
                     for part in filter(None, self._special.split(chunk.text)):
-                        # restored after the cut, so that a special token in a message stays text
+                        # placeholders are restored only after the split, so that a special token in a message stays
+                        # text
                         ids.append(self._ids.get(part, -1))
                         trained_parts.append(chunk.trained)
                         if ids[-1] < 0:
-                            text = part if rendered.mark is None else self._restored(part, rendered.mark)
+                            text = part if rendered.mark is None else self.restore(part, rendered.mark)
                             texts.append(text)
-                            is_literal.append(
-                                rendered.mark is not None and any(literal in text for literal in self._structure)
-                            )
+                            is_literal.append(rendered.mark is not None and self.has_literals(text))
                 ends.append(len(ids))
         special = np.array(ids, np.int64) >= 0
-        # a special token is one id, a text as many as the encoder gives
+        # a special token has one id
         lengths = np.ones(len(ids), np.int64)
         flat = np.zeros(0, np.uint32)
         if texts:
@@ -106,7 +116,7 @@ class ChatEncoder:
         tokens[~is_special] = flat
         return EncodedSequences(tokens, np.repeat(np.array(trained_parts, np.bool_), lengths), offsets[ends])
 
-    def _encode(self, texts: list[str], is_literal: list[bool]) -> Encoded:
+    def _encode(self, texts: list[str], is_literal: list[bool]) -> EncodedTexts:
         if not any(is_literal):
             return self._encoder.encode(texts)
         rows: dict[int, NDArray[np.uint32]] = {}
@@ -115,10 +125,24 @@ class ChatEncoder:
             if indices:
                 ids, bounds = engine.encode([texts[index] for index in indices])
                 rows |= dict(zip(indices, np.split(ids, bounds[1:-1].astype(np.int64)), strict=True))
-        return flat_ids([rows[index] for index in range(len(texts))])
+        return flatten_ids([rows[index] for index in range(len(texts))])
 
-    def _restored(self, text: str, mark: str) -> str:
-        """Text with its placeholders put back."""
+    def parts(self, text: str) -> Iterator[tuple[int, str]]:
+        """Yield the parts of a chunk's text: each special token with its id, and the text between them with -1."""
+        for part in filter(None, self._special.split(text)):
+            yield self._ids.get(part, -1), part
+
+    def has_literals(self, text: str) -> bool:
+        """Return whether the encoder would match a literal in a text, which only the flagged definition keeps text."""
+        return any(literal in text for literal in self._structure)
+
+    def definition(self, *, is_flagged: bool) -> str:
+        """Return the `tokenizer.json` that encodes text between special tokens; flagged for a text with literals."""
+        bundle = replace(self.bundle, structure=self._structure) if is_flagged else self.bundle
+        return bundle.engine_json("text")
+
+    def restore(self, text: str, mark: str) -> str:
+        """Replace the placeholders in a text with the literals."""
         parts = text.split(mark)
         parts[1::2] = [self._contents[int(index)] for index in parts[1::2]]
         return "".join(parts)
@@ -129,41 +153,38 @@ class ChatEncoder:
 
     @cached_property
     def _reference(self) -> ReferenceEngine:
-        # in a whole chunk the special tokens of the template have to be matched
+        # match special tokens, because a whole chunk contains the template's own
         return ReferenceEngine(self.bundle, "match")
 
-    def recheck(self, rendered: RenderedConversation, tokens: Any, where: str) -> None:
-        """Encode one conversation again, each chunk as a whole and by the reference.
+    def recheck(self, rendered: RenderedConversation, tokens: Any, location: str) -> None:
+        """Encode a conversation again with the reference, each chunk as a whole. Raises CertificateError if ids differ.
 
-        Raises CertificateError if ids differ.
-
-        `rendered` is the conversation, which must have no placeholders; `tokens` are those of all its sequences, one
-        after another; `where` names it in the error (file and row).
+        `rendered` must have no placeholders. `tokens` are the concatenated ids of its sequences. `location` names the
+        file and row in the error.
         """
         self._encoder.sampled_documents += 1
         if not np.array_equal(_encode_whole(self._reference, rendered), tokens):
             raise CertificateError(
-                f"{where}: the ids of the whole text differ from the reference's ids of the chunks. Set "
-                "`tokenizer.engine: tokenizers`. If they still differ, this tokenizer cannot be split at special "
-                "tokens"
+                f"{location}: the ids of the whole text differ from the reference's ids of the chunks. Set "
+                "`tokenizer.engine: tokenizers`. If the ids still differ, use a different tokenizer"
             )
 
 
 def _encode_whole(reference: ReferenceEngine, rendered: RenderedConversation) -> NDArray[np.uint32]:
-    """Ids of each chunk encoded as a whole, special tokens matched and none added."""
+    """Encode each chunk as a whole, matching special tokens and adding none."""
     return reference.encode([chunk.text for chunks in rendered.sequences for chunk in chunks])[0]
 
 
 def check_cutting(
     bundle: TokenizerBundle, rendered: RenderedConversation, structure: Sequence[SpecialToken] = ()
 ) -> None:
-    """Compare, on one conversation, encoding between special tokens with encoding each chunk whole, by the reference.
+    """Check on one conversation that encoding between special tokens equals encoding each chunk as a whole.
 
-    Raises TokenizerError for a tokenizer that encodes the two differently: one whose special tokens absorb white space
-    (`lstrip`, `rstrip`), or that begins every text with a space of its own (SentencePiece), or that cannot encode it.
+    Raises TokenizerError if they differ, because special tokens absorb white space (`lstrip`, `rstrip`) or because the
+    tokenizer adds a space before every text (SentencePiece). Also raises it if the conversation cannot be encoded.
     """
-    # the reference on both sides, so that nothing but the cutting can differ
-    certificate = refused_outright(bundle, "text", "tokenizers", "comparison with the reference itself")
+    # use the reference in both cases, so that only the splitting can differ
+    certificate = refuse_engine(bundle, "text", "tokenizers", "comparison with the reference itself")
     encoder = ChatEncoder(bundle, CertifiedEncoder(bundle, "text", certificate), structure)
     try:
         tokens = encoder.encode([rendered]).tokens
@@ -174,7 +195,7 @@ def check_cutting(
         ) from None
     if not np.array_equal(tokens, _encode_whole(ReferenceEngine(bundle, "match"), rendered)):
         raise TokenizerError(
-            f"{bundle.name}: text between special tokens gets different ids than in the whole conversation (special "
-            "tokens with `lstrip` or `rstrip`, or a space before every text). Such tokenizers are not supported for "
-            "packed chat data"
+            f"{bundle.name}: text between special tokens has different ids than in the whole conversation (special "
+            "tokens with `lstrip` or `rstrip`, or a space before every text). Use a different tokenizer, "
+            "because packed chat data does not support this one"
         )

@@ -1,7 +1,7 @@
 """The form in which a template reads a message: the key of reasoning, arguments as objects or text, content as parts.
 
-Templates differ on these points, and a message in another form is dropped without an error. `find_form` tries
-the forms on invented messages, so that every row reaches a template in the form that the template reads.
+Templates differ in these points, and silently drop a message in a different form. `find_form` tries the forms on
+invented messages, so that every row is passed to a template in the form that the template reads.
 """
 
 import json
@@ -42,7 +42,7 @@ class MessageForm:
         reasoning: The key under which it reads reasoning; `content` if it reads only `<think>` tags in the content.
         text_arguments: Whether the arguments of a call are JSON text instead of an object.
         null_content: Whether the content of a call without text is null instead of an empty string.
-        parts: Whether content is a list of parts instead of a text, as templates for pictures read it.
+        parts: Whether content is a list of parts instead of a text, as in templates for images.
     """
 
     reasoning: str = "reasoning_content"
@@ -50,11 +50,11 @@ class MessageForm:
     null_content: bool = False
     parts: bool = False
 
-    def applied(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the messages in this form; unchanged messages are the same objects."""
-        return messages if self == _DEFAULT else [self._message(message) for message in messages]
+    def apply_form(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the messages in this form. Messages that need no change are not copied."""
+        return messages if self == _DEFAULT else [self._convert_message(message) for message in messages]
 
-    def _message(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _convert_message(self, message: dict[str, Any]) -> dict[str, Any]:
         if self.reasoning == "content" and isinstance(thought := message.get("reasoning_content"), str):
             content = f"<think>\n{thought.strip()}\n</think>\n\n{message.get('content') or ''}"
             message = {
@@ -64,7 +64,7 @@ class MessageForm:
             message = {(self.reasoning if key == "reasoning_content" else key): v for key, v in message.items()}
         if calls := message.get("tool_calls"):
             if self.text_arguments:
-                message = {**message, "tool_calls": [_with_text(call) for call in calls]}
+                message = {**message, "tool_calls": [_convert_arguments_to_text(call) for call in calls]}
             if self.null_content and not message.get("content"):
                 return {**message, "content": None}
         if self.parts and isinstance(text := message.get("content"), str):
@@ -75,14 +75,14 @@ class MessageForm:
 _DEFAULT = MessageForm()
 
 
-def _with_text(call: dict[str, Any]) -> dict[str, Any]:
+def _convert_arguments_to_text(call: dict[str, Any]) -> dict[str, Any]:
     inner = call.get("function", call)
     inner = {**inner, "arguments": json.dumps(inner["arguments"], ensure_ascii=False)}
     return {**call, "function": inner} if "function" in call else inner
 
 
 def find_form(renderer: Renderer) -> MessageForm:
-    """Return the form in which a template writes reasoning and calls; the default where it writes none."""
+    """Return the form in which a template reads messages. Points that the template does not reveal have the default."""
     form = MessageForm()
     plain = [{**USER, "content": "Qquestionq"}, {"role": "assistant", "content": "Qquestionq"}]
     if not _writes(renderer, form, plain, "Qquestionq", 2) and _writes(
@@ -109,11 +109,14 @@ def find_form(renderer: Renderer) -> MessageForm:
 
 
 def _inline_form(renderer: Renderer, form: MessageForm) -> MessageForm:
-    """Return the form of a template that opens a thought in its prompt and keeps one in an answer's content."""
+    """Return the form with inline reasoning if the prompt opens a thought and the template keeps one in the content.
+
+    Otherwise, return `form`.
+    """
     inline = replace(form, reasoning="content")
     thought = {"role": "assistant", "content": "An answer.", "reasoning_content": "Qthoughtq"}
     try:
-        prompt = renderer.render(form.applied([USER]), None, prompt=True, thinking=True)
+        prompt = renderer.render(form.apply_form([USER]), None, prompt=True, thinking=True)
     except TemplateRenderError:
         return form
     is_inline = prompt.rstrip().endswith("<think>") and _writes(renderer, inline, [USER, thought], "Qthoughtq")
@@ -123,6 +126,6 @@ def _inline_form(renderer: Renderer, form: MessageForm) -> MessageForm:
 def _writes(renderer: Renderer, form: MessageForm, messages: list[dict[str, Any]], text: str, count: int = 1) -> bool:
     tools = [TOOL] if "tool_calls" in messages[-1] else None
     try:
-        return renderer.render(form.applied(messages), tools, prompt=False, thinking=True).count(text) >= count
+        return renderer.render(form.apply_form(messages), tools, prompt=False, thinking=True).count(text) >= count
     except TemplateRenderError:
         return False

@@ -1,70 +1,118 @@
-"""Turns rows into conversations, or gives the one reason why a row is not a conversation.
+"""Converts rows to conversations, or returns the reason why a row is not a conversation.
 
-The schema is that of docs/formats/packed-sft.md#conversations (Nemotron, `core/chat_sft_shard_core.py`): `messages`
-with role, content, optional `tool_calls` and `reasoning_content`; optional `tools`; optional `used_in`. A row is
-checked before any template sees it, so that an error of the template is not caused by the row. Refusals name a message
-by its index and never show its text. `choices.py` covers the points on which tools for chat data differ.
+docs/formats/conversations.md has the normalized form: `messages` with role, content, optional `tool_calls` and
+`reasoning_content`; optional `tools`; optional `used_in`. `row_forms.py` reads it from rows of other forms. Rows are
+checked before they are rendered, so that a template's error is not caused by an invalid row. Refusals name a message by
+its index and never show its text. `choices.py` has the points on which tools for chat data differ.
 
-Entry point: `read_conversation`.
+Entry points: `read_conversation`, `read_preference`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.fields import value_at
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
+from dataprep_assets.tokenization.chat.row_forms import (
+    EMPTY_SIDE,
+    EQUAL_PAIR,
+    LABELLED,
+    NO_FORM,
+    NOT_TRAINED,
+    PAIR,
+    REJECTED,
+    TWO_SYSTEMS,
+    UNCLEAR_LABEL,
+    UNCLEAR_PROMPT,
+    UNSUPPORTED,
+    ConversationFields,
+    Form,
+    UnpackedRow,
+    find_unsupported_field,
+    parse_json,
+    unpack_preference,
+    unpack_row,
+)
+from dataprep_assets.tokenization.chat.row_kwargs import read_kwargs
+from dataprep_assets.tokenization.chat.template import ALL_KWARGS
 
-FILTERED = ("not_used_in",)
-"""Reasons that are a declared choice, not a defect of the row: no policy fails on them."""
+__all__ = [
+    "ADVICE",
+    "EQUAL_PAIR",
+    "FILTERED",
+    "NO_MESSAGES",
+    "OTHER_FORM",
+    "REASONING_KEYS",
+    "Conversation",
+    "ConversationFields",
+    "Preference",
+    "Refusal",
+    "has_visible_reasoning",
+    "is_trained",
+    "read_conversation",
+    "read_preference",
+]
+
+NOT_ANSWER, UNTRAINED_SIDE = "no_answer", "untrained_side"
+DIFFERENT_PROMPTS, SEVERAL_SEQUENCES = "different_prompts", "several_sequences"
+"""Reasons for refusing a preference row."""
+OTHER_FORM = "other_form"
+"""Reason for refusing a row whose form differs from the first form in its file."""
+FILTERED = ("not_used_in", NOT_TRAINED, REJECTED)
+"""Reasons that the declaration chooses. They are not defects of a row, so the policy for bad records ignores them."""
 ADVICE = {
-    "no_messages": "the field must contain a list of messages; if it is JSON text, parse it first",
-    "unknown_role": "each message needs a supported `role`, and its text as `content`; rename ShareGPT's `from` and "
-    "`value`, and its human and gpt to user and assistant, or list other roles in `roles`",
+    NO_FORM: "a row needs a list of `messages`, ShareGPT's `conversations`, Alpaca's `instruction` and `output`, or "
+    "`prompt` and `completion`; `messages_field` names a different list",
+    PAIR: "the row has a chosen and a rejected answer; use `stage: pairs`, or train only the chosen one with `format: "
+    "pairs`",
+    LABELLED: "a boolean `label` says whether the row's answer is good (KTO); `format: kto` trains only good answers, "
+    "`format: messages` ignores the label",
+    EQUAL_PAIR: "`chosen` and `rejected` are equal; remove the row, or correct one of them",
+    EMPTY_SIDE: "`chosen` or `rejected` has no message after the prompt",
+    UNCLEAR_PROMPT: "one side begins with the prompt and the other does not; repeat the prompt in both or in none",
+    UNCLEAR_LABEL: "`label` must be true or false",
+    NOT_ANSWER: "each side must begin and end with an answer of the assistant",
+    UNTRAINED_SIDE: "`chosen` and `rejected` cannot have `weight: 0` or `train: false`; remove the mark or the row",
+    DIFFERENT_PROMPTS: "the template writes the prompt differently for the two sides; use a different template",
+    SEVERAL_SEQUENCES: "the template writes an answer of this side differently if other messages follow; use a "
+    "different template, or make each answer its own pair",
+    OTHER_FORM: "all rows of a file must have the same form; write each form to its own file",
+    UNSUPPORTED: "this key changes the meaning of the row and is not supported; remove the key or the row",
+    TWO_SYSTEMS: "a key of the row and its messages have different system texts; keep one",
+    "unknown_role": "each message needs a supported `role`, and its text as `content`; list other roles in `roles`",
     "empty_assistant": "an answer is empty; `like: nemotron` trains empty answers",
-    "unclear_weight": "an answer to exclude from the loss needs `weight: 0` or `train: false`; any other has no mark, "
-    "`weight: 1` or `train: true`. Only answers can be trained, and other weights or names for them are "
-    "unknown",
-    "unclear_reasoning": "`reasoning_content`, `reasoning` and `thinking` are names of one text, but differ; keep one",
-    "no_stop_token": "the template writes no special token after this answer; use a template that ends it",
+    "unclear_weight": "to exclude an answer from the loss, set `weight: 0` or `train: false`; to include it, set no "
+    "mark, `weight: 1` or `train: true`. Only answers can be trained, and other weights or keys are not supported",
+    "unclear_reasoning": "`reasoning_content`, `reasoning` and `thinking` have different texts; keep one",
+    "no_stop_token": "the template writes no special token after this answer; use a template that ends each answer",
     "unmarked_answer": "the template has `{% generation %}`, but not around this answer; correct the template",
-    "lost_in_template": "the template does not write this; use one that does, or list it in `sft.allow_loss`",
-    "tool_calls_without_tools": "it calls tools that are not declared in the row's tools field",
+    "lost_in_template": "the template does not write this feature; use a template that does, or list the feature in "
+    "`sft.allow_loss`",
+    "bad_template_kwargs": f"`{ALL_KWARGS}` must be an object with variables of the template. `enable_thinking` must "
+    "be true or false, and `documents` a list of objects; remove other arguments, such as `add_generation_prompt`",
+    "tool_calls_without_tools": "a message calls a tool, but the row's tools field declares no tools",
 }
-"""What to know about some of the reasons for which a row is no conversation."""
+"""Reason for refusing a row → its explanation and remedy."""
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
-"""Keys under which rows hold reasoning, and templates read it. A conversation has it under the first."""
+"""Keys of reasoning in rows and templates. A conversation uses the first."""
 _REASONING = frozenset(REASONING_KEYS)
 _TOOLS_HEADING, _CALL = "# Tools", "<tool_call>"
 _OTHER_MARKS = frozenset({"training", "trainable", "train_detail", "loss", "loss_weight", "loss_mask", "masked"})
-"""How else tools let a message say that it is trained, or not: taken for nothing, such a mark would be lost."""
+"""Keys with which other tools mark messages as trained or not. Ignoring them would lose the mark."""
 _NOT_TEXT = frozenset({"image", "image_url", "input_image", "video", "video_url", "audio", "input_audio", "file"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConversationFields:
-    """Names of the row's fields; rows are kept if `used_in` has any of `used_in_filter`, or all if that is empty."""
-
-    messages: str = "messages"
-    tools: str = "tools"
-    used_in: str = "used_in"
-    used_in_filter: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The fields that are read from a row."""
-        return (self.messages, self.tools, *((self.used_in,) if self.used_in_filter else ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a row is not used: a reason for the ledger, and the 0-based index of the message at fault, if one is.
+    """The reason why a row is refused.
 
-    `words` are the template's own, which may quote the row: they must not leave a sensitive dataset. `part` is what can
-    be used of the row nevertheless, a `RenderedConversation`.
+    Attributes:
+        reason: The reason in the ledger.
+        message: The 0-based index of the message at fault, if there is one.
+        words: The template's error message. It may quote the row, so it must not leave a sensitive dataset.
+        part: The part of the row that can still be used, a `RenderedConversation`.
     """
 
     reason: str
@@ -76,78 +124,148 @@ class Refusal:
         return self.reason if self.message is None else f"{self.reason} (message {self.message})"
 
 
-NO_MESSAGES = Refusal("no_messages")
-"""Of a row without a list of messages: it may be of something else."""
+NO_MESSAGES = Refusal(NO_FORM)
+"""The refusal of a row without a list of messages, which may not be chat data at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Checked messages, with tool-call arguments as objects and without null fields, and the tools or None."""
+    """Checked messages, with tool-call arguments as objects and without null fields, and the tools or None.
+
+    `form` is the form of the source row. `kwargs` are the template variables of the row.
+    """
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
+    form: Form = "messages"
+    kwargs: dict[str, Any] = field(default_factory=dict)
 
     @property
     def has_reasoning(self) -> bool:
         """Whether any message has reasoning that is not blank."""
-        return any(map(reasons, self.messages))
+        return any(map(has_visible_reasoning, self.messages))
 
 
-def reasons(message: Mapping[str, Any]) -> bool:
+def has_visible_reasoning(message: Mapping[str, Any]) -> bool:
     """Return whether a message has reasoning that is not blank."""
     reasoning = message.get("reasoning_content")
     return isinstance(reasoning, str) and bool(reasoning.strip())
 
 
 def is_trained(answer: Mapping[str, Any]) -> bool:
-    """Return whether an answer says nothing against its training, as by OpenAI's `weight: 0` or axolotl's `train:
-    false`."""
+    """Return whether an answer is trained, i.e., not excluded by OpenAI's `weight: 0` or axolotl's `train: false`."""
     return answer.get("weight", 1) != 0 and answer.get("train", True) is not False
 
 
 def read_conversation(
     row: Mapping[str, Any], fields: ConversationFields, choices: ChatChoices = OURS
 ) -> Conversation | Refusal:
-    """The conversation of a row, or why it has none. The row itself is not changed.
+    """Return the conversation of a row, or its refusal. The row itself is not changed.
 
-    `fields` names the fields of the row; `choices` say what counts as a conversation.
+    `fields` has the names of the row's fields. `choices` decide which rows are conversations.
     """
-    # first, so that a row that is used elsewhere is filtered, whatever is wrong with it
-    if fields.used_in_filter and not _used_in(value_at(row, fields.used_in)) & set(fields.used_in_filter):
+    # filter first, so that an unused row is not reported as bad
+    if fields.used_in_filter and not _find_used_fields(value_at(row, fields.used_in)) & set(fields.used_in_filter):
         return Refusal("not_used_in")
-    tools = _tools(value_at(row, fields.tools), choices)
+    if choices.row_form == "messages" and fields.format in ("auto", "messages"):
+        row_messages = value_at(row, fields.messages)
+        if not isinstance(row_messages, list) or not row_messages:
+            return NO_MESSAGES
+        unpacked: UnpackedRow | str = UnpackedRow(row_messages, value_at(row, fields.tools), "messages")
+    else:
+        unpacked = unpack_row(row, fields)
+    return Refusal(unpacked) if isinstance(unpacked, str) else _check_row(row, unpacked, choices)
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A prompt with two answers, or with one if the row labels it: the checked conversation of each side.
+
+    `prompt` is the number of messages of the prompt, with which both conversations begin.
+    """
+
+    chosen_side: Conversation | None
+    rejected_side: Conversation | None
+    prompt: int
+
+    @property
+    def sides(self) -> list[Conversation]:
+        """The conversations that the row has, the chosen one first."""
+        return [side for side in (self.chosen_side, self.rejected_side) if side is not None]
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages of all sides."""
+        return [message for side in self.sides for message in side.messages]
+
+    @property
+    def form(self) -> Form:
+        """The form of the row."""
+        return self.sides[0].form
+
+
+def read_preference(
+    row: Mapping[str, Any], fields: ConversationFields, choices: ChatChoices = OURS
+) -> Preference | Refusal:
+    """Return the preference of a row, or why it has none. Takes the arguments of `read_conversation`."""
+    if fields.used_in_filter and not _find_used_fields(value_at(row, fields.used_in)) & set(fields.used_in_filter):
+        return Refusal("not_used_in")
+    unpacked = unpack_preference(row, fields)
+    if isinstance(unpacked, str):
+        return Refusal(unpacked)
+    sides: list[Conversation | None] = []
+    for unpacked_side in (unpacked.chosen_side, unpacked.rejected_side):
+        side = None if unpacked_side is None else _check_row(row, unpacked_side, choices)
+        if isinstance(side, Refusal):
+            return side
+        sides.append(side)
+    preference = Preference(chosen_side=sides[0], rejected_side=sides[1], prompt=unpacked.prompt)
+    for conversation in preference.sides:
+        answers = conversation.messages[preference.prompt :]
+        if any(answers[end]["role"] != "assistant" for end in (0, -1)):
+            return Refusal(NOT_ANSWER)
+        if not all(is_trained(message) for message in answers if message["role"] == "assistant"):
+            return Refusal(UNTRAINED_SIDE)
+    is_equal = len(preference.sides) == 2 and preference.sides[0].messages == preference.sides[1].messages
+    return Refusal(EQUAL_PAIR) if is_equal else preference
+
+
+def _check_row(row: Mapping[str, Any], unpacked: UnpackedRow, choices: ChatChoices) -> Conversation | Refusal:
+    """Return the conversation of unpacked messages and tools of a row, or why they are none."""
+    tools = _read_tools(unpacked.tools, choices)
     if isinstance(tools, Refusal):
         return tools
-    row_messages = value_at(row, fields.messages)
-    if not isinstance(row_messages, list) or not row_messages:
-        return NO_MESSAGES
     messages = []
-    for index, message in enumerate(row_messages):
-        if type(message) is not dict and not isinstance(message, Mapping):  # asking an abstract class takes long
+    for index, message in enumerate(unpacked.messages):
+        if type(message) is not dict and not isinstance(message, Mapping):  # `isinstance` of an abstract class is slow
             return Refusal("message_not_an_object", index)
-        checked_message = _message(message, choices)
+        checked_message = _check_message(message, choices)
         if isinstance(checked_message, str):
             return Refusal(checked_message, index)
         messages.append(checked_message)
     if (refusal := _needs_tools(messages, bool(tools), choices)) is not None:
         return refusal
-    return Conversation(messages, tools)
+    # Nemotron ignores a row's variables
+    kwargs = read_kwargs(row.get(ALL_KWARGS)) if choices.row_form == "any" else {}
+    if kwargs is None:
+        return Refusal("bad_template_kwargs")
+    return Conversation(messages, tools, unpacked.form, kwargs)
 
 
-def _used_in(value: Any) -> set[str]:
+def _find_used_fields(value: Any) -> set[str]:
     parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
     return {part.strip() for part in parts if isinstance(part, str)}
 
 
-def _tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refusal | None:
+def _read_tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refusal | None:
     if choices.tools == "parse":
-        if isinstance(value, str):  # a column of JSON text: Parquet has no type for tools of different shapes
+        if isinstance(value, str):  # JSON text, because Parquet has no type for tools of different shapes
             try:
-                value = _parse(value) if value.strip() else None
+                value = parse_json(value) if value.strip() else None
             except ValueError:
                 return Refusal("bad_tools")
         value = value or None
-    elif value in ("", {}):  # transformers makes of both what it makes of an empty list
+    elif value in ("", {}):  # transformers treats both like an empty list
         return []
     if value is None:
         return None
@@ -156,36 +274,62 @@ def _tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refusal |
     return value
 
 
-def _message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any] | str:
-    """A checked copy of a message, or the reason against it."""
+def _check_message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any] | str:
+    """Return a checked copy of a message, or the reason for refusing it."""
     copy = {key: value for key, value in message.items() if value is not None}  # Parquet fills absent fields
     role = copy.get("role")
+    if choices.row_form == "any":
+        if (reason := find_unsupported_field(copy)) is not None:
+            return reason
+        if role == "function" and "function" not in choices.roles:
+            copy["role"] = role = "tool"  # OpenAI's earlier name
+        if "function_call" in copy and not _take_function_call(copy):
+            return "bad_tool_call"
     if not isinstance(role, str) or (choices.roles != "any" and role not in choices.roles):
         return "unknown_role"
     if choices.content != "as_given":
-        content = _content(copy.get("content", ""), choices)
+        content = _convert_content(copy.get("content", ""), choices)
         if not isinstance(content, str):
-            return "not_text" if _holds_media(content) else "content_not_a_string"
+            return "not_text" if _has_media(content) else "content_not_a_string"
         copy["content"] = content
         if not _REASONING.isdisjoint(copy) and (reason := _name_reasoning(copy)):
             return reason
-    if (calls := copy.get("tool_calls")) and (role == "assistant" or choices.call_form == "any"):
+    if isinstance(calls := copy.get("tool_calls"), str) and choices.row_form == "any":
+        copy["tool_calls"] = calls = _parse_calls(calls)
+    if calls and (role == "assistant" or choices.call_form == "any"):
         normalized = _tool_calls(calls, choices) if role == "assistant" else None
         if normalized is None:
             return "bad_tool_call"
         del copy["tool_calls"]
-        copy["tool_calls"] = normalized  # the last key, because templates see the order
+        copy["tool_calls"] = normalized  # always as the last key, because a template may write keys in order
     elif choices.call_form == "any":
         copy.pop("tool_calls", None)
     if _is_unclear(copy):
         return "unclear_weight"
-    if choices.empty_answers == "refuse" and role == "assistant" and _says_nothing(copy):
+    if choices.empty_answers == "refuse" and role == "assistant" and _is_empty(copy):
         return "empty_assistant"
     return copy
 
 
+def _take_function_call(message: dict[str, Any]) -> bool:
+    """Convert OpenAI's earlier `function_call` of a message to `tool_calls`; return whether that is possible."""
+    call = message.pop("function_call")
+    if not isinstance(call, Mapping) or message.get("tool_calls"):
+        return False
+    message["tool_calls"] = [{"type": "function", "function": dict(call)}]
+    return True
+
+
+def _parse_calls(text: str) -> Any:
+    """Parse calls that a text column has as JSON. Text that is not JSON is returned unchanged."""
+    try:
+        return parse_json(text) if text.strip() else None
+    except ValueError:
+        return text
+
+
 def _name_reasoning(message: dict[str, Any]) -> str | None:
-    """Put the reasoning of a message under the first of `REASONING_KEYS`, or return the reason against it."""
+    """Move the reasoning of a message to the first of `REASONING_KEYS`, or return the reason for refusing it."""
     texts = [message.pop(key) for key in REASONING_KEYS if key in message]
     if not all(isinstance(text, str) for text in texts):
         return "reasoning_not_a_string"
@@ -197,17 +341,17 @@ def _name_reasoning(message: dict[str, Any]) -> str | None:
 
 
 def _is_unclear(message: Mapping[str, Any]) -> bool:
-    """Return whether what a message says of its training cannot be done, or is said in a way that is not known."""
+    """Return whether a message's training mark is impossible or unknown."""
     weight, train = message.get("weight", 1), message.get("train")
-    # by type, because True is an int, too: it is no weight, as 1 is no value of `train`
+    # compare exact types, because True is an int but no weight, and 1 is no value of `train`
     if type(weight) not in (int, float) or weight not in (0, 1) or (train is not None and type(train) is not bool):
         return True
     is_misplaced = train is True and (message["role"] != "assistant" or weight == 0)
     return is_misplaced or not _OTHER_MARKS.isdisjoint(message)
 
 
-def _content(content: Any, choices: ChatChoices) -> Any:
-    """Content with its text parts joined if that is chosen; other content unchanged."""
+def _convert_content(content: Any, choices: ChatChoices) -> Any:
+    """Return content with its text parts joined if the choices require it; otherwise unchanged content."""
     if choices.content != "join_parts" or not isinstance(content, list):
         return content
     parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
@@ -215,20 +359,20 @@ def _content(content: Any, choices: ChatChoices) -> Any:
     return "\n".join(texts) if len(texts) == len(content) else content
 
 
-def _says_nothing(message: Mapping[str, Any]) -> bool:
+def _is_empty(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
     blank = not content.strip() if isinstance(content, str) else not content
-    return blank and not message.get("tool_calls") and not reasons(message)
+    return blank and not message.get("tool_calls") and not has_visible_reasoning(message)
 
 
-def _holds_media(content: Any) -> bool:
+def _has_media(content: Any) -> bool:
     parts = content if isinstance(content, list) else [content]
     kinds = [part.get("type") for part in parts if isinstance(part, dict)]
     return any(isinstance(kind, str) and kind in _NOT_TEXT for kind in kinds)
 
 
 def _tool_calls(calls: Any, choices: ChatChoices) -> list[dict[str, Any]] | None:
-    """Tool calls with their arguments as objects; None if they are not valid tool calls."""
+    """Return tool calls with their arguments as objects; None if any tool call is invalid."""
     if not isinstance(calls, list):
         return None
     normalize = _call if choices.call_form == "any" else _openai_call
@@ -244,7 +388,7 @@ def _call(call: Any) -> dict[str, Any] | None:
     arguments = inner.get("arguments")
     if isinstance(arguments, str):
         try:
-            arguments = _parse(arguments) if arguments.strip() else {}
+            arguments = parse_json(arguments) if arguments.strip() else {}
         except ValueError:
             return None
     if arguments is None:
@@ -255,41 +399,38 @@ def _call(call: Any) -> dict[str, Any] | None:
     return {**call, "function": inner} if "function" in call else inner
 
 
-def _parse(text: str) -> Any:
-    """The value of JSON text; raises ValueError for any other."""
-    orjson.loads(text)  # strict, but it makes doubles of integers beyond 64 bits
-    return json_of(text)
-
-
 def _openai_call(call: Any) -> dict[str, Any] | None:
-    """A call as Nemotron accepts it: arguments are required, and must be JSON if text; the rest is not checked."""
+    """Return a call by Nemotron's rules: arguments are required, and must be JSON if they are text.
+
+    Nothing else is checked.
+    """
     inner = call.get("function") if isinstance(call, dict) else None
     if not isinstance(inner, dict) or "arguments" not in inner:
         return None
     arguments = inner["arguments"]
     if isinstance(arguments, str):
         try:
-            arguments = json_of(arguments)
+            arguments = load_untrusted_json(arguments)
         except ValueError:
             return None
     return {**call, "function": {**inner, "arguments": arguments}}
 
 
-def _needs_tools(messages: list[dict[str, Any]], declared: bool, choices: ChatChoices) -> Refusal | None:
-    """The refusal of a row that calls undeclared tools; a system text with `# Tools` declares them itself."""
-    if declared and choices.call_text == "declared":
+def _needs_tools(messages: list[dict[str, Any]], has_declared: bool, choices: ChatChoices) -> Refusal | None:
+    """Return the refusal of a row that calls undeclared tools; a text with the heading `# Tools` declares them."""
+    if has_declared and choices.call_text == "declared":
         return None
-    refuses_calls = not declared and choices.undeclared_calls == "refuse"
+    refuses_calls = not has_declared and choices.undeclared_calls == "refuse"
     for index, message in enumerate(messages):
-        called = refuses_calls and message.get("tool_calls")
-        if called or _says(message, _CALL):
-            if any(_says(other_message, _TOOLS_HEADING) for other_message in messages):
+        calls_tools = refuses_calls and message.get("tool_calls")
+        if calls_tools or _contains_text(message, _CALL):
+            if any(_contains_text(other_message, _TOOLS_HEADING) for other_message in messages):
                 return None
-            return Refusal("tool_calls_without_tools" if called else "tool_call_text_without_tools", index)
+            return Refusal("tool_calls_without_tools" if calls_tools else "tool_call_text_without_tools", index)
     return None
 
 
-def _says(message: Mapping[str, Any], text: str) -> bool:
+def _contains_text(message: Mapping[str, Any], text: str) -> bool:
     """Return whether a text is in a message's content or reasoning."""
     content, reasoning = message.get("content"), message.get("reasoning_content")
     return (isinstance(content, str) and text in content) or (isinstance(reasoning, str) and text in reasoning)

@@ -1,10 +1,12 @@
-"""Chat templates: finds, digests, compiles and renders them as transformers does.
+"""Finds, digests, compiles and renders chat templates as transformers does.
 
-A template is the tokenizer's own, a name (`chatml_reasoning` ships here), a path, or Jinja text. Keys contain the
-digest of its text: the same name with another text is another template. The environment is that of transformers
-(`utils/chat_template_utils`): sandboxed, `trim_blocks`, `lstrip_blocks`, loop controls, `{% generation %}`, `tojson`
-without HTML escapes, `raise_exception`; besides, what an operator makes has a limit. Its `strftime_now` would make
-every day's bytes different, so it needs a declared date.
+A template is the tokenizer's own, a name (`chatml_reasoning` is included), a path, or Jinja text. Keys contain the
+digest of its text, so a changed text under the same name is a different template. A tokenizer may have several
+templates. As in transformers, rows with tools then use the template named `tool_use`.
+
+The environment is the same as in transformers (`utils/chat_template_utils`): sandboxed, `trim_blocks`, `lstrip_blocks`,
+loop controls, `{% generation %}`, `tojson` without HTML escapes, `raise_exception`. In addition, the results of
+operators have a maximum size. `strftime_now` needs a declared date, because the bytes would differ every day.
 
 Entry points: `ChatTemplate.load`, `compile_template`, `template_variables`.
 """
@@ -22,12 +24,13 @@ from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.bounds import json_of, report_activity
+from dataprep_assets.bounds import load_untrusted_json, report_activity
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.stores.files import expanded
+from dataprep_assets.stores.files import expand_path
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 _FOLDER = Path(__file__).parent / "templates"
@@ -42,129 +45,158 @@ PUBLISHED = {
     "ultra3": f"{_NEMOTRON}/nano3.jinja",
     "lightning35": f"{_NEMOTRON}/lightning35.jinja",
 }
-"""Name of a template in another package → its path in that package (at commit e27b371 of 2026-08-21)."""
-_TOKENIZER_VARIABLES = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+"""Name of a template in another package → path in that package (at commit e27b371 of 2026-08-21)."""
+DEFAULT, TOOL_USE = "default", "tool_use"
+"""Names of the templates that transformers selects by itself. The second is used for rows with tools, if it exists."""
+FILE, FURTHER_FILES = "chat_template.jinja", "additional_chat_templates"
+"""The file of the default template, and the folder of the other templates."""
 
 
 class TemplateRenderError(Exception):
-    """A template refused a conversation or failed on it. The message may quote the conversation: never log it."""
+    """A template refused a conversation or failed. Never log the message, because it may quote the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """A template: its text and its name."""
+    """A template: its name, its text, and the text for rows with tools if it differs."""
 
     name: str
     text: str
+    tool_use: str | None = None
 
     @classmethod
-    def load(cls, declared: str) -> "ChatTemplate":
-        """A shipped template by name, Jinja text, or a file by its path.
+    def load(cls, source: str) -> "ChatTemplate":
+        """Load a template by its name, by its path, or from Jinja text.
 
-        For a folder, such as a clone of a model's repository, the template of its tokenizer. Names in `PUBLISHED` are
-        read from the installed package. Raises ConfigError for anything else: a mistyped path taken for Jinja would
-        render every conversation alike.
+        A folder, such as a clone of a model's repository, gives the template of its tokenizer. Names in `PUBLISHED` are
+        read from the installed package. Raises ConfigError for anything else, because a mistyped path that is used as
+        Jinja text would render every conversation to the same text.
         """
-        if declared in SHIPPED:
-            return cls(declared, (_FOLDER / f"{declared}.jinja").read_text(encoding="utf-8"))
-        if declared in PUBLISHED:
-            return cls(declared, _published_path(declared).read_text(encoding="utf-8"))
-        if not is_template_path(declared):
-            return cls("inline", declared)
-        path = expanded(declared, "chat_template")
+        if source in SHIPPED:
+            return cls(source, (_FOLDER / f"{source}.jinja").read_text(encoding="utf-8"))
+        if source in PUBLISHED:
+            return cls(source, _find_published_template(source).read_text(encoding="utf-8"))
+        if not is_template_path(source):
+            return cls("inline", source)
+        path = expand_path(source, "chat_template")
         if path.is_dir():
-            return cls._of_folder(path, str(path))
+            return cls._load_from_folder(path, str(path))
         try:
             return cls(path.name, path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise ConfigError(
-                f"chat_template: {declared!r} must be `{OF_TOKENIZER}`, a name "
+                f"chat_template: {source!r} must be `{OF_TOKENIZER}`, a name "
                 f"({', '.join((*SHIPPED, *PUBLISHED))}), Jinja text, or a readable file: {error}"
             ) from error
 
     @classmethod
-    def of_tokenizer(cls, bundle: TokenizerBundle) -> "ChatTemplate":
-        """The template of a tokenizer: `chat_template.jinja` beside it, else that of `tokenizer_config.json`.
+    def load_from_tokenizer(cls, bundle: TokenizerBundle, name: str | None = None) -> "ChatTemplate":
+        """Return the template of a tokenizer: from the files next to it, otherwise from `tokenizer_config.json`.
 
-        Of several in the configuration, the one named `default`. Raises ConfigError if there is none.
+        Without a `name`, it is the default template, with the template named `tool_use` for rows with tools. Raises
+        ConfigError if there is none.
         """
-        return cls._of_folder(bundle.directory, f"the tokenizer {bundle.name}")
+        return cls._load_from_folder(bundle.directory, f"the tokenizer {bundle.name}", name)
 
     @classmethod
-    def _of_folder(cls, folder: Path, called: str) -> "ChatTemplate":
-        path = folder / "chat_template.jinja"
-        if path.is_file():
-            with _reading(path):
-                return cls(path.name, path.read_text(encoding="utf-8"))
-        template = _tokenizer_config(folder).get("chat_template")
-        if isinstance(template, list):
-            text_by_name = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-            template = text_by_name.get("default")
-        if not isinstance(template, str):
+    def _load_from_folder(cls, folder: Path, folder_name: str, name: str | None = None) -> "ChatTemplate":
+        from_files, text_by_name = _load_named_templates(folder)
+        template_name = name or DEFAULT
+        if template_name in text_by_name:
+            tool_use = text_by_name.get(TOOL_USE) if name is None else None
+            return cls(name or (FILE if from_files else OF_TOKENIZER), text_by_name[template_name], tool_use)
+        if text_by_name:
             raise ConfigError(
-                f"chat_template: {called} has none (no chat_template.jinja, no `chat_template` in "
-                f"tokenizer_config.json). Set a path, {{repo, revision, file}}, or {SHIPPED[0]}, which is included"
+                f"chat_template: {folder_name} has no template named {template_name}. Set `chat_template: "
+                f"{{name: NAME}}`. Available: {', '.join(sorted(text_by_name))}"
             )
-        return cls(OF_TOKENIZER, template)
+        raise ConfigError(
+            f"chat_template: {folder_name} has no template: neither {FILE} nor `chat_template` in "
+            f"tokenizer_config.json. Set a path, {{repo, revision, file}}, or the included `{SHIPPED[0]}`"
+        )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts of the template: one, or one for rows without tools and one for rows with tools."""
+        return (self.text,) if self.tool_use is None else (self.text, self.tool_use)
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of the text."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        """SHA-256 (hex) of the text, or of the digests of both texts."""
+        digests = [hashlib.sha256(text.encode()).hexdigest() for text in self.texts]
+        return digests[0] if len(digests) == 1 else hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
     @property
     def marks_answers(self) -> bool:
-        """Whether it marks the assistant's answers itself, with `{% generation %}`."""
-        return re.search(r"{%[-+]?\s*generation\s*[-+]?%}", self.text) is not None
+        """Whether each text marks the assistant's answers with `{% generation %}`."""
+        return all(re.search(r"{%[-+]?\s*generation\s*[-+]?%}", text) for text in self.texts)
 
 
-def is_template_path(declared: str) -> bool:
+def is_template_path(source: str) -> bool:
     """Return whether a declared template is a path, not a name or Jinja text."""
-    return declared not in (OF_TOKENIZER, *SHIPPED, *PUBLISHED) and "{{" not in declared and "{%" not in declared
+    return source not in (OF_TOKENIZER, *SHIPPED, *PUBLISHED) and "{{" not in source and "{%" not in source
 
 
-def _published_path(name: str) -> Path:
-    """The path of a template of an installed package; raises ConfigError, naming the package, if it is missing."""
-    inside = Path(PUBLISHED[name])
-    package = importlib.util.find_spec(inside.parts[0])
+def _find_published_template(name: str) -> Path:
+    """Return the path of a template in an installed package. Raises ConfigError with the package if it is missing."""
+    inner_path = Path(PUBLISHED[name])
+    package = importlib.util.find_spec(inner_path.parts[0])
     for folder in (package.submodule_search_locations or ()) if package else ():
-        if (path := Path(folder, *inside.parts[1:])).is_file():
+        if (path := Path(folder, *inner_path.parts[1:])).is_file():
             return path
-    hint = "" if inside.stem == name else f" (the recipes of {name} use {inside.stem})"
+    hint = "" if inner_path.stem == name else f" (the recipes of {name} use {inner_path.stem})"
     raise ConfigError(
-        f"chat_template: {name} is not part of this project{hint}: it is src/{inside} in NVIDIA-NeMo/Nemotron on "
+        f"chat_template: {name} is not part of this project{hint}. It is src/{inner_path} in NVIDIA-NeMo/Nemotron on "
         f"GitHub. Clone that repository and set the path of the file, or use the included `{SHIPPED[0]}`"
     )
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Inside, what is wrong with a file of a tokenizer is a ConfigError that names it."""
+def _wrap_reading_errors(path: Path) -> Iterator[None]:
+    """Raise a ConfigError with the path of a tokenizer's file for errors inside the block."""
     try:
         yield
     except (OSError, ValueError) as error:
         raise ConfigError(f"chat_template: {path}: cannot be read: {error}") from error
 
 
+def _load_named_templates(folder: Path) -> tuple[bool, dict[str, str]]:
+    """Return the templates of a tokenizer's folder by name, and whether they come from files.
+
+    As in transformers, files replace all templates of the configuration.
+    """
+    paths = {path.stem: path for path in sorted((folder / FURTHER_FILES).glob("*.jinja"))}
+    if (path := folder / FILE).is_file():
+        paths[DEFAULT] = path
+    text_by_name = {}
+    for name, path in paths.items():
+        with _wrap_reading_errors(path):
+            text_by_name[name] = path.read_text(encoding="utf-8")
+    if text_by_name:
+        return True, text_by_name
+    configured_templates = _tokenizer_config(folder).get("chat_template")
+    default_entry = {"name": DEFAULT, "template": configured_templates}
+    entries = configured_templates if isinstance(configured_templates, list) else [default_entry]
+    pairs = [(entry.get("name"), entry.get("template")) for entry in entries if isinstance(entry, dict)]
+    return False, {name: text for name, text in pairs if isinstance(name, str) and isinstance(text, str)}
+
+
 def _tokenizer_config(folder: Path) -> dict[str, Any]:
     path = folder / "tokenizer_config.json"
-    with _reading(path):
-        config = json_of(path.read_bytes()) if path.is_file() else {}
+    with _wrap_reading_errors(path):
+        config = load_untrusted_json(path.read_bytes()) if path.is_file() else {}
         if not isinstance(config, dict):
             raise ValueError("not a JSON object")
         return config
 
 
 def template_variables(bundle: TokenizerBundle) -> dict[str, str]:
-    """`bos_token` and similar tokens of the tokenizer's configuration, which transformers passes to every template."""
-    config = _tokenizer_config(bundle.directory)
-    configured_tokens = {name: config.get(name) for name in _TOKENIZER_VARIABLES}
-    contents = {name: v.get("content") if isinstance(v, dict) else v for name, v in configured_tokens.items()}
-    return {name: value for name, value in contents.items() if isinstance(value, str)}
+    """Return the tokens in the tokenizer's settings that transformers passes to every template, such as `bos_token`."""
+    return bundle.settings.variables
 
 
 class Renderer:
-    """A compiled template; `render` is a pure function of its arguments. Not picklable: compile it where it is used."""
+    """A compiled template. `render` is a pure function of its arguments. Not picklable: compile it where it is used."""
 
     def __init__(
         self,
@@ -173,9 +205,15 @@ class Renderer:
         kwargs: Mapping[str, Any] | None = None,
         *,
         name: str,
+        texts: tuple[str, ...] = (),
     ) -> None:
         self._render, self._failures, self._kwargs = render, failures, dict(kwargs or {})
-        self.name = name
+        self.name, self._texts = name, texts
+
+    def reads(self, variable: str) -> bool:
+        """Return whether the template reads this variable, or the object with all additional variables."""
+        names = {name for text in self._texts for name in _find_names(text)}
+        return not names.isdisjoint((variable, ALL_KWARGS))
 
     def render(
         self,
@@ -184,23 +222,28 @@ class Renderer:
         *,
         prompt: bool,
         thinking: bool,
+        kwargs: Mapping[str, Any] | None = None,
     ) -> str:
-        """The text of `messages` (role, content, …) and the `tools` they may call, JSON schemas or None.
+        """Return the text of a conversation. Raises TemplateRenderError if the template refuses or fails.
 
-        With `prompt`, the text ends where the assistant's next answer begins. `thinking` is passed as
-        `enable_thinking`, and in `chat_template_kwargs`, which is where Nemotron's templates look for it. Raises
-        TemplateRenderError when the template refuses or fails.
+        Args:
+            messages: The messages (role, content, …).
+            tools: JSON schemas of the declared tools, or None.
+            prompt: Whether the text ends with the generation prompt.
+            thinking: The value of `enable_thinking`, which is also in `chat_template_kwargs` for Nemotron's templates.
+            kwargs: Variables of the row, which replace additional variables.
         """
-        variables = {**self._kwargs, "enable_thinking": thinking}
+        variables = {**self._kwargs, "enable_thinking": thinking, **(kwargs or {})}
+        context = {
+            **variables,
+            "messages": messages,
+            "tools": tools,
+            "documents": variables.get("documents"),
+            "add_generation_prompt": prompt,
+            ALL_KWARGS: variables,
+        }
         try:
-            return self._render(
-                **variables,
-                messages=messages,
-                tools=tools,
-                documents=None,
-                add_generation_prompt=prompt,
-                chat_template_kwargs=variables,
-            )
+            return self._render(**context)
         except self._failures as error:
             raise TemplateRenderError(f"{type(error).__name__}: {error}") from error
 
@@ -218,153 +261,184 @@ def compile_template(
         template: The template to compile.
         variables: The special tokens, passed to every rendering.
         today: The date that `strftime_now` returns.
-        kwargs: Further variables, passed individually and all together as `chat_template_kwargs`.
-        marks: Texts to write where a `{% generation %}` begins and ends.
+        kwargs: Additional variables, passed individually and together as `chat_template_kwargs`.
+        marks: Texts to write at the beginning and end of `{% generation %}`.
 
-    Raises ConfigError for a syntax error, naming the line, for an expression that is nested too deeply, for a template
-    that needs a date if none is declared, and for a further variable whose value each rendering sets.
+    Raises ConfigError for a syntax error (with its line), for an expression that is nested too deeply, for a template
+    that needs a date if none is declared, and for an additional variable that each rendering sets.
     """
     import jinja2
 
-    environment = _environment(marks)
-    # should compiling it exceed the bounds of this process, it is named
-    report_activity(f"chat_template {template.name}")
-    try:
-        code, dated = _code_of(template.text, marks)
-    except jinja2.TemplateSyntaxError as error:
-        raise ConfigError(
-            f"chat_template {template.name}: line {error.lineno or 0}: {error.message}. Correct the template"
-        ) from error
-    # jinja descends into an expression, and Python's compiler into the code that is made of it
-    except (RecursionError, MemoryError, SyntaxError) as error:
-        raise ConfigError(
-            f"chat_template {template.name}: an expression is nested too deeply. Correct the template"
-        ) from error
-    if dated:
-        if today is None:
-            raise ConfigError(
-                f"chat_template {template.name}: uses today's date (strftime_now), so the same rows would give "
-                "different bytes tomorrow. Set `template_date`"
-            )
-        environment.globals["strftime_now"] = today.strftime
-    compiled = environment.template_class.from_code(environment, code, environment.make_globals(None))
+    compiled = [_compile(template.name, text, today, marks, variables or {}) for text in template.texts]
     if reserved_names := sorted(_OF_A_RENDERING & {*(kwargs or {})}):
-        raise ConfigError(f"template_kwargs: {', '.join(reserved_names)}: set by each rendering. Remove them")
-    fixed = dict(variables or {})
-    # the errors that Python raises inside a template for unexpected data
+        raise ConfigError(
+            f"template_kwargs: {', '.join(reserved_names)}: reserved, because each rendering sets them. Remove them"
+        )
+    # unexpected data raises these Python errors inside a template
     failures = (
         *(jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
         RecursionError,  # a tool's schema may be nested too deeply for `tojson`
     )
-    return Renderer(lambda **given: compiled.render({**fixed, **given}), failures, kwargs, name=template.name)
+
+    def render(**context: Any) -> str:
+        # use the template for tools even if their list is empty, as transformers does
+        compiled_template = compiled[0 if context["tools"] is None else -1]
+        # as `Template.render`, which would also rewrite the traceback of an error
+        return "".join(compiled_template.root_render_func(compiled_template.new_context(context)))
+
+    return Renderer(render, failures, kwargs, name=template.name, texts=template.texts)
+
+
+def _compile(
+    name: str, text: str, today: date | None, marks: tuple[str, str], variables: Mapping[str, Any]
+) -> "Template":
+    """Compile one text of a template. A rendering's own variables replace `variables`."""
+    import jinja2
+
+    environment = _build_environment(marks)
+    # report the template's name, in case compiling it exceeds this process's limits
+    report_activity(f"chat_template {name}")
+    try:
+        code, dated = _compile_code(text, marks)
+    except jinja2.TemplateSyntaxError as error:
+        raise ConfigError(
+            f"chat_template {name}: line {error.lineno or 0}: {error.message}. Correct the template"
+        ) from error
+    # jinja recurses into expressions, and Python's compiler into the generated code
+    except (RecursionError, MemoryError, SyntaxError) as error:
+        raise ConfigError(f"chat_template {name}: an expression is nested too deeply. Correct the template") from error
+    if dated:
+        if today is None:
+            raise ConfigError(
+                f"chat_template {name}: uses today's date (strftime_now), so the same rows would give "
+                "different bytes tomorrow. Set `template_date`"
+            )
+        environment.globals["strftime_now"] = today.strftime
+    # a plain dict, because each rendering copies it, which takes several times as long for Jinja's `ChainMap`
+    return environment.template_class.from_code(environment, code, {**environment.globals, **variables})
 
 
 @lru_cache(maxsize=16)
-def _code_of(text: str, marks: tuple[str, str]) -> tuple[CodeType, bool]:
-    """Return the code of a template, and whether it asks for the date; a plan needs it four times."""
+def _compile_code(text: str, marks: tuple[str, str]) -> tuple[CodeType, bool]:
+    """Return the code of a template, and whether it reads the date. Cached, because a plan needs it four times."""
+    code = _build_environment(marks).compile(text)
+    # search the text first, because parsing its names takes twice as long as compiling
+    return code, "strftime_now" in text and "strftime_now" in _find_names(text)
+
+
+@lru_cache(maxsize=16)
+def _find_names(text: str) -> frozenset[str]:
+    """Return the names of the variables that a template reads."""
     import jinja2.meta
 
-    environment = _environment(marks)
-    code = environment.compile(text)
-    # a name is in the text as it is; finding the names takes twice the time of compiling
-    names = jinja2.meta.find_undeclared_variables(environment.parse(text)) if "strftime_now" in text else ()
-    return code, "strftime_now" in names
+    return frozenset(jinja2.meta.find_undeclared_variables(_build_environment(("", "")).parse(text)))
 
 
-def _environment(marks: tuple[str, str]) -> "ImmutableSandboxedEnvironment":
-    """Return what transformers gives to every template."""
+def _build_environment(marks: tuple[str, str]) -> "ImmutableSandboxedEnvironment":
+    """Return the environment in which transformers renders templates."""
     import jinja2.ext
 
-    environment = _environment_class()(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _generation_tag(marks)]
+    environment = _build_environment_class()(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _build_generation_tag(marks)]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     return environment
 
 
-_OF_A_RENDERING = {
-    "messages",
-    "tools",
-    "documents",
-    "add_generation_prompt",
-    "enable_thinking",
-    "chat_template_kwargs",
-}
-_MOST_MADE = 64 << 20
-"""Most characters that an operator or method of a template makes at once; what many make together is left to the bound
-of the process."""
+ALL_KWARGS = "chat_template_kwargs"
+"""The variable with all additional variables of a template, and the key of a row's variables."""
+_OF_A_RENDERING = {"messages", "tools", "documents", "add_generation_prompt", "enable_thinking", ALL_KWARGS}
+_MAX_RENDERED = 64 << 20
+"""Maximum number of characters that one operation in a template may create. The process limits their sum."""
 _PADDING = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})
 """Methods of texts whose first argument is a width."""
 _WIDE = re.compile(r"%[^%a-zA-Z]*(?:\*|\d{8})")
-"""A conversion that makes a text as wide as a number says."""
+"""Matches a `%` conversion with a variable width or a width of 8 or more digits."""
 _WIDE_FIELD, _WIDTH_GIVEN = re.compile(r":[^{}]*\d{8}"), re.compile(r":[^{}]*\{")
-"""The same of a field of `format`, and one whose width is another field."""
+"""Match a field of `format` with a width of 8 or more digits, and a field whose width is another field."""
 _ATTRIBUTES_OF_DICT = frozenset(dir(dict))
+_PLAIN = (bool, int, str, list)
+"""Types of values without a method that the sandbox would wrap."""
+_TEXT_METHODS = frozenset(name for name in dir(str) if not name.startswith(("_", "format")))
+"""Methods of texts that the sandbox neither wraps nor refuses."""
 _OF_LOOP = frozenset({"index", "index0", "first", "last", "length"})
 
 
-def _environment_class() -> "type[ImmutableSandboxedEnvironment]":
-    """The sandbox, with shortcuts for the most frequent expressions: `message.role` of a plain dict, and `loop.index0`.
+def _build_environment_class() -> "type[ImmutableSandboxedEnvironment]":
+    """Return the sandbox with shortcuts for frequent expressions: `message.role`, `ns.first` and `text.strip()`.
 
-    The sandbox itself gives the same values, but after a failed attribute look-up and its exception, or after checking
-    that a number of the loop is not a mutating method: half of the time.
+    The values are the same, but rendering takes half of the time. The sandbox itself first tries to look up an
+    attribute, and checks that a value is not a mutating method.
     """
     from jinja2.exceptions import SecurityError
     from jinja2.runtime import Context, LoopContext
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import Namespace
 
     class Environment(ImmutableSandboxedEnvironment):
-        intercepted_binops = frozenset({"*", "**", "+", "%"})  # which are then not folded at compile time, either
+        intercepted_binops = frozenset({"*", "**", "+", "%"})  # also prevents constant folding at compile time
 
-        def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-            if _size(operator, left, right) > _MOST_MADE:
-                raise SecurityError(f"`{operator}` creates more than {_MOST_MADE:,} characters at once")
-            return super().call_binop(context, operator, left, right)
+        def call_binop(self, context: Context, operator: str, left_operand: Any, right: Any) -> Any:
+            if _estimate_size(operator, left_operand, right) > _MAX_RENDERED:
+                raise SecurityError(f"`{operator}` creates more than {_MAX_RENDERED:,} characters at once")
+            return super().call_binop(context, operator, left_operand, right)
 
-        def call(self, context: Context, called: Any, *args: Any, **named: Any) -> Any:
-            if _is_wide_format(called, [*args, *named.values()]):
-                raise SecurityError(f"`format` creates more than {_MOST_MADE:,} characters at once")
-            is_padding = bool(args) and getattr(called, "__name__", "") in _PADDING
-            if is_padding and isinstance(args[0], int) and args[0] > _MOST_MADE:
-                raise SecurityError(f"a text of more than {_MOST_MADE:,} characters")
-            return super().call(context, called, *args, **named)
+        def call(self, context: Context, function: Any, *args: Any, **named_arguments: Any) -> Any:
+            if function is Namespace:
+                return Namespace(*args, **named_arguments)
+            if _is_wide_format(function, [*args, *named_arguments.values()]):
+                raise SecurityError(f"`format` creates more than {_MAX_RENDERED:,} characters at once")
+            is_padding = bool(args) and getattr(function, "__name__", "") in _PADDING
+            if is_padding and isinstance(args[0], int) and args[0] > _MAX_RENDERED:
+                raise SecurityError(f"padding creates more than {_MAX_RENDERED:,} characters at once")
+            return super().call(context, function, *args, **named_arguments)
 
         def getattr(self, obj: Any, attribute: str) -> Any:
-            # as in Jinja itself `message.items` is the method, also where a message has such a key
+            # as in Jinja, `message.items` is the method even if a message has such a key
             if type(obj) is dict and attribute not in _ATTRIBUTES_OF_DICT:
                 return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
             if type(obj) is LoopContext and attribute in _OF_LOOP:
+                return getattr(obj, attribute)
+            if type(obj) is Namespace and type(value := getattr(obj, attribute, None)) in _PLAIN:
+                return value
+            if type(obj) is str and attribute in _TEXT_METHODS:
                 return getattr(obj, attribute)
             return super().getattr(obj, attribute)
 
     return Environment
 
 
-def _is_wide_format(called: Any, given: Sequence[Any]) -> bool:
-    """Return whether this is a text's `format`, with a field as wide as a large number says, or one of what it is
-    given."""
-    if getattr(called, "__name__", "") not in ("format", "format_map"):
+def _is_wide_format(function: Any, arguments: Sequence[Any]) -> bool:
+    """Return whether a function is the `format` method of a text with a very wide field.
+
+    The width is in the text, or may be one of the arguments.
+    """
+    if getattr(function, "__name__", "") not in ("format", "format_map"):
         return False
-    text = getattr(getattr(called, "__wrapped__", called), "__self__", None)  # the sandbox's is around that of the text
+    text = getattr(getattr(function, "__wrapped__", function), "__self__", None)  # the sandbox wraps the text's method
     if not isinstance(text, str):
         return False
     values = [
-        value for argument in given for value in (argument.values() if isinstance(argument, dict) else (argument,))
+        value for argument in arguments for value in (argument.values() if isinstance(argument, dict) else (argument,))
     ]
-    is_large = any(isinstance(value, int) and value > _MOST_MADE for value in values)
+    is_large = any(isinstance(value, int) and value > _MAX_RENDERED for value in values)
     return _WIDE_FIELD.search(text) is not None or (is_large and _WIDTH_GIVEN.search(text) is not None)
 
 
-def _size(operator: str, left: Any, right: Any) -> float:
-    """About how many characters an operator will make of texts, lists and numbers."""
+def _estimate_size(operator: str, left_operand: Any, right: Any) -> float:
+    """Estimate the number of characters in the result of an operator on texts, lists and numbers."""
     if operator == "%":
-        return float("inf") if isinstance(left, str) and _WIDE.search(left) else 0
-    # in bits, of which there are more than digits
+        return float("inf") if isinstance(left_operand, str) and _WIDE.search(left_operand) else 0
+    # the number of bits is at least the number of digits
     if operator == "**":
-        return left.bit_length() * right if isinstance(left, int) and isinstance(right, int) else 0
-    size = sum(len(value) for value in (left, right) if isinstance(value, str | list | tuple))
-    return size * max(value if isinstance(value, int) else 1 for value in (left, right)) if operator == "*" else size
+        return left_operand.bit_length() * right if isinstance(left_operand, int) and isinstance(right, int) else 0
+    size = sum(len(value) for value in (left_operand, right) if isinstance(value, str | list | tuple))
+    return (
+        size * max(value if isinstance(value, int) else 1 for value in (left_operand, right))
+        if operator == "*"
+        else size
+    )
 
 
 def _to_json(
@@ -379,8 +453,8 @@ def _raise_exception(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def _generation_tag(marks: tuple[str, str]) -> Any:
-    """The `{% generation %}` block of transformers, which marks an answer: writes its body between `marks`."""
+def _build_generation_tag(marks: tuple[str, str]) -> Any:
+    """Return the `{% generation %}` block of transformers, which marks answers. It writes its body between `marks`."""
     from jinja2 import nodes
     from jinja2.ext import Extension
     from jinja2.parser import Parser

@@ -7,7 +7,7 @@ import pytest
 from dataprep_assets.tokenization.chat.capabilities import find_capabilities
 from dataprep_assets.tokenization.chat.choices import ChatChoices
 from dataprep_assets.tokenization.chat.messages import ConversationFields, Refusal, read_conversation
-from dataprep_assets.tokenization.chat.rendering import RenderedConversation, used_part
+from dataprep_assets.tokenization.chat.rendering import RenderedConversation, keep_used_part
 from dataprep_assets_tests.tokenization.chat.templates import (
     ALTERNATING,
     CHANNELS,
@@ -93,7 +93,7 @@ def test_calls_without_the_declared_tools_are_used_and_counted() -> None:
     messages = USER, answer("", tool_calls=[CALL]), RESULT, answer()
     refused = render(CHANNELS, *messages, tools=[TOOL])
     assert refused == Refusal("lost_in_template: tools")
-    part = used_part(refused)
+    part = keep_used_part(refused)
     assert isinstance(part, RenderedConversation)
     assert part.cuts == ("lost_in_template: tools",)
     call = '<|s|>assistant to=look_up<|c|>commentary<|m|>{"word": "buoy"}<|call|>'
@@ -136,10 +136,10 @@ def test_a_refused_message_is_named_with_the_words_of_the_template_and_the_rest_
     refused = render(ALTERNATING, USER, answer(), SYSTEM, USER, answer("No."))
     assert refused == Refusal("template_refused", 2)
     assert refused.words == "TemplateError: only user and assistant"
-    part = used_part(refused)
+    part = keep_used_part(refused)
     assert isinstance(part, RenderedConversation)
     assert (trained(part), part.cuts) == ([["So.<|im_end|>"]], ("template_refused",))
-    assert used_part(render(ALTERNATING, USER, USER, answer())) == Refusal("template_refused", 1)
+    assert keep_used_part(render(ALTERNATING, USER, USER, answer())) == Refusal("template_refused", 1)
 
 
 def test_the_table_of_a_template_says_what_it_writes_drops_and_refuses() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dataprep_assets.tokenization.chat import rendering
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
-from dataprep_assets.tokenization.chat.rendering import RenderedConversation, used_part
+from dataprep_assets.tokenization.chat.rendering import RenderedConversation, keep_used_part
 from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template
 from dataprep_assets_tests.tokenization.chat.tokenizers import conversation_renderer
 from dataprep_assets_tests.tokenization.chat.trap import CHATML, QWEN
@@ -50,7 +50,7 @@ def test_a_conversation_of_very_many_answers_is_refused_before_it_takes_long(mon
     """To find an answer all before it is rendered: the time grows with the square of the answers, and has a limit."""
     messages = [USER, answer("A")] * 60
     assert len(trained(render(messages))[0]) == 60
-    monkeypatch.setattr(rendering, "_MOST_RENDERED", 1 << 20)
+    monkeypatch.setattr(rendering, "_MAX_RENDERED", 1 << 20)
     refused = refusal(messages, "chatml_reasoning")
     assert refused.reason == "too_many_messages"
     assert refused.message is not None
@@ -140,7 +140,7 @@ def test_a_template_that_refuses_a_conversation_is_a_reason_without_its_text() -
     refused = refusal([USER, answer("A"), USER, answer("B")], strict)
     assert str(refused) == "template_refused (message 3)"
     assert refused.words == "TemplateError: Why?"
-    part = used_part(refused)
+    part = keep_used_part(refused)
     assert isinstance(part, RenderedConversation)
     assert (trained(part), part.cuts) == ([[f"A{END}"]], ("template_refused",))
 

@@ -10,6 +10,7 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.template import ChatTemplate, TemplateRenderError, compile_template
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers.transformers import rendered
 
 USER = {"role": "user", "content": "What is <b> & 'it'?"}
@@ -100,10 +101,7 @@ def test_a_template_is_a_name_a_path_or_jinja(tmp_path: Path) -> None:
 
 def test_a_mistyped_name_is_no_template(tmp_path: Path) -> None:
     """The original takes any text that is no file for a template, which renders every conversation alike."""
-    with pytest.raises(
-        ConfigError,
-        match=r"'nano33' must be `tokenizer`, a name \(chatml_reasoning, nano3, super3, ultra3, lightning35\)",
-    ):
+    with raises(ConfigError, "'nano33'", "`tokenizer`", "chatml_reasoning, nano3, super3, ultra3, lightning35"):
         ChatTemplate.load("nano33")
 
 
@@ -119,7 +117,7 @@ def test_the_digest_is_of_the_text_not_of_the_name(tmp_path: Path) -> None:
 
 
 def test_a_syntax_error_names_its_line() -> None:
-    with pytest.raises(ConfigError, match=r"chat_template inline: line 3: .*endfor"):
+    with raises(ConfigError, "inline", 3, "endfor"):
         compile_template(ChatTemplate.load("{{ bos_token }}\n{% for m in messages %}\n{% endif %}"))
 
 
@@ -134,15 +132,13 @@ def test_a_syntax_error_names_its_line() -> None:
     ids=["brackets", "sums", "ifs", "look-ups"],
 )
 def test_a_template_nested_too_deeply_to_compile_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"chat_template deep\.jinja: "):
+    with raises(ConfigError, "deep.jinja"):
         compile_template(ChatTemplate("deep.jinja", text))
 
 
 def test_a_template_that_writes_the_date_needs_one() -> None:
     template = ChatTemplate.load("{{ strftime_now('%d %B %Y') }}")
-    with pytest.raises(
-        ConfigError, match=r"uses today's date \(strftime_now\), so the same rows would give different bytes tomorrow"
-    ):
+    with raises(ConfigError, "strftime_now"):
         compile_template(template)
     rendered = compile_template(template, today=date(2025, 3, 1)).render([USER], None, prompt=False, thinking=True)
     assert rendered == "01 March 2025"
@@ -171,6 +167,27 @@ def test_a_format_of_ordinary_width_is_made() -> None:
     assert renderer.render([USER], None, prompt=False, thinking=True) == "     x|y  "
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% set ns = namespace(a='', b=[], c=0) %}{{ ns.a }}{{ ns.b }}{{ ns.c + 1 }}{{ ns.d is defined }}",
+        "{% set ns = namespace(items=2) %}{{ ns.items }}{{ ns._Namespace__attrs is defined }}",
+        "{% set ns = namespace() %}{% set ns.f = '{a.__class__}'.format_map %}{{ ns.f({'a': 1}) }}",
+        "{{ ' A b '.strip().lower().split() }}{{ 'a'.nothing is defined }}",
+        "{{ 'a-b'.title().startswith('A') }}{{ 'ab'.__len__ is defined }}{{ '{a.__class__}'.format(a=1) }}",
+    ],
+)
+def test_attributes_give_what_transformers_gives(text: str) -> None:
+    renderer = compile_template(ChatTemplate.load(text))
+    assert renderer.render([USER], None, prompt=False, thinking=True) == rendered(text, {"messages": [USER]})
+
+
+def test_a_format_in_a_namespace_is_limited() -> None:
+    renderer = compile_template(ChatTemplate.load("{% set ns = namespace(f='{:>4294967296}'.format) %}{{ ns.f('x') }}"))
+    with pytest.raises(TemplateRenderError):
+        renderer.render([USER], None, prompt=False, thinking=True)
+
+
 # --- whose template
 
 
@@ -186,9 +203,9 @@ def tokenizer_with(folder: Path, beside: str | None = None, configured: Any = No
 def test_the_template_of_a_tokenizer_is_the_file_beside_it_else_that_of_its_configuration(tmp_path: Path) -> None:
     several = [{"name": "rag", "template": "{{ 3 }}"}, {"name": "default", "template": "{{ 2 }}"}]
     found = [
-        ChatTemplate.of_tokenizer(tokenizer_with(tmp_path / "a", "{{ 1 }}", "{{ 2 }}")),
-        ChatTemplate.of_tokenizer(tokenizer_with(tmp_path / "b", None, "{{ 2 }}")),
-        ChatTemplate.of_tokenizer(tokenizer_with(tmp_path / "c", None, several)),
+        ChatTemplate.load_from_tokenizer(tokenizer_with(tmp_path / "a", "{{ 1 }}", "{{ 2 }}")),
+        ChatTemplate.load_from_tokenizer(tokenizer_with(tmp_path / "b", None, "{{ 2 }}")),
+        ChatTemplate.load_from_tokenizer(tokenizer_with(tmp_path / "c", None, several)),
     ]
     assert [template.text for template in found] == ["{{ 1 }}", "{{ 2 }}", "{{ 2 }}"]
     assert found[0] == ChatTemplate.load(str(tmp_path / "a"))  # a folder by its path: a clone of a model's repository
@@ -206,24 +223,21 @@ def test_the_template_of_a_tokenizer_is_the_file_beside_it_else_that_of_its_conf
 )
 def test_a_file_of_a_tokenizer_that_cannot_be_read_is_named(tmp_path: Path, file: str, content: bytes) -> None:
     (tmp_path / file).write_bytes(content)
-    with pytest.raises(ConfigError, match=f"{file}: cannot be read: "):
+    with raises(ConfigError, file):
         ChatTemplate.load(str(tmp_path))
 
 
-@pytest.mark.parametrize("configured", [None, [{"name": "rag", "template": "{{ 3 }}"}]])
-def test_a_tokenizer_without_a_template_is_refused_with_what_there_is_instead(tmp_path: Path, configured: Any) -> None:
-    with pytest.raises(
-        ConfigError, match=r"the tokenizer t has none .* Set a path.* or chatml_reasoning, which is included"
-    ):
-        ChatTemplate.of_tokenizer(tokenizer_with(tmp_path / "t", None, configured))
+def test_a_tokenizer_without_a_template_is_refused_with_what_there_is_instead(tmp_path: Path) -> None:
+    with raises(ConfigError, "t", "chatml_reasoning"):
+        ChatTemplate.load_from_tokenizer(tokenizer_with(tmp_path / "t"))
 
 
 def test_a_template_that_others_publish_is_that_of_their_package_or_refused_with_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match=r"it is src/nemotron/data_prep/templates/nano3\.jinja in .*NVIDIA"):
+    with raises(ConfigError, "src/nemotron/data_prep/templates/nano3.jinja"):
         ChatTemplate.load("nano3")
-    with pytest.raises(ConfigError, match=r"super3 is not part of this project \(the recipes of super3 use nano3\)"):
+    with raises(ConfigError, "super3", "nano3"):
         ChatTemplate.load("super3")
     folder = tmp_path / "nemotron" / "data_prep" / "templates"
     folder.mkdir(parents=True)
@@ -231,7 +245,7 @@ def test_a_template_that_others_publish_is_that_of_their_package_or_refused_with
     (folder / "nano3.jinja").write_text("{{ messages }}")
     monkeypatch.syspath_prepend(tmp_path)
     assert ChatTemplate.load("super3") == ChatTemplate("super3", "{{ messages }}")
-    with pytest.raises(ConfigError, match=r"lightning35\.jinja"):
+    with raises(ConfigError, "lightning35.jinja"):
         ChatTemplate.load("lightning35")
 
 
@@ -249,7 +263,7 @@ def test_a_template_finds_whether_to_think_where_either_kind_looks_for_it(thinki
 
 
 def test_a_further_variable_may_not_be_one_that_each_rendering_decides() -> None:
-    with pytest.raises(ConfigError, match="template_kwargs: enable_thinking, tools: set by each rendering"):
+    with raises(ConfigError, "template_kwargs", "enable_thinking, tools"):
         compile_template(ChatTemplate.load("{{ messages }}"), kwargs={"tools": [], "enable_thinking": True})
 
 
@@ -258,5 +272,5 @@ def test_a_tool_nested_beyond_the_stack_is_a_refusal_and_no_crash() -> None:
     for _ in range(990):
         schema = {"properties": schema}
     renderer = compile_template(ChatTemplate.load("chatml_reasoning"))
-    with pytest.raises(TemplateRenderError, match="RecursionError"):
+    with raises(TemplateRenderError, "RecursionError"):
         renderer.render([{"role": "user", "content": "x"}], [schema], prompt=False, thinking=False)

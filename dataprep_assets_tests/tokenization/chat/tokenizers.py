@@ -10,7 +10,7 @@ from typing import Any
 
 import dataprep_assets
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, certify, refused_outright
+from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, certify, refuse_engine
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
 from dataprep_assets.tokenization.chat.message_form import find_form
 from dataprep_assets.tokenization.chat.rendering import GENERATION_MARKS, ConversationRenderer
@@ -75,5 +75,5 @@ def encoder(bundle: TokenizerBundle | None = None) -> ChatEncoder:
     """The certified engine for the small tokenizer; the reference for another."""
     if bundle is None:
         return ChatEncoder(chat_bundle(), CertifiedEncoder(chat_bundle(), "text", chat_certificate()))
-    refused = refused_outright(bundle, "text", "tokenizers", "a test")
+    refused = refuse_engine(bundle, "text", "tokenizers", "a test")
     return ChatEncoder(bundle, CertifiedEncoder(bundle, "text", refused))

@@ -1,0 +1,48 @@
+"""Conversion of library errors to errors of this project.
+
+Libraries raise bare exceptions, whose messages may quote a text. A panic in Rust is a `BaseException` but not an
+`Exception`. No handler catches it, so it would terminate a run like a bug in this project.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dataprep_assets.errors import TokenizerError
+
+
+class EncodingError(TokenizerError):
+    """A library cannot encode a text. The message gives the reason without quoting the library."""
+
+
+class PanicError(EncodingError):
+    """A library panicked."""
+
+
+@contextmanager
+def panics_as_errors(library: str) -> Iterator[None]:
+    """Raise PanicError if `library` panics in the block."""
+    try:
+        yield
+    except BaseException as error:
+        # each library has its own panic class, so compare the name
+        if type(error).__name__ != "PanicException":
+            raise
+        raise PanicError(f"{library} panics with this tokenizer") from None
+
+
+@contextmanager
+def encoding_errors(library: str) -> Iterator[None]:
+    """Raise EncodingError for any error of `library` while it encodes texts, except MemoryError."""
+    try:
+        with panics_as_errors(library):
+            yield
+    except (TokenizerError, MemoryError):
+        raise
+    except Exception as error:
+        is_unknown = "unk" in str(error).casefold()
+        reason = (
+            "a part of the text is not in the vocabulary, which has no unknown token"
+            if is_unknown
+            else f"{library} raises"
+        )
+        raise EncodingError(reason) from None
