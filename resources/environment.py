@@ -28,13 +28,13 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.storage import cache_of, local_storage
+from dataprep_assets.integrity.storage import choose_cache, local_storage
 from dataprep_assets.resources.storage import StorageResource
 from dataprep_assets.stores.connect import (
     AWS_PAIR,
     KINDS,
     WRITE_PAIR,
-    names_to_set,
+    list_names_to_set,
     s3_credentials,
     s3_endpoint,
 )
@@ -47,7 +47,7 @@ def build_storage(project_root: Path, environment: Mapping[str, str] = os.enviro
     Raises ConfigError, which names the variable, if a variable is missing or invalid.
     """
     local = local_storage(project_root, environment)
-    cache, cache_bytes = cache_of(project_root, environment)
+    cache, cache_bytes = choose_cache(project_root, environment)
     common: dict[str, Any] = {"cache": str(cache), "cache_bytes": cache_bytes}
     if local is not None:
         return StorageResource(root=str(local.root), **common)
@@ -92,8 +92,8 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
     names = s3_credentials(environment)
     if names is None and kind == "r2" and not any(environment.get(name) for name in (AWS_PAIR[0], "AWS_PROFILE")):
         raise ConfigError(
-            f"{WRITE_PAIR[0]}: not set; DATAPREP_STORAGE={kind} needs {WRITE_PAIR[0]} and {WRITE_PAIR[1]} (or "
-            f"{AWS_PAIR[0]} and {AWS_PAIR[1]}, or AWS_PROFILE)"
+            f"DATAPREP_STORAGE={kind} needs credentials. Set {WRITE_PAIR[0]} and {WRITE_PAIR[1]}, or {AWS_PAIR[0]} and "
+            f"{AWS_PAIR[1]}, or AWS_PROFILE"
         )
     keys: dict[str, Any] = {}
     if names is not None:
@@ -107,7 +107,7 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
         bucket=bucket,
         prefix=(root or environment.get("DATASET_BINS_PATH") or "").strip("/"),
         allow_http=allows_http(environment),
-        key_names=list(names[:2] if names else names_to_set(environment)),
+        key_names=list(names[:2] if names else list_names_to_set(environment)),
         **common,
     )
 
@@ -132,4 +132,4 @@ def _required(environment: Mapping[str, str], kind: str, *names: str) -> str:
         if value := environment.get(name):
             return value
     alternatives = f" (or {', '.join(names[1:])})" if len(names) > 1 else ""
-    raise ConfigError(f"{names[0]}: not set{alternatives}; DATAPREP_STORAGE={kind} needs it")
+    raise ConfigError(f"DATAPREP_STORAGE={kind} needs {names[0]}{alternatives}. Set it")

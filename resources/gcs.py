@@ -4,7 +4,7 @@ import dagster as dg
 from dagster_gcp.gcs import GCSResource
 
 from dataprep_assets.resources.storage import StorageResource
-from dataprep_assets.stores.connect import GcsPlace, StoreAddress
+from dataprep_assets.stores.connect import GcsAddress, StoreAddress
 
 
 class GcsStorageResource(StorageResource):
@@ -18,4 +18,4 @@ class GcsStorageResource(StorageResource):
     allow_http: bool = False
 
     def address(self) -> StoreAddress:
-        return GcsPlace(bucket=self.bucket, prefix=self.prefix, project=self.gcs.project, allow_http=self.allow_http)
+        return GcsAddress(bucket=self.bucket, prefix=self.prefix, project=self.gcs.project, allow_http=self.allow_http)

@@ -16,7 +16,7 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.engine.artifact.spec import artifact_at
+from dataprep_assets.engine.artifact.spec import parse_asset_path
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import ArtifactHandle
 from dataprep_assets.resources.storage import StorageResource
@@ -38,16 +38,17 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         metadata = (upstream.definition_metadata or {}) if upstream is not None else {}
         store = self.storage.artifacts(metadata.get(STORAGE), private=bool(metadata.get(PRIVATE)))
         if not context.has_asset_partitions:
-            return ArtifactHandle.of(store, artifact_at(context.asset_key.path, None))
-        artifacts = [artifact_at(context.asset_key.path, partition) for partition in context.asset_partition_keys]
+            return ArtifactHandle.from_store(store, parse_asset_path(context.asset_key.path, None))
+        artifacts = [parse_asset_path(context.asset_key.path, partition) for partition in context.asset_partition_keys]
         if len(artifacts) == 1 and context.has_partition_key:
-            return ArtifactHandle.of(store, artifacts[0])
+            return ArtifactHandle.from_store(store, artifacts[0])
         # read all receipts together, so that the error names all missing partitions
         receipts = store.receipts(artifacts)
         if missing := [str(a) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
             names = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
             raise MissingArtifactError(
-                f"{len(missing)} of {len(artifacts)} partitions are missing: {names}. Materialize them first"
+                f"{len(missing)} of {len(artifacts)} partitions are missing: {names}. Materialize these partitions "
+                "first"
             )
         return {
             str(artifact.partition): ArtifactHandle(store, artifact, receipt)
@@ -67,12 +68,13 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         store = self.storage.artifacts((context.definition_metadata or {}).get(STORAGE))
         partitions = context.asset_partition_keys if context.has_asset_partitions else [None]
         for partition in partitions:
-            artifact = artifact_at(context.asset_key.path, partition)
+            artifact = parse_asset_path(context.asset_key.path, partition)
             receipt = store.require(artifact)
             if len(partitions) == 1:
                 location = store.location(artifact)
                 context.add_output_metadata({"dagster/uri" if "://" in location else "path": location})
             if obj is not None and (obj.artifact, obj.receipt.content) != (artifact, receipt.content):
                 raise ConfigError(
-                    f"{context.asset_key.to_user_string()}: returned the handle of a different artifact, {obj.artifact}"
+                    f"{context.asset_key.to_user_string()}: returned the handle of a different artifact, "
+                    f"{obj.artifact}. Return None, or its own artifact"
                 )

@@ -12,7 +12,7 @@ from dagster_aws.s3 import S3Resource
 from pydantic import Field
 
 from dataprep_assets.resources.storage import StorageResource
-from dataprep_assets.stores.connect import AWS_PAIR, S3Place, StoreAddress
+from dataprep_assets.stores.connect import AWS_PAIR, S3Address, StoreAddress
 
 
 class R2StorageResource(StorageResource):
@@ -29,7 +29,7 @@ class R2StorageResource(StorageResource):
 
     def address(self) -> StoreAddress:
         key_id, secret = self.key_names
-        return S3Place(
+        return S3Address(
             bucket=self.bucket,
             prefix=self.prefix,
             endpoint_url=self.s3.endpoint_url,

@@ -12,8 +12,8 @@ import dagster as dg
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.storage import artifacts_at
-from dataprep_assets.stores.connect import StoreAddress, place_of
+from dataprep_assets.integrity.storage import open_artifacts
+from dataprep_assets.stores.connect import StoreAddress, parse_place
 
 
 class StorageResource(dg.ConfigurableResource[Any]):
@@ -29,17 +29,18 @@ class StorageResource(dg.ConfigurableResource[Any]):
 
     def address(self) -> StoreAddress:
         """Return the store's address for datasets that declare no storage."""
-        return place_of(self.root, os.environ)
+        return parse_place(self.root, os.environ)
 
     def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
         """Return the store of a dataset's artifacts: at the declared URL or folder, else at this resource's address.
 
         `private`: only the owner can read local copies of a bucket's files.
         """
-        address = self.address() if declared is None else place_of(declared, os.environ)
+        address = self.address() if declared is None else parse_place(declared, os.environ)
         if self.cache is None and "://" in self.root:
             raise ConfigError(
-                f"cache: not set, but {self.root.partition('://')[0]}:// storage needs a local folder. Set it"
+                f"cache: not set, but {self.root.partition('://')[0]}:// storage needs a local folder. Set `cache` to "
+                "a folder"
             )
         cache = Path(self.cache).expanduser() if self.cache else Path(self.root or ".").expanduser().parent / "cache"
-        return artifacts_at(address, cache, self.cache_bytes, private=private)
+        return open_artifacts(address, cache, self.cache_bytes, private=private)

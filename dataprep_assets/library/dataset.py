@@ -8,24 +8,24 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.engine.artifact.build import ancestors
+from dataprep_assets.engine.artifact.build import find_ancestors
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.staleness.rebuild import Rebuild, rebuild_of
-from dataprep_assets.engine.trace.trace import Trace, Tracer, trace
-from dataprep_assets.engine.yaml.declared_keys import nearest
+from dataprep_assets.engine.staleness.rebuild import Rebuild, plan_rebuild
+from dataprep_assets.engine.trace.trace import Trace, Tracer, trace_documents
+from dataprep_assets.engine.yaml.declared_keys import find_nearest
 from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, RunFailedError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
-from dataprep_assets.integrity.verify import Verified, verify_place
-from dataprep_assets.library.mistakes import Mistake, mistakes_of, require_sound_environment
-from dataprep_assets.library.part import PartitionSelection, split_names
+from dataprep_assets.integrity.verify import VerifiedArtifact, verify_place
+from dataprep_assets.library.mistakes import Mistake, find_dataset_mistakes, require_sound_environment
+from dataprep_assets.library.part import PartitionSelection, parse_split_names
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.stores.files import private_files
 
 if TYPE_CHECKING:
-    from dataprep_assets.engine.trace.asked_documents import DocumentRows
+    from dataprep_assets.engine.trace.document_table import DocumentRows
     from dataprep_assets.library.project import OpenProject
     from dataprep_assets.orchestration.build import BuildListener
     from dataprep_assets.orchestration.runs.runs import RunResult
@@ -35,7 +35,7 @@ _SHOWN = 12
 
 
 class OpenDataset:
-    """A dataset of a project, as `OpenProject.dataset` opens it."""
+    """A dataset of a project, opened by `OpenProject.dataset`."""
 
     def __init__(self, project: "OpenProject", component: Dataset) -> None:
         self.project, self.component = project, component
@@ -61,32 +61,37 @@ class OpenDataset:
     def check(self) -> list[Mistake]:
         """Return the mistakes and hints (`Mistake.hint`) about the declaration, its tokenizer and its local source."""
         require_sound_environment()
-        return mistakes_of(self.project, self.component, self.project.declaration_of(self.name))
+        return find_dataset_mistakes(self.project, self.component, self.project.declaration_of(self.name))
 
-    def require_sound(self, *, whole: bool = True) -> list[Mistake]:
-        """Return the hints; raise ConfigError with all mistakes that prevent a run.
+    def require_sound(self, *, is_whole: bool = True) -> list[Mistake]:
+        """Return the hints. Raises ConfigError with all mistakes that prevent a run.
 
         The first run of the whole dataset also checks the source and runs the user's own taggers on it. Later runs do
         not, because a dataset may be up to date while its source cannot be reached.
         """
-        from dataprep_assets.engine.staleness.status import never_built
+        from dataprep_assets.engine.staleness.status import is_never_built
 
         mistakes = self.check()
-        wrong = [mistake for mistake in mistakes if not mistake.hint and not mistake.of_source]
-        if whole and not wrong and never_built(self.specs, self.store):
+        blocking_mistakes = [mistake for mistake in mistakes if not mistake.hint and not mistake.of_source]
+        if is_whole and not blocking_mistakes and is_never_built(self.specs, self.store):
             place = self.project.declaration_of(self.name)
-            mistakes = mistakes_of(self.project, self.component, place, tried=True)
-            # for sensitive data, the error of a step is more useful than a remark, because it has the position
+            mistakes = find_dataset_mistakes(self.project, self.component, place, tried=True)
+            # for sensitive data, a step's error is more useful than a remark, because it has the position
             sensitive = self.component.declaration.sensitive
-            wrong = [mistake for mistake in mistakes if not mistake.hint and not (sensitive and mistake.of_source)]
-        if wrong:
-            raise ConfigError("\n".join(map(str, wrong)))
+            blocking_mistakes = [
+                mistake for mistake in mistakes if not mistake.hint and not (sensitive and mistake.of_source)
+            ]
+        if blocking_mistakes:
+            raise ConfigError("\n".join(map(str, blocking_mistakes)))
         return [mistake for mistake in mistakes if mistake.hint]
 
     def status(self) -> Rebuild:
-        """Return what a run would build now, why, and the cost. Reads local sources, and writes nothing."""
+        """Return the artifacts that a run would build now, with reasons and costs.
+
+        Reads local sources, and writes nothing.
+        """
         cores = self.component.declaration.workers or len(os.sched_getaffinity(0))
-        return rebuild_of(self.specs, self.store, Machine(cores=cores, bandwidth=125e6), self.project.step_times())
+        return plan_rebuild(self.specs, self.store, Machine(cores=cores, bandwidth=125e6), self.project.step_times())
 
     def run(
         self,
@@ -101,7 +106,7 @@ class OpenDataset:
         Args:
             split: Only partitions of this split, or of these splits.
             partitions: Only this range of partitions, `FIRST...LAST`, or this partition.
-            process_count: Number of even parts into which the selected partitions are cut.
+            process_count: Number of equal parts into which the selected partitions are divided.
             process_index: The part to build, from 0.
 
         Returns:
@@ -111,10 +116,14 @@ class OpenDataset:
         kept, and the next run resumes from it.
         """
         part = PartitionSelection(
-            splits=split_names(split), bounds=partitions, option="partitions", count=process_count, index=process_index
+            splits=parse_split_names(split),
+            bounds=partitions,
+            option="partitions",
+            count=process_count,
+            index=process_index,
         )
-        self.require_sound(whole=not part.is_some)
-        result = self.build() if not part.is_some else self.build_part(part)
+        self.require_sound(is_whole=not part.is_limited)
+        result = self.build() if not part.is_limited else self.build_part(part)
         if result.ended:
             lines = [*self.complaints(result), *result.failed_checks]
             error = ConfigError if result.ended == result.ended.MISCONFIGURED else RunFailedError
@@ -124,86 +133,91 @@ class OpenDataset:
     def up_to_date(self) -> bool:
         """Return whether a run has nothing to do: every partition is current, and Dagster (checked last) has it."""
         from dataprep_assets.engine.staleness.decide import Action
-        from dataprep_assets.engine.staleness.status import check_decisions, decisions, retracted_left
+        from dataprep_assets.engine.staleness.status import decide_checks, decide_dataset, find_retracted_leftovers
 
         specs, store = self.specs, self.store
-        if retracted_left(specs, store) or any(one.action is not Action.KEEP for one in decisions(specs, store)):
+        if find_retracted_leftovers(specs, store) or any(
+            decision.action is not Action.KEEP for decision in decide_dataset(specs, store)
+        ):
             return False
-        from dataprep_assets.orchestration.runs.runs import Recorded
+        from dataprep_assets.orchestration.runs.runs import DagsterEvents
 
         with self.project.instance() as instance:
-            events = Recorded(instance)
-            found = (check_decisions(spec, store, spec.slots(store), events) for spec in specs)
-            return all(one.action is Action.KEEP for of_spec in found for one in of_spec.values())
+            events = DagsterEvents(instance)
+            spec_decisions = (decide_checks(spec, store, spec.slots(store), events) for spec in specs)
+            return all(decision.action is Action.KEEP for of_spec in spec_decisions for decision in of_spec.values())
 
     def build(
         self,
         *,
         only: Mapping[ArtifactSpec, Sequence[str]] | None = None,
-        attendants: "Sequence[BuildListener]" = (),
+        listeners: "Sequence[BuildListener]" = (),
         part: str = "",
         verbose: bool = False,
-        began: float | None = None,
+        start_time: float | None = None,
     ) -> "RunResult":
         """Execute the dataset's job, or the part of it that builds `only` some partitions.
 
         Args:
             only: The artifacts to build, each with its selected partitions; None builds everything.
-            attendants: Listeners in this process that receive the events of the build.
+            listeners: Listeners in this process that receive the events of the build.
             part: Description of the part, for the run's tag.
             verbose: Whether to print Dagster's own error messages on standard error.
-            began: Start of the command that builds it, in seconds of `time.monotonic`; default: now.
+            start_time: Start of the command, in seconds of `time.monotonic`; default: now.
         """
         import dagster as dg
 
         from dataprep_assets.code_location import bind_resources
-        from dataprep_assets.library.step_timer import StepTimer
-        from dataprep_assets.orchestration.build import job_of
+        from dataprep_assets.orchestration.build import StepTimer, build_job
         from dataprep_assets.orchestration.partitions import PART
-        from dataprep_assets.orchestration.runs.runs import execute
-        from dataprep_assets.orchestration.runs.terminal import watched_in_notebook
+        from dataprep_assets.orchestration.runs.runs import execute_job
+        from dataprep_assets.orchestration.runs.terminal import show_notebook_progress
 
-        timer = StepTimer(time.monotonic() if began is None else began)
-        job, here = job_of(self.specs, only=only, attendants=[timer, *attendants]), self.project.project
-        definitions = bind_resources(dg.Definitions(jobs=[job]), here.root)
+        timer = StepTimer(time.monotonic() if start_time is None else start_time)
+        job, part_instance = build_job(self.specs, only=only, listeners=[timer, *listeners]), self.project.project
+        definitions = bind_resources(dg.Definitions(jobs=[job]), part_instance.root)
+        is_new, opening_time = not self.project.home.exists(), time.monotonic()
         with self.project.instance() as instance, private_files(self.component.declaration.sensitive):
+            if is_new:
+                # only the first run creates the instance, which takes seconds
+                timer.exclude(time.monotonic() - opening_time)
             tags = {PART: part} if part else {}
-            whole = definitions.resolve_job_def(job.name)
-            with watched_in_notebook():
-                result = execute(whole, instance, tags=tags, verbose=verbose)
+            whole_job = definitions.resolve_job_def(job.name)
+            with show_notebook_progress():
+                result = execute_job(whole_job, instance, tags=tags, verbose=verbose)
             timer.keep(self.project.step_times(), self.specs, self.store, complete=only is None and not result.ended)
             return result
 
     def build_part(
-        self, part: PartitionSelection, *, attendants: "Sequence[BuildListener]" = (), verbose: bool = False
+        self, part: PartitionSelection, *, listeners: "Sequence[BuildListener]" = (), verbose: bool = False
     ) -> "RunResult":
         """Build the selected partitions, after the artifacts that plan them and their inputs.
 
         Raises NotFoundError if this process has no partition, because there are fewer partitions than processes. Raises
         ConfigError if an out-of-date input, such as duplicates, is built from all partitions.
         """
-        from dataprep_assets.engine.staleness.status import decisions_of
+        from dataprep_assets.engine.staleness.status import decide_slots
 
         partitioned = part.partitioned_specs(self.specs)
-        needed = ancestors(spec for spec in partitioned if part.includes(spec))
-        # refused now, because a shard that needs an artifact of all shards would fail after hours
+        needed = find_ancestors(spec for spec in partitioned if part.includes(spec))
+        # refuse now, because a shard that needs an artifact of all shards would fail only after hours
         for spec in self.specs:
-            of_all = spec in needed and spec.partitions is None and ancestors([spec]) & set(partitioned)
-            if of_all and decisions_of(spec, self.store, [None])[None].is_stale:
+            of_all = spec in needed and spec.partitions is None and find_ancestors([spec]) & set(partitioned)
+            if of_all and decide_slots(spec, self.store, [None])[None].is_stale:
                 raise ConfigError(
                     f"{part}: {'/'.join(spec.path)}, which this part needs, is built from all partitions and is out "
                     f"of date. Run `dataprep run {self.name}` first"
                 )
-        # the artifacts that plan the partitions are built first, because only they determine the partitions
-        first = [spec for spec in ancestors(partitioned) if not ancestors([spec]) & set(partitioned)]
-        before = {spec: () for spec in self.specs if spec in first}
-        result = self.build(only=before, attendants=attendants, part=str(part), verbose=verbose)
+        # first build the artifacts that plan the partitions, because only these determine the partitions
+        first_specs = [spec for spec in find_ancestors(partitioned) if not find_ancestors([spec]) & set(partitioned)]
+        no_partitions = {spec: () for spec in self.specs if spec in first_specs}
+        result = self.build(only=no_partitions, listeners=listeners, part=str(part), verbose=verbose)
         if result.ended:
             return result
         if only := part.select_partitions(self.specs, self.store):
-            return self.build(only=only, attendants=attendants, part=str(part), verbose=verbose)
+            return self.build(only=only, listeners=listeners, part=str(part), verbose=verbose)
         raise NotFoundError(
-            f"{self.name}: nothing to build in this part, because there are fewer partitions than processes"
+            f"{self.name}: this part has no partitions, because --process-count exceeds their number. Lower it"
         )
 
     def complaints(self, result: "RunResult") -> list[str]:
@@ -213,18 +227,18 @@ class OpenDataset:
         """
         path, lines = self.project.declaration_of(self.name), []
         for failure in result.failures:
-            where, fields = failure.where, type(self.component.declaration).model_fields
-            # the key that the reason begins with, or one in backticks
-            named = re.findall(r"^([a-z_.]+):|`([a-z_.]+)[`:]", failure.why) if failure.misconfigured else []
-            key = next((key for pair in named if (key := pair[0] or pair[1]).partition(".")[0] in fields), None)
+            location, fields = failure.where, type(self.component.declaration).model_fields
+            # the key is at the beginning of the reason, or in backticks
+            named_keys = re.findall(r"^([a-z_.]+):|`([a-z_.]+)[`:]", failure.why) if failure.misconfigured else []
+            key = next((key for pair in named_keys if (key := pair[0] or pair[1]).partition(".")[0] in fields), None)
             if key is not None:
                 (document, *_) = read_documents(path)
-                where = f"{where}: {path}:{document.line_of(key.split('.'))}"
-            lines.append(f"{where}: {failure.why}")
+                location = f"{location}: {path}:{document.find_line(key.split('.'))}"
+            lines.append(f"{location}: {failure.why}")
         return lines
 
     def tracer(self) -> Tracer:
-        """Return a tracer for the present artifacts. Files that it opened stay mapped.
+        """Return a tracer for the current artifacts. The files that it opens stay mapped.
 
         Raises ConfigError for a kind of dataset whose artifacts do not record the positions of documents.
         """
@@ -235,12 +249,12 @@ class OpenDataset:
 
         Args:
             decode: Whether to decode the texts; texts of sensitive data are never decoded.
-            question: Fields of `Question`: exactly one query, within a split, shard or file, such as
+            question: Fields of `TraceQuery`: exactly one query, within a split, shard or file, such as
                 `trace(token=123, split="train")`.
 
         Raises NotFoundError if no document is found, and ConfigError for a query that this dataset cannot answer.
         """
-        return trace(self.tracer(), decode=decode, **question)
+        return trace_documents(self.tracer(), decode=decode, **question)
 
     def documents(
         self,
@@ -267,10 +281,10 @@ class OpenDataset:
             raise ConfigError(
                 f"{self.name} is sensitive, so its rows are not listed. Run `dataprep documents` to count them"
             )
-        asked = self.component.documents(self.store)
-        return asked.rows(where=where, reason=reason, kept=kept, splits=split_names(split), columns=columns)
+        table = self.component.documents(self.store)
+        return table.rows(where=where, reason=reason, kept=kept, splits=parse_split_names(split), columns=columns)
 
-    def verify(self, verification: Verification = "full") -> Iterator[Verified]:
+    def verify(self, verification: Verification = "full") -> Iterator[VerifiedArtifact]:
         """Yield the verdict on each artifact: its bytes compared with its receipt, in full or only by `size`."""
         place = self.project.open_store(self.component.declaration.storage)
         return verify_place(place, verification, dataset=self.name)
@@ -278,52 +292,64 @@ class OpenDataset:
     @property
     def artifacts(self) -> list[Artifact]:
         """Finished artifacts, inputs first."""
-        found: list[Artifact] = []
+        matching_artifacts: list[Artifact] = []
         for spec in self.specs:
             with suppress(DataprepError):  # not planned yet
                 artifacts = spec.artifacts(self.store)
                 receipts = self.store.receipts(artifacts)
-                found += [one for one, receipt in zip(artifacts, receipts, strict=True) if receipt is not None]
-        return list(dict.fromkeys(found))
+                matching_artifacts += [
+                    one for one, receipt in zip(artifacts, receipts, strict=True) if receipt is not None
+                ]
+        return list(dict.fromkeys(matching_artifacts))
 
     def artifact(self, name: str | None = None, partition: str | None = None) -> ArtifactHandle:
         """Return a finished artifact, which can be opened as paths, files, byte ranges or NumPy arrays.
 
         Args:
             name: Name such as `nanogpt_bins`; None for the artifact that the trainer reads.
-            partition: Partition such as `train-00003` of `token_bins`, or a split of an artifact per split.
+            partition: Partition such as `train-00003` of `token_bins`, or the split of an artifact with one per split.
 
         Raises MissingArtifactError if it is not built yet, and ConfigError for an unknown name or partition.
         """
         if name is None:
-            return ArtifactHandle.of(self.store, self.component.product(self.store))
-        asked = Artifact(dataset=self.name, name=name, partition=partition)
-        if self.store.receipt(asked) is None:
-            self._require_planned(asked)
-        return ArtifactHandle.of(self.store, asked)
+            return ArtifactHandle.from_store(self.store, self.component.product(self.store))
+        artifact = Artifact(dataset=self.name, name=name, partition=partition)
+        if self.store.receipt(artifact) is None:
+            self._require_planned_artifact(artifact)
+        return ArtifactHandle.from_store(self.store, artifact)
 
-    def _require_planned(self, asked: Artifact) -> None:
+    def _require_planned_artifact(self, requested_artifact: Artifact) -> None:
         """Raise ConfigError if no artifact of the dataset has this name and partition."""
-        planned: dict[str, list[str | None]] = {}
+        planned_partitions: dict[str, list[str | None]] = {}
         for spec in self.specs:
             try:
                 for artifact in spec.artifacts(self.store):
-                    planned.setdefault(artifact.name, []).append(artifact.partition)
+                    planned_partitions.setdefault(artifact.name, []).append(artifact.partition)
             except DataprepError:  # not planned yet
-                # before the plan exists, any partition is possible
-                planned.setdefault(spec.name, []).append(asked.partition)
-        if asked.name not in planned:
-            raise ConfigError(f"{self.name}: unknown artifact {asked.name!r}{_suggestion(asked.name, planned)}")
-        parts = planned[asked.name]
-        if asked.partition not in parts:
-            wrong = "partition is missing" if asked.partition is None else f"unknown partition {asked.partition!r}"
-            raise ConfigError(f"{self.name}/{asked.name}: {wrong}{_suggestion(asked.partition, filter(None, parts))}")
+                # accept any partition, because the plan does not exist yet
+                planned_partitions.setdefault(spec.name, []).append(requested_artifact.partition)
+        if requested_artifact.name not in planned_partitions:
+            raise ConfigError(
+                f"{self.name}: unknown artifact "
+                f"{requested_artifact.name!r}{_suggest_name(requested_artifact.name, planned_partitions)}"
+            )
+        parts = planned_partitions[requested_artifact.name]
+        if requested_artifact.partition not in parts:
+            problem = (
+                "partition is missing"
+                if requested_artifact.partition is None
+                else f"unknown partition {requested_artifact.partition!r}"
+            )
+            raise ConfigError(
+                f"{self.name}/{requested_artifact.name}: "
+                f"{problem}{_suggest_name(requested_artifact.partition, filter(None, parts))}"
+            )
 
 
-def _suggestion(name: str | None, known: Iterable[str]) -> str:
+def _suggest_name(name: str | None, known_names: Iterable[str]) -> str:
     """Return the end of a message: the most similar name, or the available names."""
-    names = list(known)
-    meant = nearest(name or "", names)
-    if meant is not None:
-        return f". Did you mean {meant!r}?"
+    names = list(known_names)
+    suggestion = find_nearest(name or "", names)
+    if suggestion is not None:
+        return f". Did you mean {suggestion!r}?"
     return f". Available: {', '.join(names[:_SHOWN])}{', …' if len(names) > _SHOWN else ''}" if names else ""

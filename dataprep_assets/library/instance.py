@@ -1,4 +1,4 @@
-"""Opens the Dagster instance of a project, which is created on first use, with limits on the pools of the assets."""
+"""Opens the Dagster instance of a project, creates it on first use, and limits the pools of its assets."""
 
 import fcntl
 import logging
@@ -13,12 +13,12 @@ from pathlib import Path
 import dagster as dg
 import yaml  # type: ignore[import-untyped]
 
-from dataprep_assets.engine.yaml.mistakes import not_yaml
+from dataprep_assets.engine.yaml.mistakes import locate_yaml_error
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.project_template import TEMPLATE
-from dataprep_assets.stores.locks import own_file
+from dataprep_assets.stores.locks import open_own_file
 
-_GONE = re.compile(r"dataprep_assets\.orchestration\.(sqlite_storage|compute_logs)\b")
+_REMOVED = re.compile(r"dataprep_assets\.orchestration\.(sqlite_storage|compute_logs)\b")
 
 
 def open_instance(home: Path) -> dg.DagsterInstance:
@@ -27,16 +27,18 @@ def open_instance(home: Path) -> dg.DagsterInstance:
     Raises ConfigError if the folder cannot be created, or if its settings are invalid or name a database that cannot be
     opened.
     """
-    # the planned materializations of a run with many partitions are then written in one batch
+    # write a run's planned materializations in one batch, because it may have many partitions
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
     logging.getLogger("dagster").setLevel(logging.ERROR)
     warnings.simplefilter("ignore", dg.BetaWarning)
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
-        home.mkdir(mode=0o700, exist_ok=True)  # runs, logs and events of every dataset are in it
+        home.mkdir(mode=0o700, exist_ok=True)  # private, because it has runs, logs and events of every dataset
     except OSError as error:
-        raise ConfigError(f"DAGSTER_HOME: {home}: cannot create this folder: {error.strerror}") from error
-    with _locked(home):
+        raise ConfigError(
+            f"DAGSTER_HOME: {home}: cannot create this folder: {error.strerror}. Choose a different folder"
+        ) from error
+    with _lock_folder(home):
         if not (home / "dagster.yaml").exists():
             shutil.copyfile(TEMPLATE / "dagster.yaml", home / "dagster.yaml")
         return _open_configured(home / "dagster.yaml")
@@ -54,17 +56,17 @@ def _open_configured(settings: Path) -> dg.DagsterInstance:
     except ConfigError:
         raise
     except yaml.MarkedYAMLError as error:
-        line, what = not_yaml(error, settings.read_text(encoding="utf-8", errors="replace"))
-        raise ConfigError(f"{settings}:{line}: invalid YAML: {what}") from error
-    except Exception as error:  # the driver of a damaged or unreachable database may raise any error
-        # omits Dagster's list of accepted values, and the statement that SQLAlchemy sent
-        why = re.split(r" Expected: | \[SQL: ", " ".join(str(error).split()))[0] or type(error).__name__
-        raise ConfigError(f"{settings}: Dagster cannot open its instance: {why:.300}") from error
+        line, problem = locate_yaml_error(error, settings.read_text(encoding="utf-8", errors="replace"))
+        raise ConfigError(f"{settings}:{line}: invalid YAML: {problem}") from error
+    except Exception as error:  # the database driver may raise any error for a damaged or unreachable database
+        # remove Dagster's list of accepted values, and the statement that SQLAlchemy sent
+        reason = re.split(r" Expected: | \[SQL: ", " ".join(str(error).split()))[0] or type(error).__name__
+        raise ConfigError(f"{settings}: Dagster cannot open its instance: {reason:.300}") from error
 
 
 @contextmanager
-def database_errors(home: Path) -> Iterator[None]:
-    """Turn errors of Dagster's database driver, such as a full disk, into a DataprepError."""
+def convert_database_errors(home: Path) -> Iterator[None]:
+    """Convert errors of Dagster's database driver, such as a full disk, to a DataprepError."""
     from sqlalchemy.exc import DBAPIError
 
     try:
@@ -72,24 +74,28 @@ def database_errors(home: Path) -> Iterator[None]:
     except DBAPIError as error:
         raise DataprepError(
             f"DAGSTER_HOME: {home}: cannot use Dagster's database: {error.orig}. Finished work is kept. Free space "
-            "there, or choose another folder, then run again"
+            "there, or choose a different folder, then run again"
         ) from error
 
 
 def _require_own_storage_of_dagster(settings: Path) -> None:
-    """Raise ConfigError if the settings name classes that this package had in earlier releases."""
-    found = yaml.safe_load(settings.read_bytes()) if settings.exists() else None
-    gone = [key for key, value in found.items() if _GONE.search(str(value))] if isinstance(found, dict) else []
-    if gone:
+    """Raise ConfigError if the settings name classes that this package has removed."""
+    settings_values = yaml.safe_load(settings.read_bytes()) if settings.exists() else None
+    removed_keys = (
+        [key for key, value in settings_values.items() if _REMOVED.search(str(value))]
+        if isinstance(settings_values, dict)
+        else []
+    )
+    if removed_keys:
         raise ConfigError(
-            f"{settings}: {' and '.join(f'`{key}:`' for key in gone)}: names a removed class. Delete the "
-            "whole block: Dagster's default reads the same files and keeps all runs, records and logs"
+            f"{settings}: {' and '.join(f'`{key}:`' for key in removed_keys)}: names a class that no longer exists. "
+            "Delete the whole block. Dagster's default reads the same files and keeps all runs, records and logs"
         )
 
 
 @contextmanager
-def _locked(home: Path) -> Iterator[None]:
-    """Lock the folder, because two commands could otherwise create its databases at the same time."""
-    with open(home / ".dataprep.lock", "a", opener=own_file) as lock:
+def _lock_folder(home: Path) -> Iterator[None]:
+    """Lock the folder, so that two commands cannot create its databases at the same time."""
+    with open(home / ".dataprep.lock", "a", opener=open_own_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,10 +1,10 @@
-"""Selection of the partitions that a run builds: a split, a range, or one of several even parts."""
+"""Selects the partitions that a run builds: a split, a range, or one of several equal parts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dataprep_assets.engine.yaml.declared_keys import require_known
+from dataprep_assets.engine.yaml.declared_keys import require_known_names
 from dataprep_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from dataprep_assets.integrity.artifacts import ArtifactStore
 
 
-def split_names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+def parse_split_names(splits: str | Iterable[str] | None) -> tuple[str, ...] | None:
     """Return the distinct split names in `val,test`, or in several such texts; None if there are none.
 
     Raises ConfigError for a text without a name.
     """
-    if given is None:
+    if splits is None:
         return None
-    texts = [given] if isinstance(given, str) else list(given)
+    texts = [splits] if isinstance(splits, str) else list(splits)
     names = [name.strip() for text in texts for name in text.split(",")]
     if texts and not all(names):
         raise ConfigError(
@@ -36,8 +36,8 @@ class PartitionSelection:
         splits: Only partitions of these splits.
         bounds: `FIRST...LAST`, or one name.
         option: The option that set the bounds, for messages.
-        count: Number of even parts into which the remaining partitions are cut.
-        index: Which of these parts, from 0.
+        count: Number of equal parts into which the remaining partitions are divided.
+        index: Number of the part to build, from 0.
     """
 
     splits: tuple[str, ...] | None = None
@@ -48,53 +48,64 @@ class PartitionSelection:
 
     def __post_init__(self) -> None:
         if (self.count is None) != (self.index is None):
-            raise ConfigError("--process-count and --process-index must be used together")
+            raise ConfigError("--process-count and --process-index must be used together. Set both")
         if self.index is not None and self.count is not None and not 0 <= self.index < self.count:
             raise ConfigError(f"--process-index {self.index}: must be at least 0 and below --process-count")
 
     @property
-    def is_some(self) -> bool:
+    def is_limited(self) -> bool:
         """Whether the selection is limited in any way."""
         return any(value is not None for value in (self.splits, self.bounds, self.count))
 
     def __str__(self) -> str:
-        said = {
+        limits = {
             "--split": None if self.splits is None else ",".join(self.splits),
             self.option: self.bounds,
             "--process-count": self.count,
         }
-        return ", ".join(name for name, value in said.items() if value is not None)
+        return ", ".join(name for name, value in limits.items() if value is not None)
+
+    @property
+    def arguments(self) -> str:
+        """The options of `dataprep run` that select this part, each after a space."""
+        values = {
+            "--split": None if self.splits is None else ",".join(self.splits),
+            self.option: self.bounds,
+            "--process-count": self.count,
+            "--process-index": self.index,
+        }
+        return "".join(f" {name} {value}" for name, value in values.items() if value is not None)
 
     def select_partitions(
         self, specs: "Sequence[ArtifactSpec]", store: "ArtifactStore"
     ) -> "dict[ArtifactSpec, Sequence[str]]":
-        """Return the partitioned artifacts with their selected partitions; omit artifacts without any.
+        """Return the partitioned artifacts with their selected partitions, without artifacts that have none.
 
         Raises ConfigError if no artifact has partitions within the bounds.
         """
         partitioned = self.partitioned_specs(specs)
         selected: dict[ArtifactSpec, Sequence[str]] = {}
-        known: list[str] = []
-        some = False
+        known_names: list[str] = []
+        has_selection = False
         for spec in partitioned:
             if not self.includes(spec) or spec.partitions is None:
                 continue
-            every = spec.partitions.keys(store)
-            known += [f"{every[0]}...{every[-1]}"] if every else []
-            within = self._select_within_bounds(every)
-            # a range belongs to one split, so the other splits may have no partition in it
-            some |= bool(within)
-            if keys := self._select_process_part(within):
+            all_keys = spec.partitions.keys(store)
+            known_names += [f"{all_keys[0]}...{all_keys[-1]}"] if all_keys else []
+            keys_within_bounds = self._select_within_bounds(all_keys)
+            # a range belongs to one split, so other splits may have no partition in it
+            has_selection |= bool(keys_within_bounds)
+            if keys := self._select_process_part(keys_within_bounds):
                 selected[spec] = keys
-        if self.bounds is not None and not some:
+        if self.bounds is not None and not has_selection:
             raise ConfigError(
                 f"{self.option} {self.bounds}: must be FIRST...LAST. Available: "
-                f"{', '.join(dict.fromkeys(known)) or 'none'}"
+                f"{', '.join(dict.fromkeys(known_names)) or 'none'}"
             )
         return selected
 
     def partitioned_specs(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":
-        """Return the partitioned artifacts; raise ConfigError if there are none, or if a split is unknown."""
+        """Return the partitioned artifacts. Raises ConfigError if there are none, or if a split is unknown."""
         partitioned = [spec for spec in specs if spec.partitions is not None]
         dataset = specs[0].declaration.dataset
         if not partitioned:
@@ -102,26 +113,30 @@ class PartitionSelection:
         splits = list(dict.fromkeys(spec.split for spec in partitioned if spec.split is not None))
         if self.splits and not splits:
             raise ConfigError(f"{self}: {dataset} has no splits. Use {self.option} to select partitions")
-        require_known("split", self.splits or (), splits)
+        require_known_names("split", self.splits or (), splits)
         return partitioned
 
     def includes(self, spec: "ArtifactSpec") -> bool:
         """Return whether an artifact belongs to one of the splits."""
         return self.splits is None or spec.split in self.splits
 
-    def _select_within_bounds(self, every: Sequence[str]) -> Sequence[str]:
-        """Return the partitions within the bounds; an empty list if a bound is not one of them."""
+    def _select_within_bounds(self, all_keys: Sequence[str]) -> Sequence[str]:
+        """Return the partitions within the bounds; an empty list if a bound is not a partition."""
         if self.bounds is None:
-            return every
-        first, dots, last = self.bounds.partition("...")
-        last = last if dots else first
-        if first not in every or last not in every or every.index(first) > every.index(last):
+            return all_keys
+        first_partition, dots, last_partition = self.bounds.partition("...")
+        last_partition = last_partition if dots else first_partition
+        if (
+            first_partition not in all_keys
+            or last_partition not in all_keys
+            or all_keys.index(first_partition) > all_keys.index(last_partition)
+        ):
             return []
-        return every[every.index(first) : every.index(last) + 1]
+        return all_keys[all_keys.index(first_partition) : all_keys.index(last_partition) + 1]
 
     def _select_process_part(self, partitions: Sequence[str]) -> Sequence[str]:
         if self.count is None or self.index is None:
             return partitions
         size = len(partitions)
-        # each partition is in exactly one part, and sizes of parts differ by at most one
+        # divide evenly: each partition is in exactly one part, and sizes differ by at most one
         return partitions[size * self.index // self.count : size * (self.index + 1) // self.count]

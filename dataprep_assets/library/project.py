@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.engine.yaml.declared_keys import nearest
+from dataprep_assets.engine.yaml.declared_keys import find_nearest
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.project import Project, find
+from dataprep_assets.project import Project, find_project
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -39,13 +39,13 @@ def open_project(folder: str | os.PathLike[str] | None = None) -> "OpenProject":
 
     Raises ConfigError if there is no project, or its `.env` cannot be read.
     """
-    project = find(None if folder is None else os.fspath(folder))
+    project = find_project(None if folder is None else os.fspath(folder))
     project.load_environment()
     return OpenProject(project)
 
 
 class OpenProject:
-    """A project, opened by `open_project`. Each file is read once, on first use."""
+    """A project, opened by `open_project`. Each file is read only once, on first use."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -60,14 +60,14 @@ class OpenProject:
 
     @property
     def names(self) -> list[str]:
-        """Names of the datasets, sorted, including datasets whose declarations cannot be loaded."""
+        """Sorted names of the datasets, including datasets whose declarations cannot be loaded."""
         return list(self.declarations.files)
 
     def dataset(self, name: str) -> "OpenDataset":
         """Load and return the dataset with this name.
 
-        Raises ConfigError if there is none, or if its declaration cannot be loaded; the message has the file, line, key
-        and allowed values. Other declarations are not loaded.
+        Raises ConfigError, with the file, line, key and allowed values, if the dataset does not exist or its
+        declaration cannot be loaded. Other declarations are not loaded.
         """
         from dataprep_assets.library.dataset import OpenDataset
 
@@ -94,31 +94,33 @@ class OpenProject:
         folder = self.project.defs / name
         path = folder / "defs.yaml"
         if name in self.names or path.exists():
-            raise ConfigError(f"{name}: already declared in {self.declarations.files.get(name, path)}")
+            raise ConfigError(
+                f"{name}: already declared in {self.declarations.files.get(name, path)}. Use a different name"
+            )
         type_ = component if "." in component else f"dataprep_assets.components.{component}"
         text = yaml.safe_dump(
             {"type": type_, "attributes": {"dataset": name, **attributes}}, sort_keys=False, allow_unicode=True
         )
-        there = folder.is_dir()
+        is_existing = folder.is_dir()
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.encode())
         self._forget()
         try:
             return self.dataset(name)
-        # BaseException, so that an interruption leaves no file either
+        # BaseException, so that an interruption also leaves no files behind
         except BaseException:
             path.unlink()
-            if not there:
-                with suppress(OSError):  # it contains other files
+            if not is_existing:
+                with suppress(OSError):  # the folder is not empty
                     folder.rmdir()
             self._forget()
             raise
 
     def _forget(self) -> None:
         """Clear the cache, so that the next access reads the declarations again."""
-        from dataprep_assets.declarations import declarations_of
+        from dataprep_assets.declarations import open_declarations
 
-        declarations_of.cache_clear()
+        open_declarations.cache_clear()
 
     def check(self, names: Sequence[str] | None = None) -> "Iterator[Mistake]":
         """Yield the mistakes in declarations, and in the tokenizers and local sources that they name. Builds nothing.
@@ -128,11 +130,11 @@ class OpenProject:
 
         Raises ConfigError if an environment variable has an invalid value.
         """
-        from dataprep_assets.library.mistakes import mistakes_in, require_sound_environment
+        from dataprep_assets.library.mistakes import find_file_mistakes, require_sound_environment
 
         require_sound_environment()
         for path in self.files(names):
-            yield from mistakes_in(self, path)
+            yield from find_file_mistakes(self, path)
 
     def files(self, names: Sequence[str] | None = None) -> list[Path]:
         """Return the `defs.yaml` of each of these datasets; None returns the files of all shown datasets.
@@ -147,15 +149,15 @@ class OpenProject:
 
     @property
     def declarations(self) -> "Declarations":
-        """Files that declare the datasets."""
-        from dataprep_assets.declarations import declarations_of
+        """The declarations of the datasets."""
+        from dataprep_assets.declarations import open_declarations
         from dataprep_assets.sources.upstream import set_provider
 
-        # set for the whole process, so the project that was used last answers
-        set_provider(self._upstream, lambda: str(self.home))
-        return declarations_of(self.project)
+        # set for the whole process, so the project used last provides the materializations
+        set_provider(self._read_upstream, lambda: str(self.home))
+        return open_declarations(self.project)
 
-    def _upstream(self, key: Sequence[str]) -> "Sequence[Materialization]":
+    def _read_upstream(self, key: Sequence[str]) -> "Sequence[Materialization]":
         """Return the latest materializations of an asset in the instance."""
         from dataprep_assets.orchestration.component import latest_materializations
 
@@ -163,37 +165,41 @@ class OpenProject:
             return latest_materializations(instance, key)
 
     def declaration_of(self, name: str) -> Path:
-        """Return the `defs.yaml` of a dataset; raise ConfigError for an unknown name."""
-        declared = self.declarations
-        if name in declared.files:
-            return declared.files[name]
-        below = name.removeprefix("defs/").rstrip("/")
-        for dataset, path in declared.files.items():
-            folder = path.parent.relative_to(declared.folder).as_posix()
-            if folder == below or folder.endswith(f"/{below}"):
-                raise ConfigError(f"{name!r} is a folder, not a dataset name. Its dataset is {dataset!r}")
-        near = nearest(name, list(declared.files))
+        """Return the `defs.yaml` of a dataset. Raises ConfigError for an unknown name."""
+        declarations = self.declarations
+        if name in declarations.files:
+            return declarations.files[name]
+        folder_name = name.removeprefix("defs/").rstrip("/")
+        for dataset, path in declarations.files.items():
+            folder = path.parent.relative_to(declarations.folder).as_posix()
+            if folder == folder_name or folder.endswith(f"/{folder_name}"):
+                raise ConfigError(f"{name!r} is a folder, not a dataset. Use the name of its dataset, {dataset!r}")
+        nearest_name = find_nearest(name, list(declarations.files))
         raise ConfigError(
             f"unknown dataset {name!r}; "
-            + (f"did you mean {near!r}?" if near else f"available: {', '.join(declared.files) or 'none'}")
+            + (
+                f"did you mean {nearest_name!r}?"
+                if nearest_name
+                else f"available: {', '.join(declarations.files) or 'none'}"
+            )
         )
 
     def load(self, name: str) -> "Dataset":
-        """Load a dataset's declaration and return its component; raises the errors of `dataset`."""
+        """Load a dataset's declaration and return its component. Raises the errors of `dataset`."""
         from dataprep_assets.engine.artifact.dataset import Dataset
 
-        found = self.declarations.load(self.declaration_of(name))
-        if not isinstance(found, Dataset):
-            raise ConfigError(f"{name!r} is a {type(found).__name__}, which `dataprep` cannot run. Use `dg launch`")
-        return found
+        dataset = self.declarations.load(self.declaration_of(name))
+        if not isinstance(dataset, Dataset):
+            raise ConfigError(f"{name!r} is a {type(dataset).__name__}, which `dataprep` cannot run. Use `dg launch`")
+        return dataset
 
     def load_all(self, names: Iterable[str]) -> "list[Dataset]":
-        """Return the datasets that can be loaded. Errors of the others are reported by the commands on them."""
-        found = []
+        """Return the datasets that can be loaded. Commands on the other datasets report their errors."""
+        datasets = []
         for name in names:
             with suppress(DataprepError, ValueError):
-                found.append(self.load(name))
-        return found
+                datasets.append(self.load(name))
+        return datasets
 
     @property
     def storage(self) -> "Storage":
@@ -208,9 +214,9 @@ class OpenProject:
 
     def open_store(self, url: str | None, profile: str | None = None) -> "StoreAddress":
         """Return the store at a URL or in a folder; None returns the store of the storage."""
-        from dataprep_assets.stores.connect import place_of
+        from dataprep_assets.stores.connect import parse_place
 
-        return self.storage.address() if url is None else place_of(url, os.environ, profile=profile)
+        return self.storage.address() if url is None else parse_place(url, os.environ, profile=profile)
 
     @property
     def home(self) -> Path:
@@ -231,19 +237,19 @@ class OpenProject:
 
     @contextmanager
     def instance(self) -> "Iterator[dg.DagsterInstance]":
-        """Open the Dagster instance, created on first use. DAGSTER_HOME is set inside, because Dagster reads it.
+        """Open the Dagster instance, and create it on first use. DAGSTER_HOME is set in the block for Dagster.
 
         Raises ConfigError if its folder cannot be created, or if its settings are invalid.
         """
-        from dataprep_assets.library.instance import database_errors, open_instance
+        from dataprep_assets.library.instance import convert_database_errors, open_instance
 
-        home, before = self.home, os.environ.get(_HOME)
+        home, old_home = self.home, os.environ.get(_HOME)
         os.environ[_HOME] = str(home)
         try:
-            with open_instance(home) as instance, database_errors(home):
+            with open_instance(home) as instance, convert_database_errors(home):
                 yield instance
         finally:
-            if before is None:
+            if old_home is None:
                 del os.environ[_HOME]
             else:
-                os.environ[_HOME] = before
+                os.environ[_HOME] = old_home

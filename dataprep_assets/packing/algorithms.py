@@ -1,6 +1,6 @@
 """Packing algorithms by name: lengths in, bins out.
 
-Each algorithm is an order in which items are placed, and a rule that places them:
+Each algorithm has an order in which items are placed, and a rule that chooses the bin of each item:
 
 ======================  =============  ============================================================================
 name                    order          bin of an item
@@ -9,20 +9,20 @@ concatenative           given          the last bin, or a new one if it does not
 first_fit               given          the earliest bin with room
 first_fit_shuffle       seeded         the earliest bin with room
 first_fit_decreasing    long to short  the earliest bin with room
-best_fit                given          the bin that it leaves with the least room, the earliest of several
-best_fit_decreasing     long to short  the bin that it leaves with the least room, the earliest of several
+best_fit                given          the fullest bin with room; of several, the earliest
+best_fit_decreasing     long to short  the fullest bin with room; of several, the earliest
 ======================  =============  ============================================================================
 
-Bins are numbered in the order in which they are opened, and items of a bin are in the order of placement. Items of
+Bins are numbered in the order in which they are opened, and the items of a bin are in the order of placement. Items of
 equal length are placed in the given order. `concatenative` keeps neighbors together. `first_fit_shuffle` mixes lengths
-in a bin at a fill near the best. The decreasing algorithms fill best and put similar lengths together. To split items,
-see `next_fit.concat_then_split`.
+within a bin and fills nearly as well as the best algorithms. The decreasing algorithms fill best and put similar
+lengths together. To split items, use `next_fit.concat_then_split`.
 
-The bins are exactly the bins of the textbook's scan over all bins, without the scan. First fit finds the bin in a
-tournament tree over the room left in each bin. Its decreasing order fills one bin after another with the items of
-one length. Best fit keeps bins in buckets by their room, and searches the sorted list of non-empty buckets.
+The bins are exactly the bins of the textbook algorithm, which scans all bins. First fit instead finds the bin in a
+tournament tree over the remaining capacity of the bins. First fit decreasing fills one bin after another with the items
+of one length. Best fit keeps bins in buckets by remaining capacity, and searches the sorted list of non-empty ones.
 
-Entry point: `pack`.
+Entry point: `pack_items`.
 """
 
 from bisect import bisect_left, insort
@@ -35,8 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.packing.bins import Bins, Int64, checked_capacity, checked_lengths, group
-from dataprep_assets.packing.next_fit import next_fit
+from dataprep_assets.packing.bins import Bins, Int64, check_capacity, check_lengths, group_by_bin
+from dataprep_assets.packing.next_fit import assign_next_fit
 
 Algorithm = Literal[
     "concatenative", "first_fit", "first_fit_shuffle", "first_fit_decreasing", "best_fit", "best_fit_decreasing"
@@ -44,30 +44,30 @@ Algorithm = Literal[
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
-def pack(lengths: NDArray[Any], capacity: int, algorithm: Algorithm, *, seed: int = 0) -> Bins:
+def pack_items(lengths: NDArray[Any], capacity: int, algorithm: Algorithm, *, seed: int = 0) -> Bins:
     """Put items into bins of ``capacity`` tokens by one ``algorithm`` of `ALGORITHMS`; each is in exactly one bin.
 
-    ``lengths``: integers, shape ``(items,)``, unit tokens, 1 to ``capacity``. ``seed``: not negative, used only by
+    ``lengths``: integers, shape ``(items,)``, in tokens, 1 to ``capacity``. ``seed``: at least 0, used only by
     `first_fit_shuffle`. The same arguments give the same bins on every platform. Raises ConfigError for an unknown
-    algorithm, a negative seed, a capacity that is not allowed, and, with index and value, a length out of range.
+    algorithm, a negative seed, a capacity that is not allowed, and a length out of range (with its index and value).
     """
     if algorithm not in ALGORITHMS:
         raise ConfigError(f"packing algorithm {algorithm!r}: must be one of {', '.join(ALGORITHMS)}")
     if seed < 0:
-        raise ConfigError(f"packing seed {seed}: must not be negative")
-    lengths = checked_lengths(lengths, checked_capacity(capacity))
+        raise ConfigError(f"packing seed {seed}: must be at least 0")
+    lengths = check_lengths(lengths, check_capacity(capacity))
     method = _METHODS[algorithm]
     order = method.order(lengths, seed)
-    return group(order, method.place(lengths[order], capacity))
+    return group_by_bin(order, method.place(lengths[order], capacity))
 
 
-def _given_order(lengths: Int64, _seed: int) -> Int64:
+def _keep_order(lengths: Int64, _seed: int) -> Int64:
     return np.arange(lengths.size, dtype=np.int64)
 
 
 def _decreasing_order(lengths: Int64, _seed: int) -> Int64:
     falling = lengths.max(initial=0) - lengths
-    # The smallest dtype is used, because NumPy's stable sort of 16-bit integers is a radix sort.
+    # Use the smallest dtype, because NumPy's stable sort of 16-bit integers is a radix sort.
     return np.argsort(falling.astype(np.min_scalar_type(falling.max(initial=0))), kind="stable")
 
 
@@ -78,27 +78,27 @@ def _shuffled_order(lengths: Int64, seed: int) -> Int64:
 
 def _first_fit(lengths: Int64, capacity: int) -> Int64:
     """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
-    # At most one bin is half empty or more, because two such bins would have shared the first one.
+    # At most one bin is half empty or more, because the items of two such bins would share one bin.
     max_bins = -(-2 * int(lengths.sum()) // capacity)
     leaves = 1
     while leaves < min(max_bins, lengths.size):
         leaves *= 2
-    # Node i has children 2i and 2i + 1, and its value is the most room of any bin below it.
+    # Node i has children 2i and 2i + 1. Its value is the largest room of any bin below it.
     room = [capacity] * (2 * leaves)
     nodes = []
     for length in lengths.tolist():
         node = 1
         while node < leaves:
-            # The left child is tried first, because its bins are earlier. One child has room: there are enough leaves.
+            # Try the left child first, because its bins are earlier. One child has enough room, because this node has.
             node += node
             if room[node] < length:
                 node += 1
         nodes.append(node)
-        before = room[node]
-        largest_room = room[node] = before - length
+        old_room = room[node]
+        largest_room = room[node] = old_room - length
         while node > 1:
             sibling = room[node ^ 1]
-            if sibling >= before:
+            if sibling >= old_room:
                 break  # the sibling has more room, so no ancestor changes
             node >>= 1
             if sibling > largest_room:
@@ -109,19 +109,19 @@ def _first_fit(lengths: Int64, capacity: int) -> Int64:
 
 def _first_fit_decreasing(lengths: Int64, capacity: int) -> Int64:
     """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) never increase."""
-    bins, takes = _fill_by_length(_equal_runs(lengths), capacity)
+    bins, takes = _fill_by_length(_find_equal_runs(lengths), capacity)
     return np.repeat(np.array(bins, np.int64), takes)
 
 
 def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[list[int], list[int]]:
     """Return the bins in the order in which they get items, and the number of equal items that each gets at a time.
 
-    A bin too full for one length may have room for a shorter one. It is stored by its room, and returns to the heap
-    of fitting bins when the lengths are short enough.
+    A bin that is too full for one length may have room for a shorter one. Such a bin is kept under its remaining
+    capacity, and returns to the heap of fitting bins when the lengths are short enough.
     """
     room: list[int] = []  # tokens left in each bin
     fitting: list[int] = []  # a heap of the bins with room for the current length
-    waiting: dict[int, list[int]] = {}  # the other bins that are not full, by their room
+    waiting: dict[int, list[int]] = {}  # the other bins that are not full, by their remaining capacity
     rooms: list[int] = []  # a heap of the keys of `waiting`, negative for the largest first
     bins, takes = [], []
     for length, count in runs:
@@ -143,7 +143,7 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
                 heappop(fitting)
                 if remaining in waiting:
                     waiting[remaining].append(bin_)
-                elif remaining:  # a full bin never returns
+                elif remaining:  # a full bin is never used again
                     waiting[remaining] = [bin_]
                     heappush(rooms, -remaining)
     return bins, takes
@@ -151,13 +151,13 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
 
 def _best_fit(lengths: Int64, capacity: int) -> Int64:
     """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
-    # These are the rooms of the non-empty buckets, ascending, so the first sufficient one is the tightest.
+    # Rooms of the non-empty buckets, ascending, so that the first one with enough room is the tightest fit.
     rooms: list[int] = []
     buckets: dict[int, list[int]] = {}  # room → heap of the bins that have it
     bin_count = 0
     bins: list[int] = []
     takes: list[int] = []
-    for length, count in _equal_runs(lengths):
+    for length, count in _find_equal_runs(lengths):
         while count:
             index = bisect_left(rooms, length)
             if index < len(rooms):
@@ -169,7 +169,7 @@ def _best_fit(lengths: Int64, capacity: int) -> Int64:
             else:
                 room, bin_ = capacity, bin_count
                 bin_count += 1
-            # This bin stays the tightest while items of the run fit, because no other sufficient bin has less room.
+            # While items of this run fit, the bin stays the tightest, because no other bin with enough room has less.
             take = room // length
             if take > count:
                 take = count
@@ -179,16 +179,16 @@ def _best_fit(lengths: Int64, capacity: int) -> Int64:
             room -= take * length
             if room:
                 bucket = buckets.setdefault(room, [])
-                # The room of an empty bucket is not in the list.
+                # An empty bucket's room must not be in the list.
                 if not bucket:
                     insort(rooms, room)
                 heappush(bucket, bin_)
     return np.repeat(np.array(bins, np.int64), takes)
 
 
-def _equal_runs(lengths: Int64) -> list[tuple[int, int]]:
+def _find_equal_runs(lengths: Int64) -> list[tuple[int, int]]:
     """Return `(length, items)` of each run, in order; ``lengths`` are at least 1, shape ``(items,)``."""
-    # No length is 0, so prepending 0 makes the first item begin a run.
+    # No length is 0, so after a prepended 0 the first item also begins a run.
     firsts = np.flatnonzero(np.diff(lengths, prepend=0))
     counts = np.diff(firsts, append=lengths.size)
     return list(zip(lengths[firsts].tolist(), counts.tolist(), strict=True))
@@ -196,15 +196,17 @@ def _equal_runs(lengths: Int64) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Method:
+    """An algorithm: the order in which items are placed, and the choice of a bin for each."""
+
     order: Callable[[Int64, int], Int64]
     place: Callable[[Int64, int], Int64]
 
 
 _METHODS: dict[Algorithm, _Method] = {
-    "concatenative": _Method(_given_order, next_fit),
-    "first_fit": _Method(_given_order, _first_fit),
+    "concatenative": _Method(_keep_order, assign_next_fit),
+    "first_fit": _Method(_keep_order, _first_fit),
     "first_fit_shuffle": _Method(_shuffled_order, _first_fit),
     "first_fit_decreasing": _Method(_decreasing_order, _first_fit_decreasing),
-    "best_fit": _Method(_given_order, _best_fit),
+    "best_fit": _Method(_keep_order, _best_fit),
     "best_fit_decreasing": _Method(_decreasing_order, _best_fit),
 }

@@ -4,7 +4,8 @@
 bin ``b`` is ``offsets[b]`` to ``offsets[b + 1]`` of the other arrays. The order of the bins and the order inside a bin
 are part of the result, because they determine the bytes of the rows.
 
-Entry points: `Bins`, `Segments`, `fill`; `group`, `checked_lengths` and `checked_capacity` for the algorithms.
+Entry points: `Bins`, `Segments`, `measure_fill`; `group_by_bin`, `check_lengths` and `check_capacity` for the
+algorithms.
 """
 
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ class Bins:
         return Segments(items=self.items, starts=np.zeros_like(stops), stops=stops, offsets=self.offsets)
 
 
-def fill(bins: Bins, lengths: NDArray[Any], capacity: int) -> float:
+def measure_fill(bins: Bins, lengths: NDArray[Any], capacity: int) -> float:
     """Return the share of the capacity that is filled with tokens, 0 to 1; 1 if there are no bins.
 
     ``bins`` have ``capacity`` tokens each; ``lengths`` are tokens of all items, shape ``(all items,)``.
@@ -69,43 +70,43 @@ def fill(bins: Bins, lengths: NDArray[Any], capacity: int) -> float:
     return int(lengths[bins.items].sum(dtype=np.int64)) / room if room else 1.0
 
 
-def group(order: Int64, placed: Int64) -> Bins:
-    """Return the bins of items that were placed one by one: item ``order[i]`` was the i-th, in bin ``placed[i]``.
+def group_by_bin(order: Int64, placed: Int64) -> Bins:
+    """Return the bins of items that were placed one by one: the i-th was item ``order[i]``, placed in ``placed[i]``.
 
     Bin numbers are 0 to the last without a gap. Items of a bin keep the order in which they were placed.
     """
-    # Without items, `initial` results in no bins, so the offsets are only the leading 0.
+    # Without items, `initial` gives no bins, so the offsets are only the leading 0.
     offsets = np.zeros(int(placed.max(initial=-1)) + 2, np.int64)
     np.cumsum(np.bincount(placed, minlength=offsets.size - 1), out=offsets[1:])
-    # The smallest dtype is used, because NumPy's stable sort of 16-bit integers is a radix sort.
+    # Use the smallest dtype, because NumPy's stable sort of 16-bit integers is a radix sort.
     keys = placed.astype(np.min_scalar_type(offsets.size))
     return Bins(items=order[np.argsort(keys, kind="stable")], offsets=offsets)
 
 
-def checked_capacity(capacity: int) -> int:
+def check_capacity(capacity: int) -> int:
     """Return ``capacity`` unchanged; raises ConfigError unless it is 1 to `LARGEST_CAPACITY` tokens."""
     if not 1 <= capacity <= LARGEST_CAPACITY:
         raise ConfigError(f"capacity {capacity}: must be 1 to {LARGEST_CAPACITY} tokens")
     return capacity
 
 
-def checked_lengths(lengths: NDArray[Any], most: int | None) -> Int64:
+def check_lengths(lengths: NDArray[Any], max_length: int | None) -> Int64:
     """Return ``lengths`` as int64.
 
-    Raises ConfigError, with index and value, for a length below 1 or above ``most`` (None: no limit).
+    Raises ConfigError, with index and value, for a length less than 1 or greater than ``max_length`` (None: no limit).
     """
     array = np.asarray(lengths)
     # np.array([]) is float64, which is fine for an array without lengths.
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ConfigError(f"lengths must be a 1-d array of integers, not {array.ndim}-d {array.dtype}")
-    wrong = array < 1
-    if most is not None:
-        wrong |= array > most
-    if wrong.any():
-        index = int(wrong.argmax())
-        allowed = "at least 1" if most is None else f"1 to {most}"
+    is_wrong = array < 1
+    if max_length is not None:
+        is_wrong |= array > max_length
+    if is_wrong.any():
+        index = int(is_wrong.argmax())
+        allowed = "at least 1" if max_length is None else f"1 to {max_length}"
         raise ConfigError(
-            f"item {index} has {count_of(array[index], 'token')}, but must have {allowed}. Drop empty items, split "
-            "long ones"
+            f"item {index} has {count_of(array[index], 'token')}, but must have {allowed}. Drop empty items, and "
+            "split long ones"
         )
     return array.astype(np.int64)

@@ -1,7 +1,7 @@
 """Next fit: items stay in their order, and only the last bin is open.
 
-`next_fit` never splits an item and leaves the end of a bin empty if the next item does not fit. `concat_then_split`
-fills every bin except the last, and splits items to do so. Both take linear time.
+`assign_next_fit` never splits an item and leaves the end of a bin empty if the next item does not fit.
+`concat_then_split` fills every bin except the last, and splits items to do so. Both take linear time.
 """
 
 from typing import Any
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.packing.bins import Int64, Segments, checked_capacity, checked_lengths
+from dataprep_assets.packing.bins import Int64, Segments, check_capacity, check_lengths
 
 
-def next_fit(lengths: Int64, capacity: int) -> Int64:
+def assign_next_fit(lengths: Int64, capacity: int) -> Int64:
     """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
     ends = np.cumsum(lengths)
-    # For a bin that starts with item i, this is the first item that is no longer in it.
+    # If a bin starts with item i, `following[i]` is the first item of the next bin.
     following = np.searchsorted(ends, ends - lengths + capacity, side="right").tolist()
     opens = np.zeros(lengths.size, np.int64)
     # The loop takes one step per bin, not per item.
@@ -33,22 +33,22 @@ def concat_then_split(lengths: NDArray[Any], capacity: int) -> Segments:
     ``b * capacity`` to ``(b + 1) * capacity`` of the concatenation; only the last bin may be shorter. Segments are in
     the order of the concatenation. Raises ConfigError for a length below 1 and for a capacity that is not allowed.
     """
-    capacity, lengths = checked_capacity(capacity), checked_lengths(lengths, None)
+    capacity, lengths = check_capacity(capacity), check_lengths(lengths, None)
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if ends.size else 0
     cuts = np.arange(capacity, total, capacity)
     ahead = np.searchsorted(ends, cuts)
     # A cut at the end of an item is already among the ends; only the other cuts divide an item.
-    inside = ends[ahead] != cuts
-    stops = np.insert(ends, ahead[inside], cuts[inside])
+    is_inside = ends[ahead] != cuts
+    stops = np.insert(ends, ahead[is_inside], cuts[is_inside])
     starts = np.concatenate([np.zeros(1, np.int64), stops])[:-1]
     # `right`, because a segment that begins where an item ends belongs to the next item.
     items = np.searchsorted(ends, starts, side="right")
-    before = (ends - lengths)[items]
+    offsets = (ends - lengths)[items]
     firsts = np.searchsorted(starts, np.arange(0, total, capacity))
     return Segments(
         items=items.astype(np.int64),
-        starts=starts - before,
-        stops=stops - before,
+        starts=starts - offsets,
+        stops=stops - offsets,
         offsets=np.append(firsts, starts.size).astype(np.int64),
     )

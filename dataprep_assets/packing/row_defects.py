@@ -49,31 +49,31 @@ def find_row_defects(
 
     ``rows``: `PackedRows`, or name → integer array of shape ``(rows, L)``; ``targets`` may be missing.
     ``row_length``: positions L of a row. ``pad_id``: the id of positions without a document.
-    ``vocab_size``: tokens of documents must be below it (None: they must only be 0 or more).
+    ``vocab_size``: ids of documents must be less than this (None: no limit; ids must still be 0 or more).
     ``pad_is_reserved``: no document may contain the pad id, so a pad id in a segment is also a defect.
     If a column is missing or misshapen, only that is reported.
     """
     columns = rows.columns() if isinstance(rows, PackedRows) else rows
-    defects = list(_misshapen(columns, row_length))
+    defects = list(_shape_defects(columns, row_length))
     if defects:
         return defects
-    if all(_is_sound(block, pad_id, vocab_size, pad_is_reserved) for block in _in_cache(columns, row_length)):
+    if all(_is_sound(block, pad_id, vocab_size, pad_is_reserved) for block in _cut_batches(columns, row_length)):
         return defects
     segments = columns["inputs_segmentation"]
     checks = chain(
-        _segmentation(segments),
-        _positions(segments, columns["inputs_position"]),
-        _tokens(segments, columns["inputs"], pad_id, vocab_size, pad_is_reserved),
-        _targets(columns, pad_id),
+        _check_segmentation(segments),
+        _check_positions(segments, columns["inputs_position"]),
+        _check_tokens(segments, columns["inputs"], pad_id, vocab_size, pad_is_reserved),
+        _check_targets(columns, pad_id),
     )
-    for column, wrong, why in checks:
-        if wrong.any():
-            row, position = np.unravel_index(int(wrong.argmax()), wrong.shape)
-            defects.append(RowDefect(column=column, row=int(row), position=int(position), why=why))
+    for column, is_wrong, reason in checks:
+        if is_wrong.any():
+            row, position = np.unravel_index(int(is_wrong.argmax()), is_wrong.shape)
+            defects.append(RowDefect(column=column, row=int(row), position=int(position), why=reason))
     return defects
 
 
-def _misshapen(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator[RowDefect]:
+def _shape_defects(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator[RowDefect]:
     rows: int | None = None
     for name in (*COLUMNS, TARGETS):
         column = columns.get(name)
@@ -86,7 +86,7 @@ def _misshapen(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator
             yield RowDefect(column=name, why=f"has shape {column.shape}, but rows have {row_length} positions")
         elif rows is not None and column.shape[0] != rows:
             yield RowDefect(
-                column=name, why=f"has {count_of(column.shape[0], 'row')}, the columns before it have {rows}"
+                column=name, why=f"has {count_of(column.shape[0], 'row')}, but the columns before it have {rows}"
             )
         else:
             rows = column.shape[0]
@@ -96,25 +96,25 @@ _POSITIONS = 1 << 17
 """Number of positions whose columns fit in a core's cache."""
 
 
-def _in_cache(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator[dict[str, NDArray[Any]]]:
+def _cut_batches(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator[dict[str, NDArray[Any]]]:
     step = max(1, _POSITIONS // max(1, row_length))
     for start in range(0, len(columns["inputs"]), step):
         yield {name: column[start : start + step] for name, column in columns.items()}
 
 
 def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int | None, pad_is_reserved: bool) -> bool:
-    """Return whether rows certainly have no defect, in a third of the time that naming one takes.
+    """Return whether rows certainly have no defect; this takes a third of the time of finding the defects.
 
-    False may also mean that segments, positions or tokens are not as expected here; then the checks below decide.
+    False can also mean that this function does not recognize valid rows; then the checks below decide.
     """
     inputs, segments, positions = (columns[name] for name in COLUMNS[:3])
     if not inputs.size or any(column.dtype != np.int32 for column in columns.values()):
         return False
-    before, after = segments[:, :-1], segments[:, 1:]
+    left_segments, right_segments = segments[:, :-1], segments[:, 1:]
     real = segments != 0
-    labelled = (before == after) & real[:, 1:]
-    # A row begins with segment 1, and each position continues its segment, begins the next one, or is final padding.
-    goes_on = labelled | ((after == before + 1) & real[:, :-1])
+    labeled = (left_segments == right_segments) & real[:, 1:]
+    # A row begins with segment 1. Each position continues its segment, begins the next one, or is final padding.
+    goes_on = labeled | ((right_segments == left_segments + 1) & real[:, :-1])
     if (segments[:, 0] != 1).any() or not (goes_on | ~real[:, 1:]).all():
         return False
     is_pad = inputs == pad_id
@@ -123,14 +123,14 @@ def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int 
     if int(inputs.min()) < 0 or (vocab_size is not None and int(inputs.max()) >= vocab_size):
         return False
     # A position is one more than the previous one in its segment, and 0 at a segment's start and on padding.
-    if positions[:, 0].any() or not np.array_equal(positions[:, 1:], (positions[:, :-1] + 1) * labelled):
+    if positions[:, 0].any() or not np.array_equal(positions[:, 1:], (positions[:, :-1] + 1) * labeled):
         return False
     for name in ("segmentation", "position"):
         targets, expected_targets = columns[f"targets_{name}"], columns[f"inputs_{name}"]
-        if targets[:, -1].any() or not np.array_equal(targets[:, :-1], expected_targets[:, :-1] * labelled):
+        if targets[:, -1].any() or not np.array_equal(targets[:, :-1], expected_targets[:, :-1] * labeled):
             return False
     if TARGETS in columns:
-        targets, expected_targets = columns[TARGETS], np.where(labelled, inputs[:, 1:], np.int32(pad_id))
+        targets, expected_targets = columns[TARGETS], np.where(labeled, inputs[:, 1:], np.int32(pad_id))
         return bool((targets[:, -1] == pad_id).all()) and np.array_equal(targets[:, :-1], expected_targets)
     return True
 
@@ -144,38 +144,38 @@ def _left_neighbors(values: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
 
 
-def _segmentation(segments: NDArray[Any]) -> Iterator[Check]:
+def _check_segmentation(segments: NDArray[Any]) -> Iterator[Check]:
     name = "inputs_segmentation"
     is_first = np.arange(segments.shape[1]) == 0
-    before = _left_neighbors(segments)
+    left_neighbors = _left_neighbors(segments)
     padding_only = ~segments.any(axis=1, keepdims=True)
     yield name, padding_only & is_first, "the row is all padding"
     yield name, segments < 0, "is negative"
     yield name, is_first & (segments != 1) & ~padding_only, "the first segment is not 1"
-    stays = (segments == before) | (segments == before + 1) | (segments == 0)
-    # A segment after padding is a separate defect, below.
+    stays = (segments == left_neighbors) | (segments == left_neighbors + 1) | (segments == 0)
+    # A segment after padding is reported separately below.
     yield (
         name,
-        ~(stays | is_first | (before == 0)),
-        "a segment is followed by neither itself, the next one, nor padding",
+        ~(stays | is_first | (left_neighbors == 0)),
+        "a segment is not followed by itself, the next segment or padding",
     )
-    yield name, (segments != 0) & (before == 0) & ~is_first, "padding is followed by a segment"
+    yield name, (segments != 0) & (left_neighbors == 0) & ~is_first, "padding is followed by a segment"
 
 
-def _positions(segments: NDArray[Any], positions: NDArray[Any]) -> Iterator[Check]:
+def _check_positions(segments: NDArray[Any], positions: NDArray[Any]) -> Iterator[Check]:
     name = "inputs_position"
     real = segments != 0
     begins = segments != _left_neighbors(segments)
     yield name, ~real & (positions != 0), "is not 0 on padding"
-    yield name, real & begins & (positions != 0), "does not restart at 0 with its segment"
+    yield name, real & begins & (positions != 0), "does not restart at 0 when a segment begins"
     yield (
         name,
         real & ~begins & (positions != _left_neighbors(positions) + 1),
-        "is not one more than the position before",
+        "is not one more than the previous position",
     )
 
 
-def _tokens(
+def _check_tokens(
     segments: NDArray[Any], inputs: NDArray[Any], pad_id: int, vocab_size: int | None, pad_is_reserved: bool
 ) -> Iterator[Check]:
     name = "inputs"
@@ -183,21 +183,21 @@ def _tokens(
     yield name, ~real & (inputs != pad_id), "is not the pad id on padding"
     yield name, real & (inputs < 0), "a token is negative"
     if vocab_size is not None:
-        yield name, real & (inputs >= vocab_size), f"a token is not below the vocabulary of {vocab_size}"
+        yield name, real & (inputs >= vocab_size), f"a token id is not less than the vocabulary size {vocab_size}"
     if pad_is_reserved:
         yield name, real & (inputs == pad_id), "a segment holds the reserved pad id"
 
 
-def _targets(columns: Mapping[str, NDArray[Any]], pad_id: int) -> Iterator[Check]:
+def _check_targets(columns: Mapping[str, NDArray[Any]], pad_id: int) -> Iterator[Check]:
     segments = columns["inputs_segmentation"]
-    labelled = np.zeros(segments.shape, np.bool_)
-    labelled[:, :-1] = (segments[:, :-1] != 0) & (segments[:, :-1] == segments[:, 1:])
+    labeled = np.zeros(segments.shape, np.bool_)
+    labeled[:, :-1] = (segments[:, :-1] != 0) & (segments[:, :-1] == segments[:, 1:])
     for name in ("segmentation", "position"):
         column, inputs_column = columns[f"targets_{name}"], columns[f"inputs_{name}"]
-        yield f"targets_{name}", labelled & (column != inputs_column), f"differs from inputs_{name} at a label"
-        yield f"targets_{name}", ~labelled & (column != 0), "is not 0 at a position without label"
+        yield f"targets_{name}", labeled & (column != inputs_column), f"differs from inputs_{name} at a label"
+        yield f"targets_{name}", ~labeled & (column != 0), "is not 0 at a position without label"
     if TARGETS in columns:
-        # Rolling moves a row's first token to its end, but that position has no label.
-        targets, following = columns[TARGETS], np.roll(columns["inputs"], -1, axis=1)
-        yield TARGETS, labelled & (targets != following), "is not the next token of the segment"
-        yield TARGETS, ~labelled & (targets != pad_id), "is not the pad id at a position without label"
+        # Rolling puts a row's first token last, but that position has no label.
+        targets, next_inputs = columns[TARGETS], np.roll(columns["inputs"], -1, axis=1)
+        yield TARGETS, labeled & (targets != next_inputs), "is not the next token of the segment"
+        yield TARGETS, ~labeled & (targets != pad_id), "is not the pad id at a position without label"

@@ -3,7 +3,7 @@
 A spool is a flat file of the ids of all sequences; for chats, a second one contains their loss masks. Rows are laid out
 from lengths only, and then read and written one row group at a time.
 
-Entry points: `RowLayout`, `packed_whole`.
+Entry points: `RowLayout`, `lay_out_whole`.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,9 +39,9 @@ class RowLayout:
         for first_row in range(0, self.offsets.size - 1, rows):
             offsets = self.offsets[first_row : first_row + rows + 1]
             segments = slice(offsets[0], offsets[-1])
-            # The ranges of a segment are in the same order as in the rows.
+            # A segment's ranges have the same order as in the rows.
             ranges = self.starts[segments].ravel(), self.lengths[segments].ravel()
-            yield PackedRowBlock.of(
+            yield PackedRowBlock.from_segments(
                 tokens(*ranges),
                 self.lengths[segments].sum(axis=1),
                 offsets - offsets[0],
@@ -50,7 +50,7 @@ class RowLayout:
             )
 
 
-def packed_whole(bins: Bins, lengths: Int64) -> RowLayout:
+def lay_out_whole(bins: Bins, lengths: Int64) -> RowLayout:
     """Return the layout of bins of whole sequences with these ``lengths``, which are consecutive in the spool."""
     return RowLayout(
         items=bins.items,

@@ -1,7 +1,7 @@
 """Packed rows: the integer columns that a trainer reads, laid out from tokens and bins.
 
 A row of length L contains the documents of one bin in order, then padding (docs/formats/packed-rows.md#row). The names
-are those of the trainer MaxText (``utils/maxtext_utils.py``, ``get_shaped_batch``):
+come from the trainer MaxText (``utils/maxtext_utils.py``, ``get_shaped_batch``):
 
 =====================  =======================================================================================
 column                 value at a position
@@ -74,7 +74,7 @@ def pack_rows(
     the capacity of the bins. ``pad_id``: fills the end of a row, in ``inputs`` and ``targets``. ``targets``:
     whether the rows get a sixth column with the next token of each document.
 
-    Memory is about 30 bytes per position of the result; to build many rows, call it with some of the bins at a time.
+    This needs about 30 bytes of memory per position of the result. To build many rows, pass some of the bins at a time.
     Raises ConfigError for a row length or pad id that does not fit int32. Raises FormatError for a bin that is empty
     or longer than a row, a segment outside its document, offsets outside the tokens, and ids that do not fit int32.
     No message shows a token.
@@ -82,9 +82,9 @@ def pack_rows(
     if not 1 <= row_length <= LARGEST_CAPACITY:
         raise ConfigError(f"row_length {row_length}: must be 1 to {LARGEST_CAPACITY} tokens")
     if not -(2**31) <= pad_id < 2**31:
-        raise ConfigError(f"pad_id {pad_id}: must fit int32")
-    offsets = _checked_offsets(document_offsets, tokens)
-    segments = _checked_segments(content, np.diff(offsets))
+        raise ConfigError(f"pad_id {pad_id}: must fit int32 (-2**31 to 2**31 - 1)")
+    offsets = _check_offsets(document_offsets, tokens)
+    segments = _check_segments(content, np.diff(offsets))
     lengths = segments.stops - segments.starts
     layout = _RowLayout(lengths, segments.offsets, row_length)
     segmentation, position = layout.segmentation(), layout.position()
@@ -93,15 +93,15 @@ def pack_rows(
     inputs = np.full(segmentation.shape, pad_id, np.int32)
     inputs[real] = _gather_tokens(tokens, offsets[segments.items] + segments.starts, lengths)
     # The last token of a document or row has no next token to predict.
-    labelled = np.zeros_like(real)
-    labelled[:, :-1] = real[:, 1:] & (segmentation[:, 1:] == segmentation[:, :-1])
+    labeled = np.zeros_like(real)
+    labeled[:, :-1] = real[:, 1:] & (segmentation[:, 1:] == segmentation[:, :-1])
     return PackedRows(
         inputs=inputs,
         inputs_segmentation=segmentation,
         inputs_position=position,
-        targets_segmentation=segmentation * labelled,
-        targets_position=position * labelled,
-        targets=_shifted(inputs, labelled, pad_id) if targets else None,
+        targets_segmentation=segmentation * labeled,
+        targets_position=position * labeled,
+        targets=_shift_targets(inputs, labeled, pad_id) if targets else None,
     )
 
 
@@ -110,16 +110,16 @@ class _RowLayout:
 
     def __init__(self, lengths: Int64, offsets: Int64, row_length: int) -> None:
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        used = ends[offsets[1:]] - ends[offsets[:-1]]
-        if (used > row_length).any():
-            row = int((used > row_length).argmax())
+        used_lengths = ends[offsets[1:]] - ends[offsets[:-1]]
+        if (used_lengths > row_length).any():
+            row = int((used_lengths > row_length).argmax())
             raise FormatError(
-                f"row {row} has {count_of(used[row], 'token')}, but the row length is {row_length}. Pack for that "
-                "length"
+                f"row {row} has {count_of(used_lengths[row], 'token')}, but the row length is {row_length}. Pack for "
+                "that length"
             )
-        self._shape = (used.size, row_length)
-        # The last piece of each row is its padding, which has 0 positions if the row is full.
-        self._pieces = np.insert(lengths, offsets[1:], row_length - used)
+        self._shape = (used_lengths.size, row_length)
+        # The last piece of each row is its padding, of length 0 if the row is full.
+        self._pieces = np.insert(lengths, offsets[1:], row_length - used_lengths)
         ordinals = np.arange(lengths.size) - np.repeat(offsets[:-1], np.diff(offsets))
         self._numbers = np.insert(ordinals + 1, offsets[1:], 0)
 
@@ -138,39 +138,37 @@ class _RowLayout:
 
 def _gather_tokens(tokens: NDArray[Any], starts: Int64, lengths: Int64) -> Int32:
     """Return the tokens of all segments, concatenated."""
-    before = np.cumsum(lengths) - lengths
+    output_starts = np.cumsum(lengths) - lengths
     index: slice | Int64
     if (
-        lengths.size and (starts - starts[0] == before).all()
-    ):  # the segments are consecutive, as when rows are read back
+        lengths.size and (starts - starts[0] == output_starts).all()
+    ):  # the segments are consecutive, as in rows that are read back
         index = slice(int(starts[0]), int(starts[0] + lengths.sum()))
     else:
         # Each index of the result is shifted to its segment's position in the tokens.
-        index = np.repeat(starts - before, lengths)
+        index = np.repeat(starts - output_starts, lengths)
         index += np.arange(index.size)
     values = tokens[index]
     if values.size and (int(values.min()) < 0 or int(values.max()) >= 2**31):
         position = int(np.arange(tokens.size)[index][((values < 0) | (values >= 2**31)).argmax()])
-        raise FormatError(
-            f"the id at token {position} is not in 0 to 2**31 - 1. The tokens were read with a wrong dtype"
-        )
+        raise FormatError(f"the id of token {position} must be 0 to 2**31 - 1. Read the tokens with the correct dtype")
     ids: Int32 = values.astype(np.int32, copy=False)
     return ids
 
 
-def _shifted(inputs: Int32, labelled: NDArray[np.bool_], pad_id: int) -> Int32:
+def _shift_targets(inputs: Int32, labeled: NDArray[np.bool_], pad_id: int) -> Int32:
     targets = np.full_like(inputs, pad_id)
-    np.copyto(targets[:, :-1], inputs[:, 1:], where=labelled[:, :-1])
+    np.copyto(targets[:, :-1], inputs[:, 1:], where=labeled[:, :-1])
     return targets
 
 
-def _checked_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
+def _check_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
     for name, array in (("tokens", tokens), ("document offsets", offsets)):
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise FormatError(f"{name} must be a 1-d array of integers, not {array.ndim}-d {array.dtype}")
     if not offsets.size or offsets[0] != 0:
-        raise FormatError("document offsets must begin with 0")
-    # The offsets are compared and not subtracted, because a difference of uint64 wraps.
+        raise FormatError("document offsets must not be empty, and must begin with 0")
+    # Compare the offsets instead of subtracting them, because a difference of uint64 wraps.
     falls = np.flatnonzero(offsets[1:] < offsets[:-1])
     if falls.size:
         raise FormatError(f"document {falls[0]} ends before it starts. Document offsets must not decrease")
@@ -179,8 +177,8 @@ def _checked_offsets(offsets: NDArray[Any], tokens: NDArray[Any]) -> Int64:
     return offsets.astype(np.int64)
 
 
-def _checked_segments(content: Bins | Segments, lengths: Int64) -> Segments:
-    # This check precedes the lookup of lengths, because a negative index would find another document's length.
+def _check_segments(content: Bins | Segments, lengths: Int64) -> Segments:
+    # Check this before looking up lengths, because a negative index would find another document's length.
     outside = (content.items < 0) | (content.items >= lengths.size)
     if outside.any():
         index = int(outside.argmax())
@@ -189,9 +187,9 @@ def _checked_segments(content: Bins | Segments, lengths: Int64) -> Segments:
             f"{count_of(lengths.size, 'document')} given"
         )
     segments = content if isinstance(content, Segments) else content.segments(lengths)
-    wrong = (segments.starts < 0) | (segments.stops <= segments.starts) | (segments.stops > lengths[segments.items])
-    if wrong.any():
-        index = int(wrong.argmax())
+    is_wrong = (segments.starts < 0) | (segments.stops <= segments.starts) | (segments.stops > lengths[segments.items])
+    if is_wrong.any():
+        index = int(is_wrong.argmax())
         item = int(segments.items[index])
         raise FormatError(
             f"a bin has tokens {segments.starts[index]} to {segments.stops[index]} of document {item}, which has "

@@ -14,7 +14,7 @@ Under the first two rules, every token of the body is in a chunk. Each chunk aft
 ``overlap`` body tokens of the previous chunk. A document with an empty body has no chunk, because a header without a
 body has no training value.
 
-Entry points: `SplitRule`, `split_documents`; `without_room` for callers that drop documents instead of failing.
+Entry points: `SplitRule`, `split_documents`; `find_without_room` for callers that drop documents instead of failing.
 """
 
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ Rule = Literal["repeat_header", "header_once", "truncate"]
 class SplitRule:
     """The rule that splits documents for rows of ``row_length`` tokens; ``overlap`` is in body tokens.
 
-    Raises ConfigError for an unknown rule, a row length that is not allowed, an overlap that is negative or not below
-    the row length, and an overlap with `truncate`.
+    Raises ConfigError for an unknown rule, a row length that is not allowed, an overlap that is negative or not less
+    than the row length, and an overlap with `truncate`.
     """
 
     rule: Rule
@@ -50,7 +50,7 @@ class SplitRule:
             raise ConfigError(f"overlap {self.overlap}: must be 0 to {self.row_length - 1} (below the row length)")
         if self.rule == "truncate" and self.overlap:
             raise ConfigError(
-                f"overlap {self.overlap}: cannot be combined with the rule truncate, which keeps one chunk"
+                f"overlap {self.overlap}: cannot be combined with the rule truncate, which keeps one chunk. Set it to 0"
             )
 
 
@@ -76,24 +76,25 @@ def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], ru
     """Split documents into chunks of at most ``rule.row_length`` tokens.
 
     ``header_lengths``, ``body_lengths``: integers, shape ``(documents,)``, unit tokens, 0 or more. Raises FormatError,
-    with the document's index and the numbers, for a header that leaves too little room (see `without_room`), a negative
-    length, and arrays that are not one-dimensional integers of one shape.
+    with the document's index and the numbers, for a header that leaves too little room (see `find_without_room`), a
+    negative length, and arrays that are not one-dimensional integers of one shape.
     """
     headers, bodies = _check_limits(header_lengths, body_lengths)
     _refuse(headers, bodies, rule)
-    room = _room(headers, rule)
+    room = _first_chunk_room(headers, rule)
     excess = np.maximum(bodies - room, 0)
     if rule.rule == "truncate":
         later_chunks, dropped_tokens = np.zeros_like(bodies), excess
     else:
-        later_chunks, dropped_tokens = -(-excess // _stride(room, rule)), np.zeros_like(bodies)
+        later_chunks, dropped_tokens = -(-excess // _compute_stride(room, rule)), np.zeros_like(bodies)
     counts = np.where(bodies > 0, 1 + later_chunks, 0)
     documents = np.repeat(np.arange(bodies.size), counts)
-    # The ordinal is each chunk's number in its document, from 0.
+    # `ordinal` is each chunk's number in its document, from 0.
     ordinal = np.arange(documents.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    # A chunk stops here if the body continues, because all chunks except a document's last have the maximum length.
-    full = room[documents] + ordinal * _stride(room, rule)[documents]
-    starts = np.where(ordinal == 0, 0, full - _later_room(room, rule)[documents])
+    # Position at which a chunk ends if the body continues: all chunks except a document's last have the maximum
+    # length.
+    full = room[documents] + ordinal * _compute_stride(room, rule)[documents]
+    starts = np.where(ordinal == 0, 0, full - _later_chunk_room(room, rule)[documents])
     stops = np.minimum(full, bodies[documents])
     with_header = (ordinal == 0) | (rule.rule == "repeat_header")
     return Chunks(
@@ -106,47 +107,48 @@ def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], ru
     )
 
 
-def without_room(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitRule) -> Int64:
+def find_without_room(header_lengths: NDArray[Any], body_lengths: NDArray[Any], rule: SplitRule) -> Int64:
     """Return indices of the documents that `split_documents` rejects with the same arguments, int64, ascending.
 
-    These are documents whose header leaves no room for one token of the body. They also include documents that need
-    several chunks but whose room next to the header is at most the overlap. No chunk would get further than the
+    The header of such a document leaves no room for a token of the body. Documents that need several chunks are also
+    rejected if their room next to the header is at most the overlap, because no chunk would then reach beyond the
     previous one.
     """
-    return _without_room(*_check_limits(header_lengths, body_lengths), rule)
+    return _indexes_without_room(*_check_limits(header_lengths, body_lengths), rule)
 
 
-def _without_room(headers: Int64, bodies: Int64, rule: SplitRule) -> Int64:
-    room = _room(headers, rule)
-    # A room of 0 is never above the overlap, so this includes every header that fills its row.
+def _indexes_without_room(headers: Int64, bodies: Int64, rule: SplitRule) -> Int64:
+    room = _first_chunk_room(headers, rule)
+    # A room of 0 is never above the overlap, so this includes headers that fill their row.
     return np.flatnonzero((bodies > room) & (room <= rule.overlap))
 
 
 def _refuse(headers: Int64, bodies: Int64, rule: SplitRule) -> None:
-    wrong = _without_room(headers, bodies, rule)
-    if wrong.size:
-        document = int(wrong[0])
+    wrong_indexes = _indexes_without_room(headers, bodies, rule)
+    if wrong_indexes.size:
+        document = int(wrong_indexes[0])
         raise FormatError(
-            f"document {document} (and {wrong.size - 1} more): a header of {count_of(headers[document], 'token')} in "
-            f"rows of {rule.row_length} leaves room for {_room(headers, rule)[document]} of its "
-            f"{count_of(bodies[document], 'body token')}, with an overlap of {rule.overlap}. Shorten the header, "
+            f"document {document} (and {wrong_indexes.size - 1} more): a header of "
+            f"{count_of(headers[document], 'token')} in rows of {rule.row_length} leaves room for "
+            f"{_first_chunk_room(headers, rule)[document]} of its {count_of(bodies[document], 'body token')}, with an "
+            f"overlap of {rule.overlap}. Shorten the header, "
             "lengthen the rows, or drop the document"
         )
 
 
-def _room(headers: Int64, rule: SplitRule) -> Int64:
+def _first_chunk_room(headers: Int64, rule: SplitRule) -> Int64:
     """Return the body tokens of each document's first chunk."""
     return np.maximum(rule.row_length - headers, 0)
 
 
-def _later_room(room: Int64, rule: SplitRule) -> Int64:
+def _later_chunk_room(room: Int64, rule: SplitRule) -> Int64:
     """Return the body tokens of each chunk after the first."""
     return np.full_like(room, rule.row_length) if rule.rule == "header_once" else room
 
 
-def _stride(room: Int64, rule: SplitRule) -> Int64:
+def _compute_stride(room: Int64, rule: SplitRule) -> Int64:
     """Return the new body tokens of each chunk after the first; at least 1, even if there is no such chunk."""
-    return np.maximum(_later_room(room, rule) - rule.overlap, 1)
+    return np.maximum(_later_chunk_room(room, rule) - rule.overlap, 1)
 
 
 def _check_limits(header_lengths: NDArray[Any], body_lengths: NDArray[Any]) -> tuple[Int64, Int64]:
@@ -160,5 +162,7 @@ def _check_limits(header_lengths: NDArray[Any], body_lengths: NDArray[Any]) -> t
         arrays.append(array.astype(np.int64))
     headers, bodies = arrays
     if headers.size != bodies.size:
-        raise FormatError(f"{count_of(headers.size, 'header length')} for {count_of(bodies.size, 'body length')}")
+        raise FormatError(
+            f"header and body lengths must have the same number of items, not {headers.size} and {bodies.size}"
+        )
     return headers, bodies

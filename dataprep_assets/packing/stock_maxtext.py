@@ -1,8 +1,8 @@
 """The labels on which unmodified MaxText trains in unpacked rows, by the rules of its three input pipelines.
 
-MaxText copies the single column to inputs and targets and shifts it. It pads rows to `max_target_length` with the pad
-id of *its* tokenizer, and then trains on each label that is not that id. It therefore trains on stored padding if the
-two ids differ.
+MaxText copies the single column to inputs and targets, and shifts the targets. It pads rows to `max_target_length` with
+the pad id of its own tokenizer, and then trains on every label that is not this id. If the stored padding has a
+different id, MaxText trains on it.
 
 Source: AI-Hypercomputer/maxtext at e591f30, `src/maxtext/input_pipeline/` (`tfds_data_processing.py`,
 `data_processing_utils.py`, `hf_data_processing.py`, and `input_pipeline_utils.py` with `PadOrTrimToMaxLength`,
@@ -71,8 +71,8 @@ class StockRule:
             ids = row[: self.row_length + (self.pipeline == "tfds")]
             trained_from = ids[:-1] if self.pipeline == "tfds" else ids
             inputs[index, : trained_from.size] = trained_from
-            following = ids[1:]
-            targets[index, : following.size] = following
-            is_label[index, : following.size] = True
+            next_ids = ids[1:]
+            targets[index, : next_ids.size] = next_ids
+            is_label[index, : next_ids.size] = True
         ignored = np.isin(targets, list(self.ignored))
         return StockLabels(inputs=inputs, targets=targets, trained=is_label & ~ignored, masked=is_label & ignored)

@@ -16,7 +16,7 @@ _LOGGERS = (
     *("botocore", "boto3", "s3transfer", "urllib3", "urllib3.connectionpool", "urllib3.connection"),
     *("requests", "google.auth", "google.auth.transport", "google.resumable_media", "google.cloud.storage"),
     *(f"botocore.{part}" for part in _OF_BOTOCORE),
-    # These loggers would write all request and response headers, including `Location` and `Set-Cookie`.
+    # These loggers would write all request and response headers, such as `Location` and `Set-Cookie`.
     *(
         f"{core}.{part}"
         for core in ("httpcore", "httpcore2")
@@ -26,15 +26,17 @@ _LOGGERS = (
 _QUERY = re.compile(r"(https?://[^\s?'\"<>]+)\?[^\s'\"<>]+")
 
 
-def without_queries(text: str) -> str:
+def strip_queries(text: str) -> str:
     """Return the text with the query of each URL removed, because a storage URL's query contains its signature."""
     return _QUERY.sub(r"\1?...", text)
 
 
-class _WithoutQueries(logging.Filter):
+class _QueryFilter(logging.Filter):
+    """Filter that removes the queries of URLs from log records."""
+
     def filter(self, record: logging.LogRecord) -> bool:
-        # The message is formatted here and its arguments are dropped, because they contain the URL.
-        record.msg, record.args = without_queries(record.getMessage()), ()
+        # Format the message here and drop its arguments, because they contain the URL.
+        record.msg, record.args = strip_queries(record.getMessage()), ()
         return True
 
 
@@ -43,8 +45,8 @@ def keep_secrets_from_logs() -> None:
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.setLevel(max(logger.level, logging.INFO))
-    # Each logger that writes URLs is listed, because a logger's filter does not see records of its child loggers.
+    # List each logger that writes URLs, because a logger's filter does not see its child loggers' records.
     for name in ("httpx", "httpx2", "huggingface_hub.utils._http"):
         logger = logging.getLogger(name)
-        if not any(isinstance(log_filter, _WithoutQueries) for log_filter in logger.filters):
-            logger.addFilter(_WithoutQueries())
+        if not any(isinstance(log_filter, _QueryFilter) for log_filter in logger.filters):
+            logger.addFilter(_QueryFilter())

@@ -3,9 +3,9 @@
 A `StoreAddress` is the address of a store; an artifact's location is a path in it. An address can be pickled into
 worker processes and created from a URL and the environment, without Dagster. Its repr never contains secrets.
 
-To add a kind of object storage, add a subclass of `BucketPlace` here, list it in `BUCKETS`, and write its `Store`.
+To add a kind of object storage, add a subclass of `BucketAddress` here, list it in `BUCKETS`, and write its `Store`.
 
-Environment variables (read by `place_of`):
+Environment variables (read by `parse_place`):
 
 - `s3://bucket/prefix`: the endpoint is DATAPREP_ENDPOINT_URL, or the endpoint of the Cloudflare account
   R2_DATASET_ACCOUNT_ID. The credentials are R2_DATASET_WRITE_ACCESS_KEY_ID and R2_DATASET_WRITE_SECRET_ACCESS_KEY (and
@@ -29,7 +29,7 @@ from urllib.parse import unquote, urlsplit
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.endpoints import allows_http, check_endpoint
-from dataprep_assets.stores.files import expanded
+from dataprep_assets.stores.files import expand_path
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import NEEDS_BOTO3, Store
 
@@ -42,7 +42,7 @@ _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(?:/[^\s?#]*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalPlace:
+class LocalAddress:
     """Address of a folder."""
 
     root: Path
@@ -56,7 +56,7 @@ class LocalPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BucketPlace(ABC):
+class BucketAddress(ABC):
     """Address of a prefix of a bucket.
 
     A source may set `endpoint_url`, `region` and `access` if the class has these fields.
@@ -65,7 +65,7 @@ class BucketPlace(ABC):
     scheme: ClassVar[str]  # scheme of the bucket's URLs
     kinds: ClassVar[tuple[str, ...]]  # values of DATAPREP_STORAGE that select this class
     mirror: ClassVar[str]  # folder below a source's `cache_dir`; no bucket can have this name
-    client: ClassVar[str]  # client module, which opening the store imports
+    client: ClassVar[str]  # client module, imported when the store is opened
     needs: ClassVar[str]  # error message if `client` is not installed
     bucket: str
     prefix: str = ""
@@ -81,7 +81,7 @@ class BucketPlace(ABC):
         return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
 
     def with_environment(self, environment: Mapping[str, str], *, profile: str | None, reads: bool) -> Self:
-        """Return the address with the environment's settings for this class; `place_of` describes the arguments."""
+        """Return the address with the environment's settings for this class; `parse_place` describes the arguments."""
         return self
 
     def with_options(self, **options: Any) -> Self:
@@ -89,12 +89,12 @@ class BucketPlace(ABC):
         return replace(self, **options)
 
 
-StoreAddress = LocalPlace | BucketPlace
+StoreAddress = LocalAddress | BucketAddress
 """The address of a store; calling it opens the store."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class S3Place(BucketPlace):
+class S3Address(BucketAddress):
     """Address of a prefix of a bucket in AWS S3, Cloudflare R2, MinIO or another S3-compatible store.
 
     Without keys and profile, boto3's own chain finds the credentials. `key_names` are the variables named in messages.
@@ -133,13 +133,13 @@ class S3Place(BucketPlace):
             access_key_id=key_id,
             secret_access_key=secret,
             session_token=token,
-            key_names=names[:2] if names else names_to_set(environment, reads=reads),
+            key_names=names[:2] if names else list_names_to_set(environment, reads=reads),
         )
 
     def with_options(self, **options: Any) -> Self:
         endpoint, place = options["endpoint_url"] or self.endpoint_url, self
         if endpoint and self.endpoint_url and endpoint.rstrip("/") != self.endpoint_url.rstrip("/"):
-            # The environment's keys are dropped, because they belong to a different store.
+            # Drop the environment's keys, because they belong to a different store.
             place = type(self)(bucket=self.bucket, prefix=self.prefix)
         # The region `auto` does not exist on AWS.
         region = None if options["region"] == "auto" and endpoint is None else options["region"]
@@ -147,7 +147,7 @@ class S3Place(BucketPlace):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GcsPlace(BucketPlace):
+class GcsAddress(BucketAddress):
     """Address of a prefix of a Google Cloud Storage bucket, with Google's default credentials."""
 
     scheme = "gs"
@@ -179,7 +179,7 @@ class GcsPlace(BucketPlace):
                 "set GOOGLE_CLOUD_PROJECT if the credentials have no project. For a source in a public bucket, set "
                 "`access: anonymous`"
             ) from None
-        # The client reads this variable itself, so the endpoint that it uses is checked here.
+        # The client reads this variable itself, so check the endpoint that it uses.
         check_endpoint(client.api_endpoint, "STORAGE_EMULATOR_HOST", allow_http=self.allow_http)
         pays = self.access == "requester_pays"
         return GcsStore(client, self.bucket, self.prefix, user_project=client.project if pays else None)
@@ -188,7 +188,7 @@ class GcsPlace(BucketPlace):
         return replace(self, project=environment.get("GOOGLE_CLOUD_PROJECT") or None)
 
 
-BUCKETS: Mapping[str, type[BucketPlace]] = {place.scheme: place for place in (S3Place, GcsPlace)}
+BUCKETS: Mapping[str, type[BucketAddress]] = {place.scheme: place for place in (S3Address, GcsAddress)}
 """Address class for each URL scheme."""
 KINDS = {"local": "file"} | dict(sorted((kind, place.scheme) for place in BUCKETS.values() for kind in place.kinds))
 """URL scheme for each value of DATAPREP_STORAGE."""
@@ -201,7 +201,7 @@ def is_bucket(url: str) -> bool:
     return url.startswith(tuple(f"{scheme}://" for scheme in BUCKETS))
 
 
-def bucket_urls(rest: str = "bucket/prefix") -> str:
+def format_bucket_urls(rest: str = "bucket/prefix") -> str:
     """Return a comma-separated list for messages: `rest` with the URL scheme of each kind of bucket."""
     return ", ".join(f"{scheme}://{rest}" for scheme in BUCKETS)
 
@@ -228,17 +228,17 @@ def s3_endpoint(environment: Mapping[str, str]) -> str | None:
     Raises ConfigError if the variable is not a valid endpoint or account id.
     """
     if endpoint := environment.get("DATAPREP_ENDPOINT_URL"):
-        if not _ENDPOINT.fullmatch(endpoint):  # not shown in the message, because the part before an @ is a secret
+        if not _ENDPOINT.fullmatch(endpoint):  # not shown, because text before an @ is a secret
             raise ConfigError("DATAPREP_ENDPOINT_URL: must be http(s)://host[:port] without credentials")
         return endpoint
     # The account id becomes part of a host name, so a dot or slash in it could lead to someone else's host.
     account = environment.get("R2_DATASET_ACCOUNT_ID")
     if account and not account.isalnum():
-        raise ConfigError("R2_DATASET_ACCOUNT_ID: must contain only letters and digits, not a URL")
+        raise ConfigError("R2_DATASET_ACCOUNT_ID: must contain only letters and digits. Set the account ID, not a URL")
     return f"https://{account}.r2.cloudflarestorage.com" if account else None
 
 
-def missing_library(url: str) -> str | None:
+def explain_missing_library(url: str) -> str | None:
     """Return how to install the library that opens this store, as in its error; None if it is installed."""
     if (place_class := BUCKETS.get(urlsplit(url).scheme)) is None:
         return None
@@ -248,7 +248,7 @@ def missing_library(url: str) -> str | None:
         return place_class.needs
 
 
-def place_of(
+def parse_place(
     url: str, environment: Mapping[str, str], *, profile: str | None = None, reads: bool = False
 ) -> StoreAddress:
     """Return the address for a URL or path, with credentials and endpoint from the environment (see the module).
@@ -259,26 +259,26 @@ def place_of(
     Raises ConfigError for other URLs.
     """
     if "://" not in url:
-        return LocalPlace(root=expanded(url))
-    allowed = f"use {bucket_urls()}, file:///folder or a path"
+        return LocalAddress(root=expand_path(url))
+    allowed = f"Use {format_bucket_urls()}, file:///folder or a path"
     try:
         parts = urlsplit(url)
-        _ = parts.port  # urlsplit parses the port on access, and raises ValueError
-    except ValueError:  # the message leaves out the URL, because it may contain a secret
-        raise ConfigError(f"the storage URL is invalid; {allowed}") from None
+        _ = parts.port  # urlsplit parses the port only on access, and then raises ValueError
+    except ValueError:  # the message omits the URL, which may contain a secret
+        raise ConfigError(f"invalid storage URL. {allowed}") from None
     if "@" in parts.netloc:
-        # The message leaves out the URL, because the part before the @ is a secret.
+        # The message omits the URL, because the part before the @ is a secret.
         raise ConfigError("a storage URL contains credentials. Remove them, and set them in the environment")
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return LocalPlace(root=Path(unquote(parts.path)))
+        return LocalAddress(root=Path(unquote(parts.path)))
     if parts.scheme not in BUCKETS or not parts.netloc or parts.query or parts.fragment:
-        raise ConfigError(f"{url!r} is not a storage URL; {allowed}")
+        raise ConfigError(f"{url!r} is not a storage URL. {allowed}")
     prefix, allow_http = parts.path.strip("/"), allows_http(environment)
     place = BUCKETS[parts.scheme](bucket=parts.netloc, prefix=prefix, allow_http=allow_http)
     return place.with_environment(environment, profile=profile, reads=reads)
 
 
-def names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tuple[str, str]:
+def list_names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tuple[str, str]:
     """Return the names of the two variables to set if no credentials are set.
 
     If the environment sets R2's account or bucket, these are R2's variables; with `reads`, those for its read keys.
@@ -288,33 +288,33 @@ def names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tupl
     return AWS_PAIR
 
 
-def server_between(source: StoreAddress, destination: StoreAddress) -> tuple[Store, str, str] | None:
+def find_common_server(source: StoreAddress, destination: StoreAddress) -> tuple[Store, str, str] | None:
     """Return a store that contains both addresses, and their prefixes; None if no server can copy between them."""
-    if isinstance(source, LocalPlace) or isinstance(destination, LocalPlace):
+    if isinstance(source, LocalAddress) or isinstance(destination, LocalAddress):
         return None
-    # If only the prefixes differ, both are in one bucket with the same endpoint and credentials.
+    # If only the prefixes differ, both places are in one bucket with the same endpoint and credentials.
     if replace(source, prefix="") != replace(destination, prefix=""):
         return None
     prefixes = [f"{place.prefix}/" if place.prefix else "" for place in (source, destination)]
     return replace(source, prefix="")(), prefixes[0], prefixes[1]
 
 
-def consumer_lines(place: StoreAddress) -> list[str]:
+def list_consumer_lines(place: StoreAddress) -> list[str]:
     """Return the environment variables for readers of this location, in shell syntax, with empty secrets to fill in."""
-    if isinstance(place, S3Place):
+    if isinstance(place, S3Address):
         endpoint = place.endpoint_url or ""
         account = endpoint.removeprefix("https://").removesuffix(".r2.cloudflarestorage.com")
         # A bucket in a jurisdiction has an endpoint with a dot (`<id>.eu`), which is not an account id (`s3_endpoint`).
         is_r2 = account.isalnum() and endpoint == f"https://{account}.r2.cloudflarestorage.com"
-        reached = f"R2_DATASET_ACCOUNT_ID={account}" if is_r2 else f"DATAPREP_ENDPOINT_URL={endpoint}"
+        account_text = f"R2_DATASET_ACCOUNT_ID={account}" if is_r2 else f"DATAPREP_ENDPOINT_URL={endpoint}"
         return [
             f"DATAPREP_STORAGE={'r2' if endpoint else 's3'}",
-            *([reached] if endpoint else []),
+            *([account_text] if endpoint else []),
             f"R2_DATASET_BUCKET_NAME={place.bucket}",
             "R2_DATASET_READ_ACCESS_KEY_ID=",
             "R2_DATASET_READ_SECRET_ACCESS_KEY=",
             f"DATASET_BINS_PATH={place.prefix}",
         ]
-    if isinstance(place, LocalPlace):
+    if isinstance(place, LocalAddress):
         return ["DATAPREP_STORAGE=local", f"DATAPREP_ROOT={quote(unquote(place.url.removeprefix('file://')))}"]
     return [f"DATAPREP_STORAGE={place.kinds[0]}", f"DATAPREP_BUCKET={place.bucket}", f"DATAPREP_ROOT={place.prefix}"]

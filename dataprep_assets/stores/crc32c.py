@@ -9,20 +9,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _POLYNOMIAL = 0x82F63B78
-# The polynomials 1 and x: in the reflected form the highest of the 32 bits is the coefficient of x^0.
+# The polynomials 1 and x. In the reflected form, the highest of the 32 bits is the coefficient of x^0.
 _ONE = 1 << 31
 _X = 1 << 30
 _BLOCK = 4 * 1024 * 1024
 
 
-def crc32c_of(data: bytes) -> int:
+def compute_crc32c(data: bytes) -> int:
     """Return the CRC32C (unsigned) of some bytes."""
     import google_crc32c
 
     return int(google_crc32c.value(data))
 
 
-def crc32c_of_file(path: Path) -> int:
+def compute_file_crc32c(path: Path) -> int:
     """Return the CRC32C (unsigned) of a file, read in blocks."""
     import google_crc32c
 
@@ -33,21 +33,21 @@ def crc32c_of_file(path: Path) -> int:
     return crc
 
 
-def combine(first: int, second: int, second_bytes: int) -> int:
+def combine_crc32c(first: int, second: int, second_bytes: int) -> int:
     """Return the CRC32C (unsigned) of two concatenated byte strings from their CRC32Cs and the second one's length."""
-    # A CRC starts with all bits set and inverts its result; both effects cancel out when two CRCs are combined.
-    return _multiply(_power_of_x(8 * second_bytes), first) ^ second
+    # A CRC starts with all bits set and inverts its result. Both effects cancel out when two CRCs are combined.
+    return _multiply(_compute_power_of_x(8 * second_bytes), first) ^ second
 
 
-def combine_all(parts: Iterable[tuple[int, int]]) -> int:
+def combine_all_crc32c(parts: Iterable[tuple[int, int]]) -> int:
     """Return the CRC32C of concatenated byte strings, each described by its (CRC32C, length in bytes)."""
     total = 0
     for crc, length in parts:
-        total = combine(total, crc, length)
+        total = combine_crc32c(total, crc, length)
     return total
 
 
-def _power_of_x(exponent: int) -> int:
+def _compute_power_of_x(exponent: int) -> int:
     # Squaring takes one step per bit of the exponent, so a part of a terabyte costs little more than one of a
     # kilobyte.
     result, square = _ONE, _X
@@ -59,13 +59,13 @@ def _power_of_x(exponent: int) -> int:
     return result
 
 
-def _multiply(left: int, right: int) -> int:
+def _multiply(left_operand: int, right: int) -> int:
     """Multiply two polynomials modulo the CRC32C polynomial; the highest bit is the coefficient of x^0."""
     product, bit = 0, _ONE
-    while bit and left:
-        if left & bit:
+    while bit and left_operand:
+        if left_operand & bit:
             product ^= right
-            left ^= bit
+            left_operand ^= bit
         right = (right >> 1) ^ _POLYNOMIAL if right & 1 else right >> 1
         bit >>= 1
     return product

@@ -2,10 +2,11 @@
 
 Every URL of a Hub, an S3-compatible store or Google's emulator is checked here before it is used.
 
-Entry points: :func:`check_endpoint`, :func:`allows_http`.
+Entry points: :func:`check_endpoint`, :func:`check_region`, :func:`allows_http`.
 """
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -13,6 +14,10 @@ from dataprep_assets.errors import ConfigError
 
 ALLOW_HTTP = "DATAPREP_ALLOW_HTTP"
 """Environment variable with the effect of `allow_http: true`, for servers that are not named in a declaration."""
+
+
+_REGION = re.compile(r"(?!\d+$)(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
+"""Pattern of a region, which becomes a part of a host name."""
 
 
 def allows_http(environment: Mapping[str, str]) -> bool:
@@ -33,13 +38,13 @@ def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
     """
     try:
         parts = urlsplit(url)
-        _ = parts.port  # urlsplit parses the port on access, and raises ValueError
-    except ValueError:  # the URL is left out of the message, because it may contain credentials
+        _ = parts.port  # urlsplit parses the port only on access, and then raises ValueError
+    except ValueError:  # the message omits the URL, which may contain credentials
         raise ConfigError(
             f"{setting}: must be http(s)://host[:port], but a bracket is not closed, or the port is invalid"
         ) from None
     if "@" in parts.netloc:
-        # The URL is left out of the message, because the part before the @ is a secret.
+        # The message omits the URL, because the part before the @ is a secret.
         raise ConfigError(f"{setting}: contains credentials. Leave only https://host, and set them in the environment")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{setting}: must be http(s)://host[:port], not {url!r}")
@@ -49,6 +54,13 @@ def check_endpoint(url: str, setting: str, *, allow_http: bool) -> str:
             f"or set `allow_http: true` (for the storage: {ALLOW_HTTP}=true) if you trust the network"
         )
     return url
+
+
+def check_region(region: str, setting: str) -> str:
+    """Return `region` unchanged; raise ConfigError, naming the `setting`, unless it can be part of a host name."""
+    if not _REGION.fullmatch(region):
+        raise ConfigError(f"{setting}: must be a region, e.g., `eu-west-1`, or `auto`, not {region!r}")
+    return region
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,8 +1,8 @@
 """Utilities for local files: links and concatenations by the kernel, digests, and files that only their owner can read.
 
-Entry points: `concatenate`, `create`, `create_durably`, `regular`, `fsync_directory`, `fsync_path`, `boot_id`,
-`version_of`, `cache_by_file`; `sha256_file`, `digest_value`, `SourceDigests`; `private_files`, `make_private_folder`;
-`check_headroom`, `expanded`.
+Entry points: `concatenate`, `create_file`, `create_durably`, `open_regular`, `fsync_directory`, `fsync_path`,
+`read_boot_id`, `identify_version`, `cache_by_file`; `sha256_file`, `digest_value`, `SourceDigests`; `private_files`,
+`make_private_folder`; `check_headroom`, `expand_path`.
 """
 
 import errno
@@ -21,9 +21,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
-from dataprep_assets.bounds import alive
+from dataprep_assets.bounds import report_progress
 from dataprep_assets.errors import ConfigError, CorruptSourceError, FormatError, SourceError, count_of
-from dataprep_assets.stores.locks import own_file
+from dataprep_assets.stores.locks import open_own_file
+from dataprep_assets.table import format_share
 
 T = TypeVar("T")
 
@@ -43,8 +44,8 @@ def check_headroom(path: Path, needed_bytes: int, headroom: float = 0.2) -> None
     free = shutil.disk_usage(folder).free
     if free < required_bytes:
         raise SourceError(
-            f"{path}: not enough free space: {count_of(needed_bytes, 'byte is', 'bytes are')} to be downloaded, "
-            f"which needs {required_bytes} with {headroom:.0%} headroom, but {free} are free. Free "
+            f"{path}: not enough free space: the download of {count_of(needed_bytes, 'byte')} needs "
+            f"{required_bytes} with {format_share(headroom)} headroom, but {free} are free. Free "
             f"{count_of(required_bytes - free, 'byte')}, choose a larger disk (cache_dir or HF_HUB_CACHE), or download "
             "fewer files. Nothing was downloaded"
         )
@@ -68,7 +69,7 @@ class SourceDigests:
         """Return the digest (64 hex digits) that identifies the file with this SHA-256 (hex)."""
         if self.key is None:
             return sha256
-        # The prefix is kept from the first sources with keyed digests, because a new one would rebuild all notes.
+        # Keep the prefix of the first sources with keyed digests, because a new one would rebuild all notes.
         return hmac.digest(self.key, b"dataprep_assets/cohort_file\0" + sha256.encode(), "sha256").hex()
 
 
@@ -76,68 +77,68 @@ PLAIN = SourceDigests()
 """Plain SHA-256, for data that is not sensitive."""
 
 
-def require_digest(label: str, actual: str, expected: str, listing: str) -> None:
+def require_digest(label: str, actual: str, expected_digest: str, listing: str) -> None:
     """Raise CorruptSourceError if the bytes read from a file differ from the bytes listed in its snapshot.
 
     Args:
         label: Name of the file in messages.
         actual: SHA-256 of the bytes read.
-        expected: SHA-256 in the snapshot.
+        expected_digest: SHA-256 in the snapshot.
         listing: Asset to rematerialize if the file was changed intentionally.
     """
-    if actual != expected:
+    if actual != expected_digest:
         raise CorruptSourceError(
-            f"{label}: the bytes read have sha256 {actual}, but its snapshot has {expected}. The file changed or is "
-            f"damaged. Materialize {listing} again"
+            f"{label}: expected sha256 {expected_digest}, but found {actual}. The file changed "
+            f"or is damaged. Rebuild {listing}"
         )
 
 
 # Private files of sensitive datasets, which only their owner can read.
 #
 # Everything that this project, a library or Dagster writes inside `private_files` is private: folders have mode 0700,
-# files 0600. This uses the process's umask, because libraries create files by themselves, and a mode set after a file's
+# files 0600. This uses the process's umask, because libraries create files on their own, and a mode set after a file's
 # creation comes too late. Modes that are set explicitly are never wider than the umask allows (`file_placement`,
 # `integrity.verified_copies`).
 
 OTHERS = 0o077
 """Permission bits of the group and of all other users."""
 
-# The lock guards the umask, which is read by setting it, so two threads could restore wrong values.
+# Guards the umask: reading it means setting it, so two threads could restore wrong values.
 _lock = threading.Lock()
 _entered: list[int] = []
 """Original umask for each active `private_files`; the last block to end restores it."""
 
 
 @contextmanager
-def private_files(wanted: bool = True) -> Iterator[None]:
-    """Create files and folders that only their owner can read, in all threads of this process, if `wanted` is true.
+def private_files(is_wanted: bool = True) -> Iterator[None]:
+    """Create files and folders that only their owner can read, in all threads of this process, if `is_wanted` is true.
 
     Processes started inside the block inherit the umask. While any thread is in such a block, files of other threads
     are private as well.
     """
-    if not wanted:
+    if not is_wanted:
         yield
         return
     with _lock:
-        # Reading the umask means setting it. It is set to the private one, because other threads may create files.
-        before = os.umask(OTHERS)
-        os.umask(OTHERS | before)
-        # Inside another block `before` is the private umask, so the original one is kept for the end.
-        _entered.append(_entered[0] if _entered else before)
+        # Reading the umask means setting it. Set the private one, because other threads may create files meanwhile.
+        old_umask = os.umask(OTHERS)
+        os.umask(OTHERS | old_umask)
+        # Inside another block, `old_umask` is the private umask, so keep the outermost block's one for the end.
+        _entered.append(_entered[0] if _entered else old_umask)
     try:
         yield
     finally:
         with _lock:
-            before = _entered.pop()
+            old_umask = _entered.pop()
             if not _entered:
-                os.umask(before)
+                os.umask(old_umask)
 
 
-def privately(items: Iterable[T], wanted: bool = True) -> Iterator[T]:
+def produce_privately(items: Iterable[T], is_wanted: bool = True) -> Iterator[T]:
     """Yield the items, producing each inside `private_files`; the consumer's code runs outside."""
     iterator = iter(items)
     while True:
-        with private_files(wanted):
+        with private_files(is_wanted):
             try:
                 item = next(iterator)
             except StopIteration:
@@ -145,7 +146,7 @@ def privately(items: Iterable[T], wanted: bool = True) -> Iterator[T]:
         yield item
 
 
-def are_private() -> bool:
+def is_private_mode() -> bool:
     """Return whether files written now are private."""
     return bool(_entered)
 
@@ -153,7 +154,7 @@ def are_private() -> bool:
 def current_umask() -> int:
     """Return the umask of this process."""
     with _lock:
-        # Reading the umask means setting it. It is set to the private one, because other threads may write files.
+        # Reading the umask means setting it. Set the private one, because other threads may create files meanwhile.
         mask = os.umask(OTHERS)
         os.umask(mask)
         return mask
@@ -170,17 +171,17 @@ def make_private_folder(folder: Path) -> None:
         parent.mkdir(mode=0o700, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.stat()
-    # root could restrict the folder anyway, but its owner could open it again.
+    # Refuse another owner's folder, even as root: the owner could open it again.
     if status.st_uid != os.geteuid():
         raise ConfigError(
-            f"{folder}: belongs to another user, or the file system changes the owner of new files (as NFS with "
-            "root_squash does). Sensitive data needs a folder of its own user. Use a different folder"
+            f"{folder}: belongs to another user, or the file system changes the owner of new files (like NFS with "
+            "root_squash). Use a folder that belongs to your user, because the data is sensitive"
         )
     if status.st_mode & OTHERS:
         folder.chmod(stat.S_IMODE(status.st_mode) & ~OTHERS)
 
 
-def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
+def list_open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
     """Yield each path at or below `root` that users other than the owner can read, write or enter, with its mode.
 
     Links are not followed, except `root` itself. Files that disappear during the walk are skipped.
@@ -204,7 +205,7 @@ def open_to_others(root: Path) -> Iterator[tuple[Path, int]]:
                 yield path, stat.S_IMODE(mode)
 
 
-def within_closed_folder(path: Path) -> bool:
+def is_in_closed_folder(path: Path) -> bool:
     """Return whether other users cannot reach `path`, because only the owner can access it or a folder above it."""
     path = path.resolve()
     return any(not folder.stat().st_mode & OTHERS for folder in (path, *path.parents) if folder.is_dir())
@@ -230,13 +231,14 @@ def sha256_file(
     with open(path, "rb", buffering=0, opener=opener) as file:
         file.seek(start)
         remaining = (stop if stop is not None else 1 << 62) - start
-        # The buffer is sized to the file, because clearing a large buffer takes longer than hashing a small file.
+        # Size the buffer to the file, because clearing a large buffer takes longer than hashing a small file.
         available_bytes = os.fstat(file.fileno()).st_size - start
         view = memoryview(bytearray(max(1, min(_BLOCK, available_bytes))))
         while remaining > 0 and (count := file.readinto(view[: min(remaining, len(view))])):
             digest.update(view[:count])
-            # Report progress, because hashing terabytes takes longer than the limit after which `bounds` ends a stall.
-            alive()
+            # Report progress, because hashing terabytes takes longer than the limit after which `bounds` stops a
+            # stalled process.
+            report_progress()
             remaining -= count
     return digest.hexdigest()
 
@@ -257,7 +259,7 @@ def digest_value(value: Any) -> str:
 # Maximum bytes per system call; Linux itself moves just under 2 GiB at most.
 _CALL_BYTES = 1 << 30
 
-# Moves bytes to the target's position: (source, target, position in source, count) -> number of moved bytes.
+# Moves bytes to the target's position: (source, target, position in source, count) → number of moved bytes.
 _Mover = Callable[[int, int, int, int], int]
 
 # Errors of an unsupported call on this kernel or file system; a different call may work.
@@ -271,7 +273,7 @@ _KEPT, _SETTLED_NS = 20_000, 100_000_000
 
 
 @lru_cache(maxsize=1)
-def boot_id() -> str | None:
+def read_boot_id() -> str | None:
     """Return an identifier of the machine's current boot, or None if the system has none.
 
     Unsynced data survives the end of a process, but not a crash of the machine. State that records its boot id is
@@ -283,7 +285,7 @@ def boot_id() -> str | None:
         return None
 
 
-def version_of(path: str) -> str | None:
+def identify_version(path: str) -> str | None:
     """Return a string that changes when a file is replaced, without reading the file; None if it does not exist.
 
     The path is a `str`, because this is called for thousands of files and creating a Path takes longer than the call.
@@ -295,8 +297,8 @@ def version_of(path: str) -> str | None:
     return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
 
-def cache_by_file(read: Callable[[str], T]) -> Callable[[str], T]:
-    """Return a cached version of `read`, which reads a path again only if its file has changed.
+def cache_by_file(read_file: Callable[[str], T]) -> Callable[[str], T]:
+    """Return a cached version of `read_file`, which reads a path again only if its file has changed.
 
     A run of a thousand shards reads the same small files a dozen times. A file that changed less than 0.1 s ago is not
     cached, because file system clocks are too coarse to show a second change. Callers must not modify the results.
@@ -304,13 +306,13 @@ def cache_by_file(read: Callable[[str], T]) -> Callable[[str], T]:
     cache: dict[str, tuple[tuple[int, int, int], T]] = {}
 
     def reading(path: str) -> T:
-        # Get the version before the read, so that the next call detects a change that happened in between.
+        # Get the version before reading, so that the next call detects a change made in between.
         status = os.stat(path)
         version = (status.st_ino, status.st_size, status.st_mtime_ns)
-        before = cache.get(path)
-        if before is not None and before[0] == version:
-            return before[1]
-        value = read(path)
+        cached = cache.get(path)
+        if cached is not None and cached[0] == version:
+            return cached[1]
+        value = read_file(path)
         if time.time_ns() - status.st_mtime_ns > _SETTLED_NS:
             if len(cache) >= _KEPT:
                 cache.clear()
@@ -334,7 +336,7 @@ def fsync_path(path: Path, flags: int) -> None:
         os.close(handle)
 
 
-def regular(path: str, flags: int) -> int:
+def open_regular(path: str, flags: int) -> int:
     """Open a regular file only; an opener for `open`.
 
     Raises OSError for anything else. A link could lead anywhere, and opening a FIFO would wait for its writer.
@@ -347,7 +349,7 @@ def regular(path: str, flags: int) -> int:
 
 
 @contextmanager
-def create(path: Path) -> Iterator[BinaryIO]:
+def create_file(path: Path) -> Iterator[BinaryIO]:
     """Create ``path`` as a new file for writing and reading; remove it if the block raises.
 
     Raises FileExistsError if the file exists, because truncating it would also truncate artifacts hard-linked to it.
@@ -368,7 +370,7 @@ def create_durably(path: Path) -> Iterator[BinaryIO]:
     """
     draft = path.with_name(f"{path.name}.draft")
     try:
-        with open(draft, "w+b", opener=own_file) as handle:
+        with open(draft, "w+b", opener=open_own_file) as handle:
             yield cast(BinaryIO, handle)
             handle.flush()
             os.fsync(handle.fileno())
@@ -388,19 +390,19 @@ def concatenate(parts: Sequence[Path], target: Path) -> int:
     Returns the size of ``target`` in bytes. Raises FileExistsError if ``target`` exists. Raises FormatError if a part
     changes size while it is copied; ``target`` is then removed.
     """
-    if len(parts) == 1 and _link(parts[0], target):
+    if len(parts) == 1 and _link_file(parts[0], target):
         return target.stat().st_size
     sizes = [part.stat().st_size for part in parts]
-    with create(target) as handle:
+    with create_file(target) as handle:
         _reserve(handle.fileno(), sum(sizes))
         for part, size in zip(parts, sizes, strict=True):
-            _append(part, size, handle.fileno())
+            _append_file(part, size, handle.fileno())
     return sum(sizes)
 
 
-def _link(part: Path, target: Path) -> bool:
+def _link_file(part: Path, target: Path) -> bool:
     try:
-        # Resolve symbolic links, because link(2) would link the symlink, which breaks if its folder moves.
+        # Resolve symbolic links, because link(2) would link the symlink itself, which breaks if its folder moves.
         os.link(os.path.realpath(part), target)
     except OSError as error:
         if error.errno in _UNLINKABLE:
@@ -420,20 +422,20 @@ def _reserve(target: int, size: int) -> None:
             raise
 
 
-def _append(part: Path, size: int, target: int) -> None:
+def _append_file(part: Path, size: int, target: int) -> None:
     with open(part, "rb", buffering=0) as handle:
         source = handle.fileno()
         position = 0
         # A method that fails or stops early leaves `position` exact, so the next method continues from there.
-        for move in (_by_copy_file_range, _by_sendfile, _by_read_write):
+        for move in (_move_by_copy_file_range, _move_by_sendfile, _move_by_read_write):
             position += _move_all(move, source, target, position, size)
             if position == size:
                 break
-        # A longer file means that another process writes to it, so the copy may end within a token.
+        # If the file is longer, another process writes to it, so the copy may end within a token.
         if position != size or os.fstat(source).st_size != size:
             raise FormatError(
-                f"{part}: had {count_of(size, 'byte')} when the copy began, but has {os.fstat(source).st_size} now "
-                f"({position} copied), so another process writes to it"
+                f"{part}: changed during the copy from {count_of(size, 'byte')} to {os.fstat(source).st_size} "
+                f"({position} copied), because another process writes to it. Run again when that process has finished"
             )
 
 
@@ -442,47 +444,47 @@ def _move_all(move: _Mover, source: int, target: int, start: int, size: int) -> 
     position = start
     while position < size:
         try:
-            moved = move(source, target, position, min(size - position, _CALL_BYTES))
+            moved_bytes = move(source, target, position, min(size - position, _CALL_BYTES))
         except OSError as error:
             if error.errno in _UNSUPPORTED:
                 break
             raise
         # 0 means the end of the file, but copy_file_range also returns it on file systems that it cannot read.
-        if moved == 0:
+        if moved_bytes == 0:
             break
-        position += moved
+        position += moved_bytes
     return position - start
 
 
-def _by_copy_file_range(source: int, target: int, position: int, count: int) -> int:
+def _move_by_copy_file_range(source: int, target: int, position: int, count: int) -> int:
     if not hasattr(os, "copy_file_range"):
         raise OSError(errno.ENOSYS, "copy_file_range is not available on this platform")
     return os.copy_file_range(source, target, count, offset_src=position)
 
 
-def _by_sendfile(source: int, target: int, position: int, count: int) -> int:
+def _move_by_sendfile(source: int, target: int, position: int, count: int) -> int:
     return os.sendfile(target, source, position, count)
 
 
-def _by_read_write(source: int, target: int, position: int, count: int) -> int:
-    # The block is bounded, and os.write may write fewer bytes than passed.
+def _move_by_read_write(source: int, target: int, position: int, count: int) -> int:
+    # Limit the block. os.write may write fewer bytes than passed.
     return os.write(target, os.pread(source, min(count, 1 << 20), position))
 
 
-def expanded(path: str | Path, name: str = "") -> Path:
+def expand_path(path: str | Path, name: str = "") -> Path:
     """Expand `~` in a path; raise ConfigError, with `name` as prefix, if the path cannot exist."""
-    where = f"{name}: " if name else ""
+    prefix = f"{name}: " if name else ""
     if "\0" in str(path):
-        raise ConfigError(f"{where}{str(path)!r}: a path cannot contain NUL")
+        raise ConfigError(f"{prefix}{str(path)!r}: a path cannot contain NUL")
     try:
         expanded_path = Path(path).expanduser()
-        # This raises the error for a path that the system's encoding cannot represent.
+        # Raises the error for a path that the system's encoding cannot represent.
         os.fsencode(expanded_path)
     except RuntimeError:
         raise ConfigError(
-            f"{where}{str(path)!r}: the home folder of `{Path(path).parts[0]}` is unknown. Write the full path, or "
+            f"{prefix}{str(path)!r}: the home folder of `{Path(path).parts[0]}` is unknown. Write the full path, or "
             f"`./{path}` for a folder of that name"
         ) from None
     except UnicodeEncodeError as error:  # the path contains half a surrogate pair
-        raise ConfigError(f"{where}{str(path)!r}: {error}") from None
+        raise ConfigError(f"{prefix}{str(path)!r}: {error}") from None
     return expanded_path

@@ -17,7 +17,7 @@ These features of google-cloud-storage 3.17 were tried and are not used:
 - Its `transfer_manager` completes an upload before the file's SHA-256 is known, and the library cannot find the parts
   that a killed process left (`test_a_file_that_is_not_what_was_recorded_is_not_stored`,
   `test_a_sweep_takes_unfinished_uploads_…`).
-- Its chunked download does not resume the file of a killed process (`test_a_download_that_was_killed_goes_on`).
+- Its chunked download does not resume the file of a killed process (`test_a_download_that_was_killed_shows_nothing`).
 
 An upload needs memory for three times `workers` parts, a download for `workers` ranges. Entry point: :class:`GcsStore`.
 """
@@ -53,11 +53,11 @@ from dataprep_assets.errors import (
     SourceError,
     TransferError,
     count_of,
-    raise_alone,
+    raise_detached,
 )
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
-from dataprep_assets.stores.crc32c import combine_all, crc32c_of, crc32c_of_file
+from dataprep_assets.stores.crc32c import combine_all_crc32c, compute_crc32c, compute_file_crc32c
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, RetryPolicy, parse_retry_after
 from dataprep_assets.stores.store import (
@@ -69,15 +69,15 @@ from dataprep_assets.stores.store import (
     Store,
     check_key,
     check_range,
-    conflict,
-    no_object,
+    conflict_error,
+    missing_object_error,
 )
-from dataprep_assets.stores.upload import UploadPart, cut_parts, send_parts
+from dataprep_assets.stores.upload import UploadPart, send_parts, split_into_parts
 
 logger = logging.getLogger(__name__)
 
 keep_secrets_from_logs()
-# Without this, the library would fetch the bucket in a separate thread for traces that this project does not use.
+# Otherwise the library would fetch the bucket in a separate thread, for traces that this project does not use.
 os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
 
 T = TypeVar("T")
@@ -87,9 +87,9 @@ PART_BYTES = 8 * 1024 * 1024
 WORKERS = 8
 RETRY = RetryPolicy()
 
-# First range of a read without an end. It is small, because such a read may stop early; it doubles up to a part.
+# First range of a read without an end. Small, because such a read may stop early; it doubles up to a part.
 _FIRST_BYTES = 1024 * 1024
-# The library sends a body in one call, to which the socket's time limit applies, so the limit grows with the body.
+# The library sends a body in one call, to which the socket's time limit applies, so the limit must grow with the body.
 _SLOWEST_BYTES_PER_SECOND = 64 * 1024
 # GCS composes at most this many objects per request.
 _COMPOSE = 32
@@ -109,7 +109,7 @@ _REMEDY = (
 )
 
 
-class NoObjectError(Exception):
+class MissingObjectError(Exception):
     """A missing object, or a missing generation of it."""
 
 
@@ -134,7 +134,7 @@ class GcsBucket:
 
     @property
     def once_arguments(self) -> dict[str, Any]:
-        """Arguments that keep the library from repeating a request, because `tried` repeats it."""
+        """Arguments that keep the library from repeating a request, because `run_with_retries` repeats it."""
         return {"timeout": (self.timeout_seconds, self.timeout_seconds), "retry": None}
 
     def check_key(self, key: str) -> str:
@@ -146,13 +146,14 @@ class GcsBucket:
         """Return the object's name for messages."""
         return f"gs://{self.handle.name}/{self.prefix}{key}"
 
-    def blob(self, key: str, **about: Any) -> Any:
+    def blob(self, key: str, **options: Any) -> Any:
         """Return the library's object for this key, without sending a request."""
-        return self.handle.blob(self.prefix + key, **about)
+        return self.handle.blob(self.prefix + key, **options)
 
     def info(self, blob: Blob) -> ObjectInfo:
         """Return the object described by a response; raise ValueError or a similar error if it is malformed."""
-        # Any missing or malformed field raises, and `tried` then retries the request as a damaged response.
+        # A missing or malformed field raises, and `run_with_retries` then retries the request, because the response may
+        # be damaged.
         if blob.updated is None:
             raise ValueError("not a time")
         sha256, crc32c = (blob.metadata or {}).get(DIGEST, ""), base64.b64decode(blob.crc32c, validate=True)
@@ -177,8 +178,8 @@ class GcsBucket:
             return blob
 
         try:
-            return self.tried(ask, self.label(key))
-        except NoObjectError:
+            return self.run_with_retries(ask, self.label(key))
+        except MissingObjectError:
             return None
 
     def head(self, key: str) -> ObjectInfo | None:
@@ -189,7 +190,7 @@ class GcsBucket:
         """Return the object; raise MissingArtifactError if it does not exist."""
         info = self.head(self.check_key(key))
         if info is None:
-            raise no_object(self.label(key))
+            raise missing_object_error(self.label(key))
         return info
 
     def blobs(self, prefix: str) -> Iterator[tuple[ObjectInfo, Blob]]:
@@ -204,13 +205,13 @@ class GcsBucket:
             return entries, listing.next_page_token
 
         while True:
-            blobs, following = self.tried(page, label, LIST)
+            blobs, next_page = self.run_with_retries(page, label, LIST)
             yield from blobs
-            if following is None:
+            if next_page is None:
                 return
-            if following == token:
-                raise SourceError(f"{label}: the server returned the same page token twice")
-            token = following
+            if next_page == token:
+                raise SourceError(f"{label}: the server returned the same page token twice. Try again later")
+            token = next_page
 
     def insert(
         self,
@@ -227,7 +228,7 @@ class GcsBucket:
         With `if_generation`, the write succeeds only if the object has that generation; otherwise ConflictError is
         raised. 0 means that the object must not exist. `stopped` ends the retries early.
         """
-        # The response to a successful write can be lost; the next attempt then finds its own object.
+        # If the response to a successful write is lost, the next attempt recognizes its own object by this mark.
         mark = {} if if_generation is None else {WRITE: secrets.token_hex(16)}
         timeout = (self.timeout_seconds + len(data) / _SLOWEST_BYTES_PER_SECOND, self.timeout_seconds)
 
@@ -245,29 +246,29 @@ class GcsBucket:
             return self.info(blob)
 
         try:
-            info = self.tried(send, label, CREATE, stopped)
+            info = self.run_with_retries(send, label, CREATE, stopped)
         except ConflictError:
             if if_generation is None:
                 raise SourceError(
-                    f"{label}: HTTP 412 (precondition failed) for an unconditional write. Check the bucket's policies "
-                    "and any proxy"
+                    f"{label}: HTTP 412 (precondition failed) for an unconditional write. Check the policies of "
+                    "the bucket, and any proxy"
                 ) from None
             existing_blob = self.find_blob(key)
             if existing_blob is None or (existing_blob.metadata or {}).get(WRITE) != mark[WRITE]:
                 raise
             info = self.info(existing_blob)
-        return self.verify_or_remove(info, len(data), crc32c_of(data), label)
+        return self.verify_or_remove(info, len(data), compute_crc32c(data), label)
 
-    def verify_or_remove(self, made: ObjectInfo, size: int, crc: int | None, label: str) -> ObjectInfo:
-        """Return the new object `made` if it has `size` bytes and the CRC32C `crc`; otherwise remove it.
+    def verify_or_remove(self, info: ObjectInfo, size: int, crc: int | None, label: str) -> ObjectInfo:
+        """Return the new object `info` if it has `size` bytes and the CRC32C `crc`; otherwise remove it.
 
         Raises TransferError for a wrong object; `label` names the write in it.
         """
-        if (made.bytes, made.crc32c) == (size, crc):
-            return made
-        # Only the response may be damaged, so the object's description is requested again.
-        stored_info = self.head(made.key)
-        if stored_info is None or stored_info.version != made.version:
+        if (info.bytes, info.crc32c) == (size, crc):
+            return info
+        # Request the object's description again, because only the response may be damaged.
+        stored_info = self.head(info.key)
+        if stored_info is None or stored_info.version != info.version:
             raise TransferError(f"{label}: replaced or removed immediately after it was written. Run again")
         if (stored_info.bytes, stored_info.crc32c) == (size, crc):
             return stored_info
@@ -306,7 +307,7 @@ class GcsBucket:
     ) -> ObjectInfo:
         """Compose the checked generations of up to 32 objects, and verify the result."""
         size = sum(source.bytes for source in sources)
-        crc = combine_all((source.crc32c or 0, source.bytes) for source in sources)
+        crc = combine_all_crc32c((source.crc32c or 0, source.bytes) for source in sources)
         pinned = [self.blob(source.key, generation=int(source.version)) for source in sources]
 
         def ask() -> ObjectInfo:
@@ -321,20 +322,24 @@ class GcsBucket:
             return self.info(blob)
 
         try:
-            return self.verify_or_remove(self.tried(ask, label, CREATE), size, crc, label)
-        except (NoObjectError, ConflictError):
+            return self.verify_or_remove(self.run_with_retries(ask, label, CREATE), size, crc, label)
+        except (MissingObjectError, ConflictError):
             # A request that timed out may have succeeded, and its result may have replaced one of its own sources.
             info = self.head(key)
             if info is not None and (info.bytes, info.crc32c, info.sha256) == (size, crc, metadata.get(DIGEST)):
                 return info
-            raise ConflictError(f"{label}: one of its sources was replaced or removed during the operation") from None
+            raise ConflictError(
+                f"{label}: one of its sources was replaced or removed during the operation. Run again"
+            ) from None
 
     def remove(self, key: str, generation: int | None = None) -> None:
         """Remove an object, or only this generation of it; do nothing if it does not exist."""
         try:
             blob, label = self.blob(key), f"removal of {self.label(key)}"
-            self.tried(lambda: blob.delete(if_generation_match=generation, **self.once_arguments), label, DELETE)
-        except (NoObjectError, ConflictError):
+            self.run_with_retries(
+                lambda: blob.delete(if_generation_match=generation, **self.once_arguments), label, DELETE
+            )
+        except (MissingObjectError, ConflictError):
             return
 
     def remove_quietly(self, names: Sequence[str]) -> None:
@@ -357,14 +362,14 @@ class GcsBucket:
                     start=start,
                     end=stop - 1,
                     raw_download=True,  # otherwise objects with a Content-Encoding of gzip would be unpacked
-                    checksum=None,  # the store's checksum is for the whole object, not for a range
+                    checksum=None,  # the store's checksum covers the whole object, not a range
                     if_generation_match=int(info.version),
                     **self.once_arguments,
                 )
         except RetryableError as error:
             failure = error
-        except (NoObjectError, ConflictError):
-            raise ConflictError(f"{label}: version {info.version} no longer exists") from None
+        except (MissingObjectError, ConflictError):
+            raise ConflictError(f"{label}: version {info.version} no longer exists. Run again") from None
         yield arrived.getvalue()
         if failure is not None:
             raise failure
@@ -377,15 +382,15 @@ class GcsBucket:
             for block in self.range(info, start + len(data), stop):
                 data.extend(block)
             if len(data) < stop - start:
-                raise RetryableError(f"short body: it ended at byte {start + len(data)}")
+                raise RetryableError(f"incomplete response: ended at byte {start + len(data)}")
             if len(data) > stop - start:
                 data.clear()
-                raise RetryableError("the body is longer than the range")
+                raise RetryableError("the response is longer than the requested range")
 
         self.retry.run(attempt, label=f"{self.label(info.key)}, bytes {start}-{stop - 1}")
         return bytes(data)
 
-    def tried(
+    def run_with_retries(
         self,
         request: Callable[[], T],
         label: str,
@@ -405,38 +410,38 @@ class GcsBucket:
 def _translate_errors(label: str, permission: str) -> Iterator[None]:
     """Translate the library's errors into this project's, without chaining, because they contain URLs and responses.
 
-    Raises RetryableError for temporary failures, NoObjectError, ConflictError for a failed precondition, and
+    Raises RetryableError for temporary failures, MissingObjectError, ConflictError for a failed precondition, and
     SourceError for a refusal.
     """
     try:
         yield
     except GoogleAPICallError as error:
-        raise_alone(_from_answer(error, label, permission))
+        raise_detached(_from_response(error, label, permission))
     except DataCorruption:
-        raise_alone(RetryableError("the received bytes differ from the sent ones"))
+        raise_detached(RetryableError("the received bytes differ from the sent ones"))
     except (RequestException, HTTPError, ConnectionError, TimeoutError, AuthTransportError) as error:
-        raise_alone(RetryableError(_cause(error)))
+        raise_detached(RetryableError(_find_cause(error)))
     except GoogleAuthError as error:
         if getattr(error, "retryable", False):
-            raise_alone(RetryableError(type(error).__name__))
-        raise_alone(SourceError(f"{label}: Google credentials cannot be used ({type(error).__name__}). {_REMEDY}"))
+            raise_detached(RetryableError(type(error).__name__))
+        raise_detached(SourceError(f"{label}: Google credentials cannot be used ({type(error).__name__}). {_REMEDY}"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         # The library does not validate the JSON of a response before it uses the fields.
-        raise_alone(RetryableError(f"the answer does not describe an object ({type(error).__name__})"))
+        raise_detached(RetryableError(f"the response does not describe an object ({type(error).__name__})"))
 
 
-def _cause(error: Exception) -> str:
+def _find_cause(error: Exception) -> str:
     """Return the class names of an error and its innermost cause: `ConnectionError (ConnectionResetError)`."""
     inner: BaseException = error
-    while isinstance(following := inner.__cause__ or inner.__context__, BaseException):
-        inner = following
+    while isinstance(cause := inner.__cause__ or inner.__context__, BaseException):
+        inner = cause
     return type(error).__name__ if inner is error else f"{type(error).__name__} ({type(inner).__name__})"
 
 
-def _from_answer(error: GoogleAPICallError, label: str, permission: str) -> Exception:
+def _from_response(error: GoogleAPICallError, label: str, permission: str) -> Exception:
     status, response = int(error.code or 0), error.response
     text = "" if response is None else response.text
-    # The reason is parsed from the text, because the library does not extract it from responses to uploads.
+    # Parse the reason from the text, because the library does not extract it from responses to uploads.
     message, reason = text.lower(), _REASON.search(text)
     code = f"HTTP {status}, {reason[1]}" if reason else f"HTTP {status}"
     if status in RETRY_STATUS:
@@ -444,16 +449,20 @@ def _from_answer(error: GoogleAPICallError, label: str, permission: str) -> Exce
     if status == 400 and ("crc32c" in message or "md5" in message):
         return RetryableError(f"{code}: the received bytes differ from the sent ones")
     if status in (401, 403):
-        return SourceError(f"{label}: access denied ({code}). The permission {permission} is needed. {_REMEDY}")
+        return SourceError(
+            f"{label}: access denied ({code}), because the permission {permission} is missing. {_REMEDY}"
+        )
     if status == 404 and ("bucket does not exist" in message or permission == LIST):
         bucket = label.partition("gs://")[2].partition("/")[0]
         return SourceError(f"{label}: bucket {bucket} does not exist ({code}). Create it, or correct its name")
     if status == 404:
-        return NoObjectError(label)
-    # Status 412 is also used for refusals by a policy of the organization.
+        return MissingObjectError(label)
+    # A policy of the organization may also refuse with status 412.
     if status in (412, 416) and "orgpolicyconstraintfailed" not in message:
-        return ConflictError(f"{label}: the object has a different version than requested ({code})")
-    return SourceError(f"{label}: the server refused a request of {permission} ({code})")
+        return ConflictError(f"{label}: the requested version no longer exists ({code}). Run again")
+    return SourceError(
+        f"{label}: the server refused a request that needs {permission} ({code}). Check the policies of the bucket"
+    )
 
 
 class GcsStore(Store):
@@ -487,8 +496,8 @@ class GcsStore(Store):
             raise ConfigError(f"invalid bucket name {bucket!r}: must be a name without gs:// and without a path")
         if part_bytes < 1 or workers < 1 or timeout_seconds <= 0:
             raise ConfigError(
-                f"gs://{bucket}: part_bytes={part_bytes}, workers={workers}, timeout_seconds={timeout_seconds} must be"
-                " positive"
+                f"gs://{bucket}: part_bytes ({part_bytes}), workers ({workers}) and timeout_seconds "
+                f"({timeout_seconds}) must be positive"
             )
         prefix = prefix.strip("/")
         self._bucket = GcsBucket(
@@ -513,7 +522,8 @@ class GcsStore(Store):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         for info, _ in self._bucket.blobs(prefix):
-            # Consoles create empty objects with a trailing slash to represent folders; one with content is data.
+            # Skip the empty objects with a trailing slash by which consoles represent folders. One with content is
+            # data.
             is_marker = info.key.endswith("/") and info.bytes == 0
             if not info.key.startswith(UPLOADS) and not is_marker and info.key:
                 yield info
@@ -525,13 +535,13 @@ class GcsStore(Store):
         if version is None or stop is None or start == stop:
             info = self._bucket.require_object(key)
             if version not in (None, info.version):
-                raise ConflictError(f"{label}: expected version {version}, found {info.version}")
+                raise ConflictError(f"{label}: expected version {version}, but found {info.version}. Run again")
             if max(start, stop or 0) > info.bytes:
                 raise IntegrityError(
                     f"{label}: has {count_of(info.bytes, 'byte')}, but bytes up to {stop or start} were requested"
                 )
         else:
-            info = ObjectInfo(key=key, bytes=stop, version=str(_generation_of(version)))
+            info = ObjectInfo(key=key, bytes=stop, version=str(_parse_generation(version)))
         end, step = (info.bytes, _FIRST_BYTES) if stop is None else (stop, self._part_bytes)
         while start < end:
             upto = min(start + step, end)
@@ -541,14 +551,14 @@ class GcsStore(Store):
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
         label = self._bucket.label(self._bucket.check_key(key))
         if if_absent and if_version is not None:
-            raise ConfigError(f"{label}: if_absent and if_version cannot be combined")
+            raise ConfigError(f"{label}: if_absent and if_version cannot be combined. Remove one of them")
         metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
-        required_generation = 0 if if_absent else None if if_version is None else _generation_of(if_version)
+        required_generation = 0 if if_absent else None if if_version is None else _parse_generation(if_version)
         try:
             return self._bucket.insert(key, data, metadata, label=label, if_generation=required_generation)
         except ConflictError:
             current_info = self.head(key)
-            raise conflict(label, if_version, current_info and current_info.version) from None
+            raise conflict_error(label, if_version, current_info and current_info.version) from None
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
         size, sha256, label = path.stat().st_size, sha256.lower(), self._bucket.label(self._bucket.check_key(key))
@@ -557,7 +567,8 @@ class GcsStore(Store):
             data = path.read_bytes()
             if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
                 raise IntegrityError(
-                    f"{path}: does not have sha256 {sha256}, so it changed since it was recorded. Rebuild it"
+                    f"{path}: does not have sha256 {sha256}, so the file changed after it was recorded. Rebuild the "
+                    "artifact"
                 )
             info = self._bucket.insert(key, data, metadata, label=label)
             reversible_progress(size)
@@ -566,7 +577,7 @@ class GcsStore(Store):
         names: list[str] = []
 
         def send(part: UploadPart, view: memoryview) -> ObjectInfo:
-            # Record the name before sending, because an attempt may create the object although its response was lost.
+            # Record the name before sending, because an attempt may create the object although its response is lost.
             names.append(name := f"{area}{part.number:08d}")
             part_label = f"{label}, part {part.number}"
             info = self._bucket.insert(
@@ -578,7 +589,7 @@ class GcsStore(Store):
         try:
             parts = send_parts(
                 path,
-                cut_parts(size, self._part_bytes),
+                split_into_parts(size, self._part_bytes),
                 send,
                 sha256=sha256,
                 lanes=self._workers,
@@ -591,8 +602,8 @@ class GcsStore(Store):
             raise
         except ConflictError:
             raise TransferError(
-                f"{label}: the uploaded parts were removed before they could be joined. Another process removes "
-                f"{UPLOADS} during uploads (a sweep or a lifecycle rule). Stop it, then run again"
+                f"{label}: the uploaded parts were removed before they could be joined. A sweep or a lifecycle "
+                f"rule removes {UPLOADS} during uploads. Stop it, then run again"
             ) from None
         self._bucket.remove_quietly(names)
         return info
@@ -604,15 +615,19 @@ class GcsStore(Store):
 
         def fetch(info: ObjectInfo, report: Progress) -> str:
             def complaint(path: Path, _: str) -> str:
-                actual_crc = crc32c_of_file(path)
-                return "" if actual_crc == info.crc32c else f"expected CRC32C {info.crc32c:08x}, got {actual_crc:08x}"
+                actual_crc = compute_file_crc32c(path)
+                return (
+                    ""
+                    if actual_crc == info.crc32c
+                    else f"expected CRC32C {info.crc32c:08x}, but found {actual_crc:08x}"
+                )
 
             return ranged.download(
                 partial(self._bucket.range, info),
                 size=info.bytes,
                 target=target,
                 sha256=sha256 or info.sha256,
-                # The server's own digest is compared even if a SHA-256 is known.
+                # Compare the server's own digest even if a SHA-256 is known.
                 verify=complaint,
                 label=label,
                 part_bytes=self._part_bytes,
@@ -630,10 +645,12 @@ class GcsStore(Store):
         if len(keys) == 1 and sha256 is None:
             return self.copy(keys[0], key)
         sources = map_all(self._bucket.require_object, keys, self._workers)
-        # Empty objects are skipped, because they add nothing; a composition without any source is not possible.
-        filled = [source for source in sources if source.bytes]
+        # Skip empty objects, which add nothing. A composition needs at least one source.
+        filled_sources = [source for source in sources if source.bytes]
         return (
-            self._bucket.join(filled, key, {DIGEST: sha256.lower()} if sha256 else {}) if filled else self.put(key, b"")
+            self._bucket.join(filled_sources, key, {DIGEST: sha256.lower()} if sha256 else {})
+            if filled_sources
+            else self.put(key, b"")
         )
 
     def copy(self, source: str, key: str) -> ObjectInfo:
@@ -644,21 +661,21 @@ class GcsStore(Store):
         position = -1
 
         def step() -> tuple[str | None, int]:
-            following, copied, _ = target.rewrite(
+            next_token, copied, _ = target.rewrite(
                 pinned, token=token, if_source_generation_match=pinned.generation, **self._bucket.once_arguments
             )
-            if following is not None and copied <= position:
-                raise RetryableError(f"the copy does not progress beyond byte {copied}")
-            if following is None:
+            if next_token is not None and copied <= position:
+                raise RetryableError(f"the copy stopped at byte {copied}")
+            if next_token is None:
                 self._bucket.info(target)
-            return following, copied
+            return next_token, copied
 
         try:
             # Each call copies a part of a large object and returns a token for the next call.
             while position < 0 or token is not None:
-                token, position = self._bucket.tried(step, label, CREATE)
-        except (NoObjectError, ConflictError):
-            raise ConflictError(f"{label}: the source was replaced or removed during the copy") from None
+                token, position = self._bucket.run_with_retries(step, label, CREATE)
+        except (MissingObjectError, ConflictError):
+            raise ConflictError(f"{label}: the source was replaced or removed during the copy. Run again") from None
         return self._bucket.verify_or_remove(self._bucket.info(target), source_info.bytes, source_info.crc32c, label)
 
     def delete(self, key: str) -> None:
@@ -672,14 +689,14 @@ class GcsStore(Store):
             area = info.key.rpartition("/")[0]
             areas.setdefault(area, []).append(info.key)
             if not (blob.metadata or {}).get(KEY, "").startswith(prefix) or blob.updated.timestamp() > latest:
-                # An area is removed as a whole, so one recent part means that its upload is still running.
+                # Keep an area as a whole, because one recent part means that its upload is still running.
                 kept_areas.add(area)
         swept = areas.keys() - kept_areas
         map_all(self._bucket.remove, [key for area in swept for key in areas[area]], self._workers)
         return len(swept)
 
 
-def _generation_of(version: str) -> int:
+def _parse_generation(version: str) -> int:
     """Return the generation in an `ObjectInfo.version` of GCS; raise ConfigError for any other text."""
     if not (version.isascii() and version.isdigit()):
         raise ConfigError(f"{version!r} is not a version of a GCS object. Use the `version` of an ObjectInfo")

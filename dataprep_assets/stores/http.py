@@ -15,10 +15,10 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from dataprep_assets.errors import ConfigError, IntegrityError, SourceError, count_of, raise_alone
+from dataprep_assets.errors import ConfigError, IntegrityError, SourceError, count_of, raise_detached
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
-from dataprep_assets.stores.connect import bucket_urls
+from dataprep_assets.stores.connect import format_bucket_urls
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, RetryPolicy, parse_retry_after
 from dataprep_assets.stores.store import (
@@ -28,7 +28,7 @@ from dataprep_assets.stores.store import (
     ReadOnlyStore,
     check_key,
     check_range,
-    no_object,
+    missing_object_error,
 )
 
 _BLOCK = 1024 * 1024
@@ -47,7 +47,7 @@ def hub_url(address: str, environment: Mapping[str, str]) -> str:
     names = [name for name in f"{parts.netloc}{parts.path}".split("/") if name]
     kind = f"{names.pop(0)}/" if names[:1] == ["datasets"] else ""
     if len(names) < 2:
-        raise ConfigError(f"{address!r} is not a repository. Use hf://datasets/organization/name@revision/folder")
+        raise ConfigError(f"{address!r} is not a repository URL. Use hf://datasets/organization/name@revision/folder")
     name, _, revision = names[1].partition("@")
     endpoint = environment.get("HF_ENDPOINT") or "https://huggingface.co"
     folder = "".join(f"/{quote(part)}" for part in names[2:])
@@ -82,7 +82,7 @@ class HttpStore(ReadOnlyStore):
     ) -> None:
         parts = urlsplit(base)
         if parts.query or parts.fragment:
-            # The message leaves out the rest of the URL, because a query may be a signature.
+            # The message omits the rest of the URL, because a query may be a signature.
             raise ConfigError(
                 f"{parts.scheme}://{parts.hostname}: the URL of a folder cannot have a query. Remove the query"
             )
@@ -90,7 +90,7 @@ class HttpStore(ReadOnlyStore):
         self._token_name = token_name
         self._retry, self._workers, self._range_bytes = retry, workers, range_bytes
         # httpx sends the token only to the first server; the storage behind the Hub's redirects uses signed URLs.
-        # `identity` is needed, because an encoded response has a different length and different ranges.
+        # `identity` is required, because an encoded response has a different length and different ranges.
         headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})}
         self._client = httpx.Client(headers=headers, timeout=timeout_seconds, follow_redirects=True)
 
@@ -102,17 +102,17 @@ class HttpStore(ReadOnlyStore):
         return self._base
 
     def head(self, key: str) -> ObjectInfo | None:
-        label = self._label(key)
-        return self._retry.run(lambda: self._head(key), label=label)
+        label = self._format_label(key)
+        return self._retry.run(lambda: self._request_head(key), label=label)
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
-        label = self._label(key)
+        label = self._format_label(key)
         check_range(start, stop, label)
         info = self.head(key)
         if info is None:
-            raise no_object(label)
+            raise missing_object_error(label)
         if version is not None and info.version != version:
-            raise ConflictError(f"{label}: has version {info.version}, not {version}")
+            raise ConflictError(f"{label}: expected version {version}, but found {info.version}. Run again")
         if max(start, stop or 0) > info.bytes:
             raise IntegrityError(
                 f"{label}: has {count_of(info.bytes, 'byte')}, but bytes up to {stop or start} were requested"
@@ -120,16 +120,16 @@ class HttpStore(ReadOnlyStore):
         end = info.bytes if stop is None else stop
         for offset in range(start, end, _BLOCK):
             block_end = min(offset + _BLOCK, end)
-            yield self._retry.run(lambda a=offset, b=block_end: b"".join(self._range(info, a, b)), label=label)  # type: ignore[misc]
+            yield self._retry.run(lambda a=offset, b=block_end: b"".join(self._read_range(info, a, b)), label=label)  # type: ignore[misc]
 
     def download(
         self, key: str, target: Path, *, sha256: str | None = None, progress: Progress | None = None
     ) -> ObjectInfo:
-        label = self._label(key)
+        label = self._format_label(key)
 
         def fetch(info: ObjectInfo, report: Progress) -> str:
             return ranged.download(
-                lambda start, stop: self._range(info, start, stop),
+                lambda start, stop: self._read_range(info, start, stop),
                 size=info.bytes,
                 target=target,
                 sha256=sha256,
@@ -143,88 +143,88 @@ class HttpStore(ReadOnlyStore):
         return ranged.download_pinned(lambda: self.head(key), fetch, label=label, progress=progress)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        raise ConfigError(f"{self._base}: a web server cannot list its files, so only files in a manifest can be read")
+        raise ConfigError(f"{self._base}: a web server cannot list its files. Read only files that a manifest lists")
 
     def _refuse(self) -> Never:
-        raise ConfigError(f"{self._base} is read-only. Publish to {bucket_urls('')}, or a folder")
+        raise ConfigError(f"{self._base} is read-only. Publish to {format_bucket_urls('')}, or a folder")
 
-    def _label(self, key: str) -> str:
+    def _format_label(self, key: str) -> str:
         return f"{self._base}/{check_key(key)}"
 
-    def _head(self, key: str) -> ObjectInfo | None:
-        label = self._label(key)
+    def _request_head(self, key: str) -> ObjectInfo | None:
+        label = self._format_label(key)
         try:
-            with self._answer("HEAD", key, {}) as answer:
-                size = answer.headers.get("Content-Length", "")
+            with self._request("HEAD", key, {}) as response:
+                size = response.headers.get("Content-Length", "")
                 if not size.isdigit():
-                    raise SourceError(f"{label}: the server did not send a Content-Length")
-                return ObjectInfo(key=key, bytes=int(size), version=_version(answer.headers, int(size)))
+                    raise SourceError(f"{label}: the server did not send a Content-Length. Use a server that sends one")
+                return ObjectInfo(key=key, bytes=int(size), version=_identify_version(response.headers, int(size)))
         except FileNotFoundError:
             return None
 
-    def _range(self, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
+    def _read_range(self, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
         """Yield the bytes [start, stop) of the version in `info`; see `ranged.download`."""
-        label = self._label(info.key)
+        label = self._format_label(info.key)
         if start == stop:  # HTTP cannot request an empty range
             return
         try:
-            with self._answer("GET", info.key, {"Range": f"bytes={start}-{stop - 1}"}) as answer:
-                if answer.status_code == 206:
-                    expected = f"bytes {start}-{stop - 1}/{info.bytes}"
-                    if answer.headers.get("Content-Range") != expected:
+            with self._request("GET", info.key, {"Range": f"bytes={start}-{stop - 1}"}) as response:
+                if response.status_code == 206:
+                    expected_range = f"bytes {start}-{stop - 1}/{info.bytes}"
+                    if response.headers.get("Content-Range") != expected_range:
                         raise ConflictError(
                             f"{label}: requested bytes {start}-{stop - 1} of {info.bytes}, but the server sent a "
-                            "different range"
+                            "different range. Run again"
                         )
-                # A server without range support is sufficient for a file that is read in one piece.
+                # Without range support, a server can still send a whole file.
                 elif (start, stop) != (0, info.bytes):
                     raise SourceError(
-                        f"{label}: the server ignores ranges (HTTP {answer.status_code}). Use a server that supports "
-                        "them"
+                        f"{label}: the server ignores ranges (HTTP {response.status_code}). Use a server that supports "
+                        "ranges"
                     )
-                # Every response is compared, because the file may be replaced between two ranges.
-                if _version(answer.headers, info.bytes) != info.version:
-                    raise ConflictError(f"{label}: replaced during the download")
-                for block in answer.iter_raw(_BLOCK):
+                # Compare every response, because the file may be replaced between two ranges.
+                if _identify_version(response.headers, info.bytes) != info.version:
+                    raise ConflictError(f"{label}: replaced during the download. Run again")
+                for block in response.iter_raw(_BLOCK):
                     start += len(block)
                     yield block
                 if start < stop:
-                    raise RetryableError(f"short body: it ended at byte {start}")
+                    raise RetryableError(f"incomplete response: ended at byte {start}")
         except FileNotFoundError:
-            raise ConflictError(f"{label}: no longer exists") from None
+            raise ConflictError(f"{label}: no longer exists. Check the URL") from None
 
     @contextmanager
-    def _answer(self, method: str, key: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+    def _request(self, method: str, key: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
         """Yield the response to one request before its body is read.
 
         Raises FileNotFoundError for 404, RetryableError for temporary failures, SourceError for a refusal.
         """
-        label = self._label(key)
+        label = self._format_label(key)
         try:
-            with self._client.stream(method, f"{self._base}/{quote(key)}", headers=headers) as answer:
-                if not answer.is_success:
-                    raise self._refusal(answer, label)
-                yield answer
+            with self._client.stream(method, f"{self._base}/{quote(key)}", headers=headers) as response:
+                if not response.is_success:
+                    raise self._refusal_error(response, label)
+                yield response
         except httpx.HTTPError as error:
-            # The cause is not chained, because the request after a redirect has a signed URL.
+            # Not chained, because the request after a redirect has a signed URL.
             host = urlsplit(self._base).netloc
-            raise_alone(RetryableError(f"the connection to {host} failed ({type(error).__name__})"))
+            raise_detached(RetryableError(f"the connection to {host} failed ({type(error).__name__})"))
 
-    def _refusal(self, answer: httpx.Response, label: str) -> Exception:
-        status = answer.status_code
+    def _refusal_error(self, response: httpx.Response, label: str) -> Exception:
+        status = response.status_code
         if status == 404:
             return FileNotFoundError(label)
         if status in RETRY_STATUS:
-            return RetryableError(f"HTTP {status}", parse_retry_after(answer.headers.get("Retry-After")))
+            return RetryableError(f"HTTP {status}", parse_retry_after(response.headers.get("Retry-After")))
         if status == 416:
-            return ConflictError(f"{label}: the object became shorter")
+            return ConflictError(f"{label}: the object became shorter while it was being read. Run again")
         if status in (401, 403):
-            todo = f"set {self._token_name} to a token with read access" if self._token_name else "check the URL"
-            return SourceError(f"{label}: the server refused access (HTTP {status}): {todo}")
-        return SourceError(f"{label}: the server answered HTTP {status}")
+            remedy = f"Set {self._token_name} to a token with read access" if self._token_name else "Check the URL"
+            return SourceError(f"{label}: the server refused access (HTTP {status}). {remedy}")
+        return SourceError(f"{label}: the server answered HTTP {status}. Check the URL")
 
 
-def _version(headers: httpx.Headers, size: int) -> str:
+def _identify_version(headers: httpx.Headers, size: int) -> str:
     """Return an identifier of the object's current content: its ETag, or its modification time, or its size."""
     identifier = headers.get("ETag") or headers.get("Last-Modified") or ""
     return identifier.removeprefix("W/").strip('"') or f"{size} bytes"

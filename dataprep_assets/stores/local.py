@@ -35,7 +35,7 @@ from dataprep_assets.errors import (
     count_of,
 )
 from dataprep_assets.stores import files, ranged
-from dataprep_assets.stores.locks import own_file, try_lock
+from dataprep_assets.stores.locks import open_own_file, try_lock
 from dataprep_assets.stores.store import (
     UPLOADS,
     ConflictError,
@@ -44,8 +44,8 @@ from dataprep_assets.stores.store import (
     Store,
     check_key,
     check_range,
-    conflict,
-    no_object,
+    conflict_error,
+    missing_object_error,
 )
 
 _BLOCK = 1024 * 1024
@@ -75,18 +75,18 @@ class LocalStore(Store):
         """Return the path of an object; raise ConfigError if a symbolic link leads out of the folder."""
         path = self._root / check_key(key)
         if not path.resolve().is_relative_to(self._root):
-            raise ConfigError(f"{path}: a symbolic link to a place outside {self._root}. Remove the link")
+            raise ConfigError(f"{path}: is a symbolic link to a location outside {self._root}. Remove the link")
         return path
 
     def head(self, key: str) -> ObjectInfo | None:
         path = self.path(key)
         with _translate_errors(path):
-            return _info(key, path)
+            return _find_info(key, path)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         with _translate_errors(self._root):
-            for key in self._keys("", prefix):
-                info = _info(key, self._root / key)
+            for key in self._list_keys("", prefix):
+                info = _find_info(key, self._root / key)
                 # The file may have been removed since its folder was read.
                 if info is not None:
                     yield info
@@ -94,11 +94,11 @@ class LocalStore(Store):
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
         path = self.path(key)
         check_range(start, stop, str(path))
-        return self._blocks(key, path, start, stop, version)
+        return self._read_blocks(key, path, start, stop, version)
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
         if if_absent and if_version is not None:
-            raise ConfigError(f"{key}: if_absent and if_version cannot be combined")
+            raise ConfigError(f"{key}: if_absent and if_version cannot be combined. Remove one of them")
 
         def write(file: BinaryIO) -> None:
             file.write(data)
@@ -116,7 +116,8 @@ class LocalStore(Store):
                         progress(len(block))
             if digest.hexdigest() != sha256.lower():
                 raise IntegrityError(
-                    f"{path}: does not have sha256 {sha256}, so it changed since it was recorded. Rebuild it"
+                    f"{path}: does not have sha256 {sha256}, so the file changed after it was recorded. Rebuild the "
+                    "artifact"
                 )
 
         return self._write(key, write)
@@ -140,18 +141,18 @@ class LocalStore(Store):
         if not keys:
             raise ConfigError(f"{self.path(key)}: compose needs at least one source")
         sources = [(source, self.path(source)) for source in keys]
-        before = [_require_info(source, path) for source, path in sources]
-        with self._temporary(key) as temporary:
+        infos_before = [_require_info(source, path) for source, path in sources]
+        with self._create_temporary(key) as temporary:
             try:
                 size = files.concatenate([path.resolve() for _, path in sources], temporary)
             except FormatError as error:
                 raise ConflictError(str(error)) from error
-            # `concatenate` detects a changed length. A replacement of the same length is detected by its version.
-            after = [_info(source, path) for source, path in sources]
-            if after != before or size != sum(info.bytes for info in before):
+            # `concatenate` detects a changed length. The version reveals a replacement of the same length.
+            infos_after = [_find_info(source, path) for source, path in sources]
+            if infos_after != infos_before or size != sum(info.bytes for info in infos_before):
                 raise ConflictError(
                     f"{self.path(key)}: one of its {count_of(len(keys), 'source')} was replaced or removed during "
-                    "the operation"
+                    "the operation. Run again"
                 )
             with temporary.open("rb") as file:
                 _finish(file)
@@ -162,32 +163,32 @@ class LocalStore(Store):
 
     def delete(self, key: str) -> None:
         path = self.path(key)
-        with _translate_errors(path), self._locked():
-            if _info(key, path) is None:
+        with _translate_errors(path), self._lock_store():
+            if _find_info(key, path) is None:
                 return
             path.unlink()
             files.fsync_directory(path.parent)
-            # Folders are pruned under the lock, so that no writer's new folder is removed before its rename.
+            # Prune folders under the lock, so that a writer's new folder is not removed before its rename.
             self._prune(path.parent)
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
         latest = time.time() - older_than_seconds
         swept = 0
-        with _translate_errors(self._root), self._locked():
-            for area in self._areas():
-                # Files of a living writer may change during the scan, so its area is skipped.
+        with _translate_errors(self._root), self._lock_store():
+            for area in self._list_areas():
+                # Skip the area of a living writer, whose files may change during the scan.
                 if _is_held(area):
                     continue
-                inside = [path for path in area.rglob("*") if path.is_file()]
-                keys = [path.relative_to(area).as_posix() for path in inside]
-                # An area is empty if its writer was killed before it created the file, or after it renamed it.
-                mine = keys[0].startswith(prefix) if keys else not prefix
-                if mine and _find_latest_change([area, *inside]) <= latest:
+                paths = [path for path in area.rglob("*") if path.is_file()]
+                keys = [path.relative_to(area).as_posix() for path in paths]
+                # An area is empty if its writer was killed before creating the file or after renaming it.
+                has_prefix = keys[0].startswith(prefix) if keys else not prefix
+                if has_prefix and _find_latest_change([area, *paths]) <= latest:
                     shutil.rmtree(area, ignore_errors=True)
                     swept += bool(keys)
         return swept
 
-    def _keys(self, folder: str, prefix: str) -> Iterator[str]:
+    def _list_keys(self, folder: str, prefix: str) -> Iterator[str]:
         """Yield the keys below `folder` ("" or ending in a slash) that begin with `prefix`, one folder at a time."""
         names: list[tuple[bytes, str, bool]] = []
         try:
@@ -199,10 +200,10 @@ class LocalStore(Store):
                         names.append((os.fsencode(key), key, is_folder))
         except (FileNotFoundError, NotADirectoryError):
             return
-        # A folder is sorted by its name with a slash, so `a.txt` comes before `a/b`.
+        # Sort a folder by its name with a slash, so that `a.txt` comes before `a/b`.
         for _, key, is_folder in sorted(names):
             if is_folder:
-                yield from self._keys(key, prefix)
+                yield from self._list_keys(key, prefix)
             elif self._is_object(key):
                 yield key
 
@@ -210,14 +211,14 @@ class LocalStore(Store):
         path = self._root / check_key(key)
         return path.is_file() and (not path.is_symlink() or path.resolve().is_relative_to(self._root))
 
-    def _blocks(self, key: str, path: Path, start: int, stop: int | None, version: str | None) -> Iterator[bytes]:
+    def _read_blocks(self, key: str, path: Path, start: int, stop: int | None, version: str | None) -> Iterator[bytes]:
         with _translate_errors(path):
             _require_info(key, path)
             with path.open("rb", buffering=0) as file:
                 status = os.fstat(file.fileno())
-                opened_version, size = _version(status), status.st_size
+                opened_version, size = _identify_version(status), status.st_size
                 if version is not None and opened_version != version:
-                    raise ConflictError(f"{path}: now has version {opened_version}, not {version}")
+                    raise ConflictError(f"{path}: expected version {version}, but found {opened_version}. Run again")
                 stop = size if stop is None else stop
                 if max(start, stop) > size:
                     raise IntegrityError(
@@ -225,49 +226,53 @@ class LocalStore(Store):
                     )
                 while start < stop:
                     block = os.pread(file.fileno(), min(_BLOCK, stop - start), start)
-                    # A replaced file keeps its content while it is open, so a change means a write in place.
-                    if not block or _version(os.fstat(file.fileno())) != opened_version:
-                        raise ConflictError(f"{path}: another process writes to this file while it is being read")
+                    # An open file keeps its content when it is replaced, so a change means a write in place.
+                    if not block or _identify_version(os.fstat(file.fileno())) != opened_version:
+                        raise ConflictError(
+                            f"{path}: another process writes to this file while it is being read. Run again when that "
+                            "process has finished"
+                        )
                     start += len(block)
                     yield block
 
     def _write(
         self, key: str, write: Callable[[BinaryIO], None], *, if_absent: bool = False, if_version: str | None = None
     ) -> ObjectInfo:
-        with self._temporary(key) as temporary, temporary.open("xb") as file:
+        with self._create_temporary(key) as temporary, temporary.open("xb") as file:
             write(file)
             file.flush()
             _finish(file)
             return self._publish(temporary, key, if_absent=if_absent, if_version=if_version)
 
     @contextmanager
-    def _temporary(self, key: str) -> Iterator[Path]:
+    def _create_temporary(self, key: str) -> Iterator[Path]:
         """Yield a temporary path for the object, in a folder that is removed afterwards."""
         area = self._root / UPLOADS / secrets.token_hex(16)
         temporary = area / key
         with _translate_errors(self.path(key)):
-            # The store's lock prevents a sweep from seeing the folder before it is locked.
-            with self._locked():
+            # Hold the store's lock, so that a sweep does not see the folder before it is locked.
+            with self._lock_store():
                 area.mkdir()
                 descriptor = _lock_against_sweeps(area)
             try:
                 temporary.parent.mkdir(parents=True, exist_ok=True)
                 yield temporary
             finally:
-                # The folder is removed before its lock is released, so that no sweep finds and counts it.
+                # Remove the folder before releasing its lock, so that no sweep finds and counts it.
                 shutil.rmtree(area, ignore_errors=True)
                 os.close(descriptor)
 
     def _publish(self, temporary: Path, key: str, *, if_absent: bool, if_version: str | None) -> ObjectInfo:
         path = self.path(key)
-        with self._locked():
+        with self._lock_store():
             changed_folders = self._make_folders(path.parent)
-            current_info = _info(key, path)
-            if if_absent and (current_info is not None or not _link(temporary, path)):
+            current_info = _find_info(key, path)
+            if if_absent and (current_info is not None or not _link_file(temporary, path)):
                 raise ConflictError(f"{path}: expected no object, but found one")
             if if_version is not None and (current_info is None or current_info.version != if_version):
-                raise conflict(str(path), if_version, current_info and current_info.version)
-            # After `_link` both names are one file, so this does nothing; the temporary is removed with its folder.
+                raise conflict_error(str(path), if_version, current_info and current_info.version)
+            # After `_link_file`, both names are one file, so this does nothing; the temporary name is removed with its
+            # folder.
             os.replace(temporary, path)
             for folder in (path.parent, *changed_folders):
                 files.fsync_directory(folder)
@@ -288,27 +293,27 @@ class LocalStore(Store):
                 return
             folder = folder.parent
 
-    def _areas(self) -> Sequence[Path]:
+    def _list_areas(self) -> Sequence[Path]:
         try:
             return [path for path in (self._root / UPLOADS).iterdir() if path.is_dir()]
         except FileNotFoundError:
             return []
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock_store(self) -> Iterator[None]:
         area = self._root / UPLOADS
         area.mkdir(parents=True, exist_ok=True)
-        # The file is opened for each use, because flock belongs to the open file and then also excludes other threads.
-        with open(area / "lock", "ab", opener=own_file) as lock:
+        # Open the file for each use: flock belongs to the open file, so it then also excludes other threads.
+        with open(area / "lock", "ab", opener=open_own_file) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
 
-def _version(status: os.stat_result) -> str:
+def _identify_version(status: os.stat_result) -> str:
     return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
 
 
-def _info(key: str, path: Path) -> ObjectInfo | None:
+def _find_info(key: str, path: Path) -> ObjectInfo | None:
     """Return the object, or None if its path is missing, a folder, or below a file."""
     if not path.is_file():
         return None
@@ -316,24 +321,24 @@ def _info(key: str, path: Path) -> ObjectInfo | None:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return ObjectInfo(key=key, bytes=status.st_size, version=_version(status))
+    return ObjectInfo(key=key, bytes=status.st_size, version=_identify_version(status))
 
 
 def _require_info(key: str, path: Path) -> ObjectInfo:
-    info = _info(key, path)
+    info = _find_info(key, path)
     if info is None:
-        raise no_object(str(path))
+        raise missing_object_error(str(path))
     return info
 
 
-def _link(temporary: Path, path: Path) -> bool:
+def _link_file(temporary: Path, path: Path) -> bool:
     """Link the file to `path` unless `path` exists; atomic in the kernel if the file system has hard links."""
     try:
         os.link(temporary, path)
     except FileExistsError:
         return False
     except OSError as error:
-        # Without hard links the store's lock still excludes other writers that use this class.
+        # Without hard links, the store's lock still excludes other writers that use this class.
         if error.errno not in _NO_LINKS:
             raise
     return True
@@ -352,7 +357,7 @@ def _find_latest_change(paths: Sequence[Path]) -> float:
 
 def _finish(file: BinaryIO) -> None:
     """Sync a new file and give it a modification time that no earlier file with its inode can have."""
-    # If the file shares its inode with another object, that object's version must not change.
+    # Not if the file shares its inode with another object, whose version must not change.
     if os.fstat(file.fileno()).st_nlink == 1:
         os.utime(file.fileno(), ns=(time.time_ns(), time.time_ns()))
     os.fsync(file.fileno())
@@ -369,7 +374,7 @@ def _is_held(area: Path) -> bool:
     try:
         descriptor = os.open(area, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
-        return True  # its writer has removed it in the meantime
+        return True  # the file's writer has removed it in the meantime
     try:
         return not try_lock(descriptor)
     finally:
@@ -386,7 +391,7 @@ def _translate_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENOENT:
             raise MissingArtifactError(
-                f"{path}: {error.filename} does not exist. Another process may have removed it"
+                f"{path}: {error.filename} does not exist. Another process may have removed it. Run again"
             ) from error
         if error.errno in _FULL:
             raise TransferError(f"{path}: the disk is full. Free space there, then run again") from error

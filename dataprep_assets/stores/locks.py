@@ -3,7 +3,7 @@
 The kernel releases a lock when its process ends, even after a kill. This project's own files (locks, parts, drafts)
 have predictable names, so another user may have planted a link there.
 
-Entry points: :func:`try_lock`, :func:`owned_file`, :func:`own_file`, :func:`refuse_link`.
+Entry points: :func:`try_lock`, :func:`lock_own_file`, :func:`open_own_file`, :func:`refuse_link`.
 """
 
 import errno
@@ -42,28 +42,31 @@ def try_lock(file: int | IO[Any], *, required: bool = True) -> bool:
 
 
 @contextmanager
-def owned_file(path: Path, label: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[int, bool]]:
+def lock_own_file(path: Path, label: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[int, bool]]:
     """Create or open one of the project's own files and lock it.
 
     Yields its descriptor and whether another process held the lock before. ``label`` names the work in messages.
     Raises StoppedError once ``stopped()`` is true, and TransferError if another process holds the lock for an hour.
     """
     deadline = time.monotonic() + _LOCK_SECONDS
-    waited = False
+    has_waited = False
     while True:
-        descriptor = own_file(path, os.O_RDWR | os.O_CREAT)
+        descriptor = open_own_file(path, os.O_RDWR | os.O_CREAT)
         try:
             # The previous owner may have renamed or removed the file after this process opened it.
             if try_lock(descriptor, required=False) and is_same_file(descriptor, path):
-                yield descriptor, waited
+                yield descriptor, has_waited
                 return
         finally:
             os.close(descriptor)
-        waited = True
+        has_waited = True
         if stopped():
             raise StoppedError(f"{label}: stopped while another process writes {path}")
         if time.monotonic() > deadline:
-            raise TransferError(f"{label}: another process is still writing {path} after {_LOCK_SECONDS:.0f} s")
+            raise TransferError(
+                f"{label}: another process is still writing {path} after {_LOCK_SECONDS:.0f} s. Run again when "
+                "that process has finished"
+            )
         time.sleep(_POLL_SECONDS)
 
 
@@ -75,7 +78,7 @@ def is_same_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-def own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
+def open_own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
     """Open one of the project's own files; usable as `opener` of `open`.
 
     Takes the arguments of `os.open`; `mode` is reduced by the umask. Raises IntegrityError if the name is a link or not
@@ -103,6 +106,6 @@ def refuse_link(folder: Path) -> None:
 
 def _planted_error(path: str | os.PathLike[str]) -> IntegrityError:
     return IntegrityError(
-        f"{os.fspath(path)}: a link, or not a regular file, in a place reserved for this project. It was not "
-        "followed. Find out where it comes from, remove it and run again"
+        f"{os.fspath(path)}: is a link or not a regular file, although this path is reserved for dataprep, and was not "
+        "read. Find out who created it, remove it, and run again"
     )

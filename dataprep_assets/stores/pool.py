@@ -26,7 +26,8 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         try:
             fetch(item)
         except BaseException:
-            # The failing thread sets this, because other threads would start more items until the waiting thread runs.
+            # Set here, in the failing thread, because other threads would start more items until the waiting thread
+            # runs.
             stop.set()
             raise
 
@@ -36,25 +37,27 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
         futures = [pool.submit(guarded, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:
-        # The event is set before the shutdown, which waits for running calls that only this event ends early.
+        # Set before the shutdown, which waits for running calls that only this event ends early.
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
     errors = [error for future in futures if not future.cancelled() and (error := future.exception()) is not None]
-    # Items that another item's failure stopped also raise, but only the original error is useful to the caller.
+    # Items stopped by another item's failure also raise, but only the original error helps the caller.
     causes = [error for error in errors if not isinstance(error, StoppedError)]
     for error in causes or errors:
         raise error
 
 
-def map_all(do: Callable[[T], R], items: Sequence[T], at_once: int, stop: threading.Event | None = None) -> list[R]:
-    """Call ``do`` for every item on ``at_once`` threads, as `run_all` does; return the results in item order.
+def map_all(
+    function: Callable[[T], R], items: Sequence[T], at_once: int, stop: threading.Event | None = None
+) -> list[R]:
+    """Call ``function`` for every item on ``at_once`` threads, as `run_all` does; return the results in item order.
 
     Pass ``stop`` if the calls poll it.
     """
     results: dict[int, R] = {}
 
     def run_one(numbered: tuple[int, T]) -> None:
-        results[numbered[0]] = do(numbered[1])
+        results[numbered[0]] = function(numbered[1])
 
     run_all(run_one, [*enumerate(items)], at_once, threading.Event() if stop is None else stop)
     return [results[index] for index in range(len(items))]

@@ -35,7 +35,7 @@ class PreflightStep:
         return self.tried and not self.error
 
 
-def preflight(store: Store) -> Iterator[PreflightStep]:
+def run_preflight(store: Store) -> Iterator[PreflightStep]:
     """Test the store step by step, and always remove the scratch prefix.
 
     Steps that depend on a failed step are reported as not tried.
@@ -57,37 +57,37 @@ def preflight(store: Store) -> Iterator[PreflightStep]:
             yield _try_step("delete", trial.delete)
 
 
-def preflight_reading(store: Store, known: Sequence[str] = ()) -> Iterator[PreflightStep]:
+def run_reading_preflight(store: Store, known_names: Sequence[str] = ()) -> Iterator[PreflightStep]:
     """Test the operations that a reader needs on an existing object, without writing anything.
 
-    ``known`` are keys that may exist. They are tried before a listing, because a store may not allow listing.
+    ``known_names`` are keys that may exist. They are tried before a listing, because a store may not allow listing.
     """
     objects: list[ObjectInfo] = []
 
-    def find() -> str | None:
-        sample = next((info for key in known if (info := store.head(key)) is not None), None)
+    def find_problem() -> str | None:
+        sample = next((info for key in known_names if (info := store.head(key)) is not None), None)
         sample = sample or next((info for info in store.list() if info.bytes), None)
         objects.extend([sample] if sample is not None else [])
         return None if sample is not None else "no objects found to read. Check the bucket and prefix"
 
     def read() -> str | None:
         stop = min(objects[0].bytes, _READ_BYTES)
-        got = sum(len(block) for block in store.read(objects[0].key, 0, stop))
-        return None if got == stop else f"received {count_of(got, 'byte')}, but {stop} were requested"
+        byte_count = sum(len(block) for block in store.read(objects[0].key, 0, stop))
+        return None if byte_count == stop else f"received {count_of(byte_count, 'byte')}, but {stop} were requested"
 
     def last_byte() -> str | None:
         size = objects[0].bytes
-        got = b"".join(store.read(objects[0].key, max(0, size - 1), size))
-        return None if len(got) == min(1, size) else "the range of the last byte has a different length"
+        content = b"".join(store.read(objects[0].key, max(0, size - 1), size))
+        return None if len(content) == min(1, size) else "the range of the last byte has a different length"
 
-    yield (step := _try_step("credentials and an object", find))
+    yield (step := _try_step("credentials and an object", find_problem))
     for name, do in (("read", read), ("range read", last_byte)):
         yield _try_step(name, do) if step.ok else PreflightStep(name=name, tried=False)
 
 
-def _try_step(name: str, do: Callable[[], str | None]) -> PreflightStep:
+def _try_step(name: str, run_step: Callable[[], str | None]) -> PreflightStep:
     try:
-        return PreflightStep(name=name, error=do() or "")
+        return PreflightStep(name=name, error=run_step() or "")
     except (DataprepError, OSError) as error:
         return PreflightStep(name=name, error=str(error))
 
@@ -102,11 +102,11 @@ class _Trial:
 
     def steps(self) -> Iterator[tuple[str, set[str], Callable[[], str | None]]]:
         """Yield each step in order: its name, the names of the steps it depends on, and its function."""
-        yield "credentials and list", set(), self._list
+        yield "credentials and list", set(), self._test_list
         yield "put", {"credentials and list"}, self._write
         yield "range read back", {"put"}, self._check_read
-        yield "conditional put: if absent", {"put"}, self._if_absent
-        yield "conditional put: if unchanged", {"put"}, self._if_version
+        yield "conditional put: if absent", {"put"}, self._test_conditional_write
+        yield "conditional put: if unchanged", {"put"}, self._test_if_version
         yield "upload in parts", {"put"}, self._upload
         yield "download in ranges", {"upload in parts"}, self._download
         yield "copy on the server", {"upload in parts"}, self._copy
@@ -118,17 +118,21 @@ class _Trial:
             self._store.delete(info.key)
         self._store.sweep(self._scratch)
         remaining_keys = [info.key for info in self._store.list(self._scratch)]
-        return f"could not be removed: {', '.join(remaining_keys)}. Remove them by hand" if remaining_keys else None
+        return (
+            f"temporary objects could not be removed: {', '.join(remaining_keys)}. Remove them by hand"
+            if remaining_keys
+            else None
+        )
 
-    def _key(self, name: str) -> str:
+    def _scratch_key(self, name: str) -> str:
         return f"{self._scratch}{name}"
 
-    def _list(self) -> None:
+    def _test_list(self) -> None:
         next(self._store.list(self._scratch), None)
 
     def _write(self) -> str | None:
-        self._store.put(self._key("small"), self._small)
-        info = self._store.head(self._key("small"))
+        self._store.put(self._scratch_key("small"), self._small)
+        info = self._store.head(self._scratch_key("small"))
         return (
             None
             if info is not None and info.bytes == len(self._small)
@@ -136,16 +140,16 @@ class _Trial:
         )
 
     def _check_read(self) -> str | None:
-        got = b"".join(self._store.read(self._key("small"), 100, 900))
+        content = b"".join(self._store.read(self._scratch_key("small"), 100, 900))
         return (
             None
-            if got == self._small[100:900]
-            else "the bytes read differ from the written ones. Do not use this store"
+            if content == self._small[100:900]
+            else "the bytes read differ from the bytes written. Do not use this store"
         )
 
-    def _if_absent(self) -> str | None:
+    def _test_conditional_write(self) -> str | None:
         try:
-            self._store.put(self._key("small"), b"other", if_absent=True)
+            self._store.put(self._scratch_key("small"), b"other", if_absent=True)
         except ConflictError:
             return None
         return (
@@ -153,11 +157,11 @@ class _Trial:
             "Use a store that supports If-None-Match (AWS S3, R2, MinIO, GCS)"
         )
 
-    def _if_version(self) -> str | None:
-        first_info = self._store.put(self._key("version"), b"first")
-        second_info = self._store.put(self._key("version"), b"second", if_version=first_info.version)
+    def _test_if_version(self) -> str | None:
+        first_info = self._store.put(self._scratch_key("version"), b"first")
+        second_info = self._store.put(self._scratch_key("version"), b"second", if_version=first_info.version)
         try:
-            self._store.put(self._key("version"), b"third", if_version=first_info.version)
+            self._store.put(self._scratch_key("version"), b"third", if_version=first_info.version)
         except ConflictError:
             return None
         return (
@@ -168,23 +172,26 @@ class _Trial:
     def _upload(self) -> str | None:
         path = self._folder / "big"
         path.write_bytes(self._big)
-        self._store.upload(path, self._key("big"), sha256=hashlib.sha256(self._big).hexdigest())
-        info = self._store.head(self._key("big"))
+        self._store.upload(path, self._scratch_key("big"), sha256=hashlib.sha256(self._big).hexdigest())
+        info = self._store.head(self._scratch_key("big"))
         return None if info is not None and info.bytes == len(self._big) else "the object has a different size"
 
     def _download(self) -> str | None:
         target = self._folder / "back"
-        self._store.download(self._key("big"), target, sha256=hashlib.sha256(self._big).hexdigest())
+        self._store.download(self._scratch_key("big"), target, sha256=hashlib.sha256(self._big).hexdigest())
         return None if target.stat().st_size == len(self._big) else "the file has a different size"
 
     def _copy(self) -> str | None:
-        info = self._store.copy(self._key("big"), self._key("copy"))
+        info = self._store.copy(self._scratch_key("big"), self._scratch_key("copy"))
         return None if info.bytes == len(self._big) else "the copy has a different size"
 
     def _compose(self) -> str | None:
         # 17 MiB is not a multiple of 5 MiB, so S3 copies some parts on the server and the client assembles one part.
-        info = self._store.compose([self._key("big"), self._key("small"), self._key("big")], self._key("joined"))
+        info = self._store.compose(
+            [self._scratch_key("big"), self._scratch_key("small"), self._scratch_key("big")],
+            self._scratch_key("joined"),
+        )
         start = len(self._big) - 10
-        got = b"".join(self._store.read(self._key("joined"), start, start + 20))
-        right = info.bytes == 2 * len(self._big) + len(self._small) and got == self._big[-10:] + self._small[:10]
+        content = b"".join(self._store.read(self._scratch_key("joined"), start, start + 20))
+        right = info.bytes == 2 * len(self._big) + len(self._small) and content == self._big[-10:] + self._small[:10]
         return None if right else "the joined object differs from its parts"

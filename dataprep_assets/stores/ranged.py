@@ -21,10 +21,10 @@ from pathlib import Path
 
 from dataprep_assets.errors import ConfigError, CorruptSourceError, TransferError, count_of
 from dataprep_assets.stores.files import fsync_directory
-from dataprep_assets.stores.locks import is_same_file, own_file, owned_file, try_lock
+from dataprep_assets.stores.locks import is_same_file, lock_own_file, open_own_file, try_lock
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy, StoppedError
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, ReversibleProgress, no_object
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, ReversibleProgress, missing_object_error
 
 # A failed range resumes at the byte that it reached, so smaller ranges would only cost more requests.
 PART_BYTES = 32 * 1024 * 1024
@@ -70,7 +70,7 @@ def discard_partial(target: Path) -> None:
     """Remove the partial file of ``target``, unless a process is downloading to it."""
     part = partial_path(target)
     try:
-        descriptor = own_file(part, os.O_RDWR)
+        descriptor = open_own_file(part, os.O_RDWR)
     except FileNotFoundError:
         return
     try:
@@ -98,12 +98,12 @@ def download_pinned(
     for _ in range(_TRIES):
         info = head()
         if info is None:
-            raise no_object(label)
+            raise missing_object_error(label)
         reversible_progress = ReversibleProgress(progress)
         try:
             return replace(info, sha256=fetch(info, reversible_progress))
         except ConflictError:
-            reversible_progress.take_back()
+            reversible_progress.revert_progress()
     raise TransferError(f"{label}: replaced during each of {_TRIES} downloads. Run again when its writer has finished")
 
 
@@ -145,14 +145,17 @@ def download(
     Raises ConfigError for a negative size, or for parts or workers below 1.
     """
     if size < 0 or part_bytes < 1 or workers < 1:
-        raise ConfigError(f"{label}: size={size}, part_bytes={part_bytes}, workers={workers} cannot be downloaded")
+        raise ConfigError(
+            f"{label}: size ({size}) must be at least 0, and part_bytes ({part_bytes}) and workers ({workers}) at "
+            "least 1"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     part = partial_path(target)
     stopped = stop.is_set if stop is not None else lambda: False
-    with owned_file(part, label, stopped) as (descriptor, waited):
+    with lock_own_file(part, label, stopped) as (descriptor, has_waited):
         try:
-            if waited and (digest := _find_completed(target, size, sha256, git_sha1)) is not None:
-                # The wait for the lock created this `.part`; the other process has renamed its own to `target`.
+            if has_waited and (digest := _find_completed(target, size, sha256, git_sha1)) is not None:
+                # Waiting for the lock created this `.part`. The other process has renamed its own to `target`.
                 part.unlink()
                 return digest
             transfer = _Transfer(
@@ -168,14 +171,14 @@ def download(
                 outer_stopped=stopped,
             )
             _allocate(descriptor, size, part, label)
-            digest = transfer.fetch_verified(sha256, git_sha1, verify)
+            digest = transfer.fetch_verified_file(sha256, git_sha1, verify)
             os.fsync(descriptor)
             os.replace(part, target)
         except BaseException:
-            # The file is also removed on KeyboardInterrupt, because no later download resumes from these bytes.
+            # Remove the file on KeyboardInterrupt as well, because no later download resumes from these bytes.
             part.unlink(missing_ok=True)
             raise
-        # The folder is synced after the file and before returning, so a crash cannot leave the name without its bytes.
+        # Sync the folder after the file and before returning, so that a crash cannot leave the name without its bytes.
         fsync_directory(target.parent)
         return digest
 
@@ -202,23 +205,23 @@ class _Transfer:
     digest_lock: threading.Lock = field(default_factory=threading.Lock)
     progress_lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def fetch_verified(
+    def fetch_verified_file(
         self, sha256: str | None, git_sha1: str | None, verify: Callable[[Path, str], str] | None
     ) -> str:
         """Download and verify the file, at most twice, and return its SHA-256."""
-        complaint = ""
+        defect = ""
         for _ in range(2):
             digest = self._fetch()
-            complaint = _mismatch(self.part, digest, sha256, git_sha1)
-            if not complaint and verify is not None:
-                complaint = verify(self.part, digest)
-            if not complaint:
+            defect = _describe_mismatch(self.part, digest, sha256, git_sha1)
+            if not defect and verify is not None:
+                defect = verify(self.part, digest)
+            if not defect:
                 return digest
-            # A digest of the whole file does not show which range is wrong, so all ranges are discarded.
+            # Discard all ranges, because a digest of the whole file does not show which one is wrong.
             self._report(-self.size)
         raise CorruptSourceError(
-            f"{self.label}: {complaint}, twice in a row. The source (or a proxy) serves wrong bytes of the right "
-            "length. The download was discarded"
+            f"{self.label}: {defect}, twice in a row. The source or a proxy serves wrong bytes. The download was "
+            "discarded. Check the source and any proxy"
         )
 
     def _fetch(self) -> str:
@@ -234,32 +237,32 @@ class _Transfer:
     def _fetch_range(self, index: int) -> None:
         start = index * self.part_bytes
         end = min(start + self.part_bytes, self.size)
-        reached = start
+        position = start
         label = f"{self.label}, bytes {start}-{end - 1}"
 
         def attempt() -> None:
-            # A retry resumes at the byte that the last attempt reached; the file's digest covers the bytes of both.
-            nonlocal reached
-            body = self.read_range(reached, end)
+            # A retry resumes at the byte that the last attempt reached. The file's digest covers the bytes of both.
+            nonlocal position
+            body = self.read_range(position, end)
             try:
                 for chunk in body:
                     if self._is_stopped():
                         raise StoppedError(f"{label}: stopped before completion")
-                    if reached + len(chunk) > end:
-                        # Any of the bytes may be the surplus ones, so the range restarts from its beginning.
-                        self._report(start - reached)
-                        reached = start
-                        raise RetryableError("the body is longer than the range")
-                    self._write(chunk, reached)
-                    reached += len(chunk)
+                    if position + len(chunk) > end:
+                        # Restart the range from its beginning, because any of its bytes may be the surplus ones.
+                        self._report(start - position)
+                        position = start
+                        raise RetryableError("the response is longer than the requested range")
+                    self._write(chunk, position)
+                    position += len(chunk)
                     self._report(len(chunk))
             finally:
-                # A generator holds its connection until it is closed, so it is not left to the garbage collector.
+                # Close the generator, because otherwise it holds its connection until it is garbage-collected.
                 close = getattr(body, "close", None)
                 if close is not None:
                     close()
-            if reached < end:
-                raise RetryableError(f"short body: it ended at byte {reached}")
+            if position < end:
+                raise RetryableError(f"incomplete response: ended at byte {position}")
 
         self.retry.run(attempt, label=label, stopped=self._is_stopped)
         self.written.add(index)
@@ -280,14 +283,14 @@ class _Transfer:
             self.digested += 1
 
     def _write(self, chunk: bytes, offset: int) -> None:
-        # Workers write to different offsets of one file, which needs pwrite; a call may write fewer bytes than passed.
+        # Use pwrite, because workers write to different offsets of one file. A call may write fewer bytes than passed.
         view = memoryview(chunk)
         while view:
             try:
                 count = os.pwrite(self.descriptor, view, offset)
             except OSError as error:
                 if error.errno in _NO_SPACE:
-                    raise _no_space(self.part, self.size, self.label) from error
+                    raise _no_space_error(self.part, self.size, self.label) from error
                 raise
             view = view[count:]
             offset += count
@@ -298,12 +301,12 @@ class _Transfer:
                 self.progress(count)
 
 
-def _mismatch(path: Path, digest: str, sha256: str | None, git_sha1: str | None) -> str:
+def _describe_mismatch(path: Path, digest: str, sha256: str | None, git_sha1: str | None) -> str:
     if sha256 is not None and digest != sha256.lower():
-        return f"expected sha256 {sha256.lower()}, got {digest}"
-    # On the Hugging Face Hub only small files have no SHA-256, so reading them a second time is cheap.
+        return f"expected sha256 {sha256.lower()}, but found {digest}"
+    # A second read is cheap, because on the Hugging Face Hub only small files have no SHA-256.
     if git_sha1 is not None and (actual := digest_file(path, git=True)) != git_sha1.lower():
-        return f"expected git blob sha1 {git_sha1.lower()}, got {actual}"
+        return f"expected git blob sha1 {git_sha1.lower()}, but found {actual}"
     return ""
 
 
@@ -312,7 +315,7 @@ def _find_completed(target: Path, size: int, sha256: str | None, git_sha1: str |
     if (sha256 is None and git_sha1 is None) or not target.is_file() or target.stat().st_size != size:
         return None
     digest = digest_file(target)
-    return None if _mismatch(target, digest, sha256, git_sha1) else digest
+    return None if _describe_mismatch(target, digest, sha256, git_sha1) else digest
 
 
 def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
@@ -320,15 +323,15 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
 
     A full disk is thus reported before the download, as TransferError with ``label`` and the needed and free bytes.
     """
-    # A killed process may have left a larger file, whose last bytes would remain after the new ones.
+    # Truncate a larger file, left by a killed process, whose last bytes would remain after the new ones.
     if os.fstat(descriptor).st_size > size:
         os.ftruncate(descriptor, size)
     if size == 0:
         return
     allocated_bytes = os.fstat(descriptor).st_blocks * 512
-    # Free space is checked first, because a failing allocation may briefly fill the disk for all processes.
+    # Check free space first, because a failing allocation may briefly fill the disk for all processes.
     if size - allocated_bytes > shutil.disk_usage(part.parent).free:
-        raise _no_space(part, size - allocated_bytes, label)
+        raise _no_space_error(part, size - allocated_bytes, label)
     if not hasattr(os, "posix_fallocate"):
         os.ftruncate(descriptor, size)
         return
@@ -338,14 +341,14 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
         if error.errno in _NO_SPACE:
             # Release the blocks that the failed call may have allocated before measuring the free space.
             os.ftruncate(descriptor, 0)
-            raise _no_space(part, size, label) from error
-        # Without preallocation only the length is set, so a full disk is reported by a later write.
+            raise _no_space_error(part, size, label) from error
+        # Without preallocation, only set the length; a later write then reports a full disk.
         if error.errno not in _NOT_SUPPORTED:
             raise
         os.ftruncate(descriptor, size)
 
 
-def _no_space(part: Path, size: int, label: str) -> TransferError:
+def _no_space_error(part: Path, size: int, label: str) -> TransferError:
     """Return the error of ``label`` that ``part`` needs ``size`` bytes; it includes the free space of the disk."""
     free = shutil.disk_usage(part.parent).free
     return TransferError(

@@ -53,7 +53,7 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
     try:
         seconds = float(value)
     except ValueError:
-        # Import this only when needed, because few servers send a date and the import loads the mail packages.
+        # Imported only when needed, because few servers send a date and the import loads the mail packages.
         import email.utils
 
         try:
@@ -61,7 +61,7 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
         except ValueError:
             return None
         seconds = when.timestamp() - (time.time() if now is None else now)
-    # float() also accepts `nan` and `inf`.
+    # float() also accepts `nan` and `inf`, so exclude them.
     if not math.isfinite(seconds):
         return None
     return max(0.0, seconds)
@@ -94,11 +94,11 @@ class RetryPolicy:
 
     def delay(self, failures: int, retry_after: float | None) -> float:
         """Return the seconds to wait after the ``failures``-th failure in a row (counted from 1)."""
-        # The exponent is capped because 2.0**1024 overflows, and any practical ceiling is below 2**64.
+        # Cap the exponent, because 2.0**1024 overflows and any practical ceiling is below 2**64.
         ceiling = min(self.max_seconds, self.base_seconds * 2.0 ** min(failures - 1, 64))
         if retry_after is None:
             return random.uniform(ceiling / 2, ceiling)
-        # Jitter is added to the requested wait, because the server sends every worker the same value.
+        # Add jitter to the requested wait, because the server sends every worker the same value.
         return retry_after + random.uniform(0, self.base_seconds)
 
     def run(self, attempt: Callable[[], T], *, label: str, stopped: Callable[[], bool] = lambda: False) -> T:
@@ -117,9 +117,9 @@ class RetryPolicy:
                 break
             if last_error.retry_after is not None and last_error.retry_after > self.max_retry_after:
                 raise TransferError(
-                    f"{label}: {last_error.cause}. The server asks to wait {last_error.retry_after:.0f} s, but at most "
-                    f"{self.max_retry_after:.0f} s are allowed (attempt {failures} of {self.attempts}). Run again "
-                    "later"
+                    f"{label}: {last_error.cause}. The server requires a wait of {last_error.retry_after:.0f} s, but "
+                    f"at most {self.max_retry_after:.0f} s are allowed (attempt {failures} of {self.attempts}). Run "
+                    "again later"
                 ) from last_error
             self._wait(self.delay(failures, last_error.retry_after), stopped)
             if stopped():

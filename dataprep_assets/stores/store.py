@@ -20,8 +20,8 @@ from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactEr
 # Rules for file names: keys in a store and paths in a receipt, a manifest, a release or a lock.
 #
 # The author of such a file may be malicious, and readers turn its names into paths, log lines and pages. Therefore
-# :func:`why_not_a_name` checks each name once, where it is parsed; the parser adds the location to the message. Keys
-# are restricted further by :func:`check_key`, so that any dataset can move between any two stores.
+# :func:`explain_invalid_name` checks each name once, where it is parsed; the parser adds the location to the message.
+# Keys are restricted further by :func:`check_key`, so that any dataset can move between any two stores.
 
 UPLOADS = ".uploads/"
 """Prefix of the temporary objects of unfinished uploads. It is never listed, and no key may begin with it."""
@@ -34,32 +34,32 @@ _DECEIVING = re.compile("[\x00-\x1f\x7f-\x9f\N{ARABIC LETTER MARK}\u200e\u200f\u
 _OUTSIDE = frozenset(("", ".", ".."))
 
 
-def why_not_a_name(name: object) -> str:
+def explain_invalid_name(name: object) -> str:
     """Return why a value cannot be the relative path of a file, or "" if it can.
 
     A valid path is a string of parts separated by `/`. No part is empty, `.` or `..`, so the path does not begin with
     `/`. Control characters, direction marks and lone surrogates are not allowed.
     """
     if not isinstance(name, str):
-        return f"it is {type(name).__name__}, not text"
+        return f"it is a {type(name).__name__}, not text"
     if not _OUTSIDE.isdisjoint(name.split("/")):
         return "it has an empty part, '.' or '..'"
     if (match := _DECEIVING.search(name)) is not None:
         if "\ud800" <= match[0] <= "\udfff":
-            return "it is not UTF-8"
+            return "it is not valid UTF-8"
         return "it has a control character or a bidirectional mark"
     return ""
 
 
 def check_key(key: str) -> str:
     """Return `key` unchanged; raise ConfigError with the reason if it is not valid in every store."""
-    why = why_not_a_name(key)
-    if not why and len(key.encode()) > _LONGEST:
-        why = f"it has {count_of(len(key.encode()), 'byte')} in UTF-8, more than {_LONGEST}"
-    if not why and key.startswith(UPLOADS):
-        why = f"the prefix {UPLOADS!r} is reserved for unfinished uploads"
-    if why:
-        raise ConfigError(f"{key!r} cannot be an object's key: {why}. Rename the object")
+    reason = explain_invalid_name(key)
+    if not reason and len(key.encode()) > _LONGEST:
+        reason = f"it has {count_of(len(key.encode()), 'byte')} in UTF-8, more than {_LONGEST}"
+    if not reason and key.startswith(UPLOADS):
+        reason = f"the prefix {UPLOADS!r} is reserved for unfinished uploads"
+    if reason:
+        raise ConfigError(f"{key!r} is not a valid object key: {reason}. Rename the object")
     return key
 
 
@@ -74,7 +74,7 @@ class ReversibleProgress:
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
-        # This is the sum of all forwarded counts. `take_back` forwards its negative, which resets the sum to 0.
+        # Sum of all forwarded counts. `revert_progress` forwards its negative, which resets the sum to 0.
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -84,7 +84,7 @@ class ReversibleProgress:
             if self._progress is not None and count:
                 self._progress(count)
 
-    def take_back(self) -> None:
+    def revert_progress(self) -> None:
         """Revert all progress forwarded so far."""
         self(-self._bytes)
 
@@ -112,19 +112,19 @@ class ObjectInfo:
     crc32c: int | None = None
 
 
-def no_object(label: str) -> MissingArtifactError:
+def missing_object_error(label: str) -> MissingArtifactError:
     """Return the error for an object that does not exist."""
     return MissingArtifactError(f"{label}: the object does not exist. Build or upload it, or correct the key")
 
 
-def conflict(label: str, wanted: str | None, found: object) -> ConflictError:
+def conflict_error(label: str, wanted_version: str | None, actual_version: object) -> ConflictError:
     """Return the error of a failed conditional write to `label`.
 
-    `wanted` is the required version (None: no object), `found` is the actual one.
+    `wanted_version` is the required version (None: no object), `actual_version` is the actual one.
     """
-    expected = "no object" if wanted is None else f"version {wanted}"
-    actual = "none" if found is None else f"version {found}"
-    return ConflictError(f"{label}: expected {expected}, but found {actual}")
+    expectation = "no object" if wanted_version is None else f"version {wanted_version}"
+    actual = "none" if actual_version is None else f"version {actual_version}"
+    return ConflictError(f"{label}: expected {expectation}, but found {actual}")
 
 
 def check_range(start: int, stop: int | None, label: str) -> None:
@@ -133,9 +133,9 @@ def check_range(start: int, stop: int | None, label: str) -> None:
     A `stop` of None means the end of the object.
     """
     if start < 0:
-        raise ConfigError(f"{label}: invalid range [{start}, {stop}): start is negative")
+        raise ConfigError(f"{label}: invalid range [{start}, {stop}): start must be at least 0")
     if stop is not None and stop < start:
-        raise ConfigError(f"{label}: invalid range [{start}, {stop}): stop is less than start")
+        raise ConfigError(f"{label}: invalid range [{start}, {stop}): stop must not be less than start")
 
 
 class Store(ABC):

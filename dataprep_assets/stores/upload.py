@@ -73,10 +73,10 @@ def plan_parts(size: int, *, part_bytes: int) -> list[UploadPart]:
         raise ConfigError(
             f"{count_of(size, 'byte')}: an object can have at most {MAX_OBJECT_BYTES} (5 TiB). Split the file"
         )
-    return cut_parts(size, max(part_bytes, _whole_mib(-(-size // MAX_PARTS))))
+    return split_into_parts(size, max(part_bytes, _round_up_to_mib(-(-size // MAX_PARTS))))
 
 
-def cut_parts(size: int, step: int) -> list[UploadPart]:
+def split_into_parts(size: int, step: int) -> list[UploadPart]:
     """Split `size` bytes into parts of `step` bytes; the last part has the remaining bytes."""
     return [UploadPart(n, start, min(start + step, size)) for n, start in enumerate(range(0, size, step), 1)]
 
@@ -92,14 +92,17 @@ def plan_concatenation(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
     """
     total = sum(sizes)
     if total > MAX_OBJECT_BYTES:
-        raise ConfigError(f"{count_of(total, 'byte')} in total: an object can have at most {MAX_OBJECT_BYTES} (5 TiB)")
-    step = max(MIN_PART_BYTES, _whole_mib(-(-total // MAX_PARTS)))
+        raise ConfigError(
+            f"{count_of(total, 'byte')} in total: an object can have at most {MAX_OBJECT_BYTES} (5 TiB). Join fewer "
+            "parts"
+        )
+    step = max(MIN_PART_BYTES, _round_up_to_mib(-(-total // MAX_PARTS)))
     parts: list[list[Piece]] = [[] for _ in range(-(-total // step))]
     offset = 0
     for source, size in enumerate(sizes):
         position = 0
         while position < size:
-            # A piece ends at the end of its source, or at the end of the part that contains it.
+            # End a piece at the end of its source, or of the part that contains it.
             stop = min(size, position + step - (offset + position) % step)
             parts[(offset + position) // step].append(Piece(source, position, stop))
             position = stop
@@ -107,7 +110,7 @@ def plan_concatenation(sizes: Sequence[int]) -> list[tuple[Piece, ...]]:
     return [tuple(pieces) for pieces in parts]
 
 
-def _whole_mib(size: int) -> int:
+def _round_up_to_mib(size: int) -> int:
     return -(-size // MiB) * MiB
 
 
@@ -121,31 +124,31 @@ def send_parts(
     label: str,
     stop: threading.Event,
 ) -> list[T]:
-    """Read `path` once, in order, call `send` for each part on `lanes` threads, and return the answers in part order.
+    """Read `path` once, in order, call `send` for each part on `lanes` threads, and return the responses in part order.
 
     The bytes passed to `send` are valid only during the call. `label` names the object in messages. `stop` is set when
     the group ends. Raises IntegrityError if the file's SHA-256 is not `sha256` (hex) or its size is not the sum of the
     parts, and re-raises the first error of `send`.
     """
-    answers: dict[int, T] = {}
+    responses: dict[int, T] = {}
     with path.open("rb", buffering=0) as stream:
         reader = _OrderedReader(path=path, stream=stream, parts=parts)
 
         def lane(_: int) -> None:
             buffer = bytearray(max(part.bytes for part in parts))
             while not stop.is_set() and (part := reader.read_next(buffer)) is not None:
-                answers[part.number] = send(part, memoryview(buffer)[: part.bytes])
+                responses[part.number] = send(part, memoryview(buffer)[: part.bytes])
 
         count = min(lanes, len(parts))
         run_all(lane, range(count), count, stop)
-        # Bytes appended during the upload are not in any part, so only the size reveals them.
+        # Compare the size, because bytes appended during the upload are in no part, so no digest reveals them.
         actual = reader.digest.hexdigest()
         if actual != sha256.lower() or os.fstat(stream.fileno()).st_size != parts[-1].stop:
             raise IntegrityError(
-                f"{label}: {path}: expected sha256 {sha256.lower()}, but found {actual}. The file changed, or its "
-                "record belongs to other bytes. Build it again. Nothing was published"
+                f"{label}: {path}: expected sha256 {sha256.lower()}, but found {actual}. The file changed after it was "
+                "recorded. Rebuild the artifact. Nothing was published"
             )
-    return [answers[part.number] for part in parts]
+    return [responses[part.number] for part in parts]
 
 
 class _OrderedReader:
@@ -160,20 +163,20 @@ class _OrderedReader:
 
     def read_next(self, buffer: bytearray) -> UploadPart | None:
         with self._lock:
-            # Reading and digesting hold the lock, because a digest needs the bytes in order. Sending does not hold it.
+            # Reading and digesting hold the lock, because a digest needs the bytes in order. Sending does not.
             part = next(self._parts, None)
             if part is None:
                 return None
             view = memoryview(buffer)[: part.bytes]
-            filled = 0
-            while filled < part.bytes:
-                count = self._stream.readinto(view[filled:])
+            byte_count = 0
+            while byte_count < part.bytes:
+                count = self._stream.readinto(view[byte_count:])
                 if not count:
                     raise IntegrityError(
-                        f"{self.path}: expected {count_of(part.stop, 'byte')}, but found {part.start + filled}. The "
-                        "file changed during the upload. Nothing was published"
+                        f"{self.path}: expected {count_of(part.stop, 'byte')}, but found {part.start + byte_count}. "
+                        "The file changed during the upload. Nothing was published. Run again"
                     )
-                filled += count
+                byte_count += count
             self.digest.update(view)
             return part
 

@@ -6,6 +6,7 @@ the sample changes.
 """
 
 import json
+import shutil
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -15,9 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.bounds import json_of
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
-from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.bounds import load_untrusted_json
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Finding
@@ -26,44 +27,55 @@ from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError, CorruptSourceError, FormatError, TokenizerError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt, versions
+from dataprep_assets.integrity.receipt import Receipt, read_versions
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.stream.tokenizer import load_bundle
-from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
+from dataprep_assets.tokenization.bundle import TOKENIZER, SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import (
     CLASSES,
     Certificate,
     adversarial_comparison,
     certify,
-    refused_outright,
+    refuse_engine,
     refuses_all,
 )
-from dataprep_assets.tokenization.engines import FastokensEngine, ReferenceEngine, SpecialTokens, installed, try_out
-from dataprep_assets.tokenization.reference import SETTING, version
+from dataprep_assets.tokenization.engines import (
+    FastokensEngine,
+    ReferenceEngine,
+    SpecialTokens,
+    installed_version,
+    try_in_process,
+)
+from dataprep_assets.tokenization.reference import SETTING, library_version
+from dataprep_assets.tokenization.settings import CONFIG, RECORD
 
 
 def engine_unchanged(
-    certificate: Certificate, bundle: TokenizerBundle, special_tokens: str, others: Sequence[str] = ()
+    certificate: Certificate, bundle: TokenizerBundle, special_tokens: str, other_changes: Sequence[str] = ()
 ) -> Finding:
-    """Check that tokenizer, mode and installed versions equal the certified ones; `others` are further changes."""
+    """Check that tokenizer, mode and installed versions equal the certified ones; `other_changes` are added."""
     pairs = {
         "tokenizer digest": (certificate.tokenizer_digest, bundle.digest),
         "special-token mode": (certificate.special_tokens, special_tokens),
-        f"{certificate.engine} version": (certificate.engine_version, installed(certificate.engine) or "not installed"),
-        "tokenizers version": (certificate.reference_version, version()),
+        f"{certificate.engine} version": (
+            certificate.engine_version,
+            installed_version(certificate.engine) or "not installed",
+        ),
+        "tokenizers version": (certificate.reference_version, library_version()),
         "Unicode tables of tokenizers": (dict(certificate.reference_tables), bundle.reference_tables),
         "Unicode version": (certificate.unicode_version, unicodedata.unidata_version),
     }
     rows = tuple(
-        {"what": k, "certified": str(old), "now": str(new), "same": str(old == new)} for k, (old, new) in pairs.items()
+        {"setting": k, "certified": str(old), "current": str(new), "equal": str(old == new)}
+        for k, (old, new) in pairs.items()
     )
-    changed = [*(what for what, (old, new) in pairs.items() if old != new), *others]
+    changed = [*(what for what, (old, new) in pairs.items() if old != new), *other_changes]
     return Finding(
         passed=not changed,
         facts={"documents_compared": sum(certificate.compared.values())},
         table=rows,
-        summary=f"Changed since certification: {', '.join(changed)}. Materialize engine_certificate again."
+        summary=f"Changed since certification: {', '.join(changed)}. Rebuild `engine_certificate`."
         if changed
         else "The certificate covers this tokenizer, mode and these library versions.",
     )
@@ -78,7 +90,7 @@ def fast_engine_accepted(certificate: Certificate) -> Finding:
         summary=f"{certificate.reason or 'Refused'}. Sent to the reference engine: {', '.join(certificate.refused)}."
         if certificate.refused
         else f"{certificate.engine} {certificate.engine_version} produced the reference's ids for every document.",
-        table=tuple({"class": k, "goes to": "tokenizers"} for k in certificate.refused),
+        table=tuple({"class": k, "engine": "tokenizers"} for k in certificate.refused),
     )
 
 
@@ -89,7 +101,7 @@ def separator_ends_documents(separator: SpecialToken, bundle: TokenizerBundle) -
         passed=not chat,
         warning=True,
         facts={"separator_id": separator.id, "separator": separator.content},
-        summary=f"{separator.content} ({separator.id}) ends a chat turn in {bundle.name}: a model pretrained on it "
+        summary=f"{separator.content} ({separator.id}) ends a chat turn in {bundle.name}. A model pretrained on it "
         "stops in the middle of documents. Choose the tokenizer's end-of-document token."
         if chat
         else f"{separator.content} ({separator.id}) ends each document.",
@@ -104,7 +116,7 @@ CHARACTERS_PER_DOCUMENT = 50_000
 """Maximum length of sample documents, so that the reference needs only a few seconds for a certificate."""
 
 
-def first_texts(texts: Iterable[str]) -> Iterator[str]:
+def read_first_texts(texts: Iterable[str]) -> Iterator[str]:
     """Yield the sample texts of a file: its first texts, with long ones truncated.
 
     For a damaged file, yield only the texts before the damage, because the build refuses the file with a better
@@ -116,7 +128,11 @@ def first_texts(texts: Iterable[str]) -> Iterator[str]:
 
 
 class CertificateFacts(Facts):
-    """Facts of a certificate's receipt; `months` are the months from which a sample of notes was drawn."""
+    """Facts of a certificate's receipt.
+
+    `months` are the months from which a sample of notes was drawn. `conversion` describes how a tokenizer without
+    `tokenizer.json` was converted, and the comparison with its own ids.
+    """
 
     engine: str
     engine_version: str
@@ -125,6 +141,7 @@ class CertificateFacts(Facts):
     reason: str | None
     documents: int
     months: tuple[str, ...] = ()
+    conversion: str | None = None
 
     @property
     def description(self) -> str:
@@ -210,30 +227,31 @@ def engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSp
         declaration=engine.dataset,
         name=ENGINE_CERTIFICATE,
         version=VERSION,
-        description="Whether the fast engine produces the reference's ids for this dataset.",
+        description="Comparison of the fast engine's ids with the reference engine's ids.",
         kinds={"json", "huggingface"},
         inputs=inputs,
         verification="full",
-        recipes=partial(_recipes, engine),
-        build=partial(_build, engine),
-        foresee=partial(_foresee, engine),
-        metadata=partial(_metadata, engine),
-        check_groups=(WholeChecks(checks=checks, open=partial(_open, engine)),),
+        recipes=partial(_build_recipes, engine),
+        build=partial(_build_certificate, engine),
+        foresee=partial(_predict_certificate, engine),
+        metadata=partial(_build_metadata, engine),
+        check_groups=(WholeChecks(checks=checks, open=partial(_open_certificate, engine)),),
     )
 
 
-def _recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
-    installed = versions()
+def _build_recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
+    # only the needed ones, because reading a package's metadata takes a millisecond
+    installed = read_versions(("fastokens", "tokenizers"))
     libraries = {name: installed[name] for name in ("fastokens", "tokenizers", "unicode")}
     engine_settings = [engine.special_tokens, engine.tokenizer.engine, sorted(engine.tokenizer.refuse)]
-    bundle = load_bundle(engine.tokenizer)
+    bundle = load_declared_tokenizer(engine.tokenizer)
     digest, tables = bundle.digest, bundle.reference_tables
     return Recipe(
         artifact=engine.dataset.artifact(ENGINE_CERTIFICATE),
         key=digest_value([sample.kind, VERSION, digest, engine_settings, list(libraries.values()), *sample.parts]),
         version=VERSION,
         settings={
-            # The tables are not part of the key, because the version of tokenizers is, and it determines them.
+            # The tables are not part of the key, because the version of tokenizers, which determines them, is.
             SETTING: tables,
             "special_tokens": engine.special_tokens,
             "tokenizer.engine": engine.tokenizer.engine,
@@ -245,28 +263,31 @@ def _recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
     )
 
 
-def _recipes(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
-    yield _recipe(engine, engine.sample(store))
+def _build_recipes(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
+    yield _build_recipe(engine, engine.sample(store))
 
 
-def _build(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
+def _build_certificate(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
     yield Outcome.from_receipt(*ensure_certificate(engine, request.store))
 
 
-def _foresee(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
+def _predict_certificate(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
     """Certify if the documents are on this machine; else assume that the next certificate equals the current one.
 
     Downstream artifacts depend only on the refused classes, which rarely change with another sample or version, and on
     the reference's Unicode tables. Nothing is assumed if the declaration changes the classes or if the tables differ.
     """
     if engine.at_hand:
-        yield from _build(engine, request)
+        yield from _build_certificate(engine, request)
         return
     receipt = request.store.intact_receipt(engine.dataset.artifact(ENGINE_CERTIFICATE))
     if receipt is None:
         return
-    before, now = receipt.recipe["settings"], _recipe(engine, engine.sample(request.store)).settings
-    if all(before[name] == now[name] for name in ("special_tokens", "tokenizer.engine", "tokenizer.refuse", SETTING)):
+    stored_settings, now = receipt.recipe["settings"], _build_recipe(engine, engine.sample(request.store)).settings
+    if all(
+        stored_settings[name] == now[name]
+        for name in ("special_tokens", "tokenizer.engine", "tokenizer.refuse", SETTING)
+    ):
         yield Outcome.from_receipt(receipt, True)
 
 
@@ -276,18 +297,36 @@ def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[R
     Returns:
         The receipt, and whether the certificate was reused.
     """
-    bundle = load_bundle(engine.tokenizer)
+    bundle = load_declared_tokenizer(engine.tokenizer)
     sample = engine.sample(store)
-    recipe = _recipe(engine, sample)
+    recipe = _build_recipe(engine, sample)
 
     def write(staged: Path) -> WrittenFiles:
         with sample.guard():
-            certificate = certified(bundle, engine.tokenizer, engine.special_tokens, sample.texts)
+            certificate = certify_engine(bundle, engine.tokenizer, engine.special_tokens, sample.texts)
+            conversion = _write_conversion(bundle, sample, staged)
         (staged / CERTIFICATE).write_bytes(_serialize(certificate))
         facts = CertificateFacts.from_certificate(certificate, sample.months)
+        facts = facts if conversion is None else facts.model_copy(update={"conversion": conversion})
         return WrittenFiles(inputs=recipe.sources, facts=facts)
 
-    return ensure(recipe, store, write)
+    return ensure_built(recipe, store, write)
+
+
+def _write_conversion(bundle: TokenizerBundle, sample: Sample, staged: Path) -> str | None:
+    """Save a converted tokenizer next to its certificate, and describe the conversion; None for other tokenizers.
+
+    Raises TokenizerError if it gives a document of the sample other ids than the original gives it.
+    """
+    if not (bundle.directory / RECORD).is_file():
+        return None
+    # imported here, because most tokenizers are not converted
+    from dataprep_assets.tokenization.conversion import require_equal
+
+    description = require_equal(bundle, sample.texts())
+    for name in (TOKENIZER, CONFIG, RECORD):
+        shutil.copyfile(bundle.directory / name, staged / name)
+    return description
 
 
 def _serialize(certificate: Certificate) -> bytes:
@@ -301,46 +340,51 @@ def load_certificate(dataset: DatasetDeclaration, store: ArtifactStore) -> Certi
     """
     path = store.local(dataset.artifact(ENGINE_CERTIFICATE), [CERTIFICATE]) / CERTIFICATE
     try:
-        return Certificate.from_json(json_of(path.read_bytes()))
+        return Certificate.from_json(load_untrusted_json(path.read_bytes()))
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise FormatError(f"{path}: invalid certificate: {error}. Materialize engine_certificate again") from error
+        raise FormatError(f"{path}: invalid certificate: {error}. Rebuild `engine_certificate`") from error
 
 
-def engine_and_reason(receipts: Mapping[ArtifactSpec, Sequence[Receipt]]) -> str | None:
-    """Return the engine of a dataset's texts and the reason, from its receipts; None without a certificate."""
+def describe_engine(receipts: Mapping[ArtifactSpec, Sequence[Receipt]]) -> str | None:
+    """Return the engine of a dataset's texts and the reason, from its receipts; None if there is no certificate."""
     receipt_lists = (spec_receipts for spec, spec_receipts in receipts.items() if spec.name == ENGINE_CERTIFICATE)
     return next(
-        (CertificateFacts.of(receipt).description for spec_receipts in receipt_lists for receipt in spec_receipts), None
+        (
+            CertificateFacts.from_receipt(receipt).description
+            for spec_receipts in receipt_lists
+            for receipt in spec_receipts
+        ),
+        None,
     )
 
 
-def engine_line(dataset: DatasetDeclaration, store: ArtifactStore) -> str:
+def describe_engine_line(dataset: DatasetDeclaration, store: ArtifactStore) -> str:
     """Return the line about the engine for the end of a run; raises MissingArtifactError without a certificate."""
-    return f"engine: {CertificateFacts.of(store.require(dataset.artifact(ENGINE_CERTIFICATE))).description}"
+    return f"engine: {CertificateFacts.from_receipt(store.require(dataset.artifact(ENGINE_CERTIFICATE))).description}"
 
 
-def certified(
-    bundle: TokenizerBundle, declared: TokenizerDeclaration, mode: SpecialTokens, sample: Callable[[], Iterable[str]]
+def certify_engine(
+    bundle: TokenizerBundle, declaration: TokenizerDeclaration, mode: SpecialTokens, sample: Callable[[], Iterable[str]]
 ) -> Certificate:
     """Return the certificate of the declared engine; the sample is drawn only if it is needed.
 
     An engine that is not installed or cannot load the tokenizer is refused outright. Raises ConfigError if `refuse`
     names unknown classes.
     """
-    if unknown := set(declared.refuse) - set(CLASSES):
+    if unknown := set(declaration.refuse) - set(CLASSES):
         raise ConfigError(
             f"tokenizer.refuse: unknown document classes {', '.join(sorted(unknown))}. Available: {', '.join(CLASSES)}"
         )
-    engine_name = declared.engine
+    engine_name = declaration.engine
     if engine_name == ReferenceEngine.name:
-        return refused_outright(bundle, mode, engine_name, "the declaration asks for the reference engine")
+        return refuse_engine(bundle, mode, engine_name, "the declaration asks for the reference engine")
     try:
         certificate = _certify_fast_engine(bundle, mode, sample)
     except TokenizerError as error:
-        # A certificate must not contain a path of this machine.
-        return refused_outright(bundle, mode, engine_name, str(error).removeprefix(f"{bundle.directory}").lstrip("/: "))
-    # The classes are in a fixed order, not the declaration's, so that equal certificates have equal bytes.
-    refused_classes = tuple(k for k in CLASSES if k in (*certificate.refused, *declared.refuse))
+        # Remove the path, because a certificate must not contain a path of this machine.
+        return refuse_engine(bundle, mode, engine_name, str(error).removeprefix(f"{bundle.directory}").lstrip("/: "))
+    # Use a fixed order of classes, not the declaration's, so that equal certificates have equal bytes.
+    refused_classes = tuple(k for k in CLASSES if k in (*certificate.refused, *declaration.refuse))
     if refused_classes == certificate.refused:
         return certificate
     extra = ", ".join(k for k in refused_classes if k not in certificate.refused)
@@ -352,21 +396,21 @@ def _certify_fast_engine(
     bundle: TokenizerBundle, mode: SpecialTokens, sample: Callable[[], Iterable[str]]
 ) -> Certificate:
     """Certify the fast engine on the adversarial set and the sample."""
-    try_out(bundle, FastokensEngine.name)
+    try_in_process(bundle, FastokensEngine.name)
     engine, reference = FastokensEngine(bundle, mode), ReferenceEngine(bundle, mode)
     adversarial = adversarial_comparison(bundle, mode, engine, reference)
     return certify(bundle, mode, engine, sample(), reference=reference, adversarial=adversarial)
 
 
-def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapping[str, Shown]:
+def _build_metadata(engine: CertifiedEngine, store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
     certificate = load_certificate(engine.dataset, store)
     rows = [
-        {"origin": origin, "class": kind, "documents": count, "goes to": where}
+        {"origin": origin, "class": kind, "documents": count, "engine": where}
         for name, count in certificate.compared.items()
         for origin, _, kind in [name.partition(":")]
         for where in ["tokenizers" if kind in certificate.refused else certificate.engine]
     ]
-    metadata: dict[str, Shown] = {
+    metadata: dict[str, ShownValue] = {
         "engine": certificate.engine,
         "engine_version": certificate.engine_version,
         "reference_version": certificate.reference_version,
@@ -376,6 +420,8 @@ def _metadata(engine: CertifiedEngine, store: ArtifactStore, _: Receipt) -> Mapp
         metadata["compared"] = Table(rows)
     if certificate.reason:
         metadata["reason"] = certificate.reason
+    if conversion := CertificateFacts.from_receipt(receipt).conversion:
+        metadata["conversion"] = conversion
     if certificate.reference_tables:
         metadata["reference_tables"] = ", ".join(
             f"{name} {table}" for name, table in certificate.reference_tables.items()
@@ -392,34 +438,38 @@ class _OpenedCertificate:
     certificate: Certificate
     bundle: TokenizerBundle
 
-    def other_changes(self) -> list[str]:
+    def list_fact_changes(self) -> list[str]:
         """List differences in the receipt's facts or the file's bytes that the certificate does not explain."""
         artifact = self.engine.dataset.artifact(ENGINE_CERTIFICATE)
-        facts = CertificateFacts.of(self.store.require(artifact))
+        facts = CertificateFacts.from_receipt(self.store.require(artifact))
         expected_facts = CertificateFacts.from_certificate(self.certificate, facts.months or None)
+        expected_facts = expected_facts.model_copy(update={"conversion": facts.conversion})
         changes = [] if facts == expected_facts else ["the facts in its receipt"]
-        # Without this comparison, different bytes with the same meaning would pass next to a rewritten receipt.
+        # Compare bytes, because otherwise different bytes with the same meaning would pass next to a rewritten
+        # receipt.
         if (self.store.local(artifact, [CERTIFICATE]) / CERTIFICATE).read_bytes() != _serialize(self.certificate):
             changes.append(f"the bytes of {CERTIFICATE}")
         return changes
 
 
-def _open(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) -> _OpenedCertificate:
-    return _OpenedCertificate(engine, store, load_certificate(engine.dataset, store), load_bundle(engine.tokenizer))
+def _open_certificate(engine: CertifiedEngine, store: ArtifactStore, _: Sequence[str]) -> _OpenedCertificate:
+    return _OpenedCertificate(
+        engine, store, load_certificate(engine.dataset, store), load_declared_tokenizer(engine.tokenizer)
+    )
 
 
-def _separator_ends_documents(opened: _OpenedCertificate) -> Finding:
-    assert opened.engine.separator is not None
-    separator = opened.bundle.separator(opened.engine.separator, opened.engine.special_tokens)
-    return separator_ends_documents(separator, opened.bundle)
+def _separator_ends_documents(certificate: _OpenedCertificate) -> Finding:
+    assert certificate.engine.separator is not None
+    separator = certificate.bundle.separator(certificate.engine.separator, certificate.engine.special_tokens)
+    return separator_ends_documents(separator, certificate.bundle)
 
 
 _CHECKS: tuple[Check[_OpenedCertificate], ...] = (
     Check(
         "engine_unchanged",
-        "Tokenizer, mode and library versions are unchanged since the certification.",
+        "The tokenizer, `special_tokens` and the library versions have not changed since the certification.",
         lambda opened: engine_unchanged(
-            opened.certificate, opened.bundle, opened.engine.special_tokens, opened.other_changes()
+            opened.certificate, opened.bundle, opened.engine.special_tokens, opened.list_fact_changes()
         ),
     ),
     Check(

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.check import REBUILD, Finding, Row, fail_on_errors, verdict
+from dataprep_assets.engine.checks.check import REBUILD, Finding, Row, build_verdict, fail_on_errors
 from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-_REBUILD = "Materialize `combined_bins` of this split again"
+_REBUILD = "Rebuild `combined_bins` of this split"
 
 
 def alignment(
@@ -47,10 +48,10 @@ def alignment(
     name, size = tokens_path.name, tokens_path.stat().st_size
     count = int(ends[-1]) if len(ends) else 0
     if size != count * width:
-        return verdict(
+        return build_verdict(
             [
-                f"{name}: {count_of(size, 'byte')}, but its {count_of(len(ends), 'document ends', 'documents end')} "
-                f"at byte {count * width} as {dtype}"
+                f"{name}: has {count_of(size, 'byte')}, but its {count_of(len(ends), 'document')} of {dtype} tokens "
+                f"need {count * width}"
             ],
             "",
             f"The dtype is wrong, or tokens are missing. {_REBUILD}",
@@ -61,25 +62,25 @@ def alignment(
     documents = {0, len(ends) - 1, *rng.integers(0, len(ends), max(windows - 2, 0)).tolist()} if count > 1 else set()
     defects: list[str] = []
     boundaries = 0
-    # One token fewer than the stream, because its last token is only a label.
+    # The stream's last token is only a label, so a window has at most one token fewer than the stream.
     length = min(block, count - 1)
     exact = not literal_separators and bos_id != separator_id
     for document in sorted(documents):
-        # A random start puts the document's end at a random position within the labels.
+        # Start at random, so that the document's end is at a random position within the labels.
         start = int(np.clip(int(ends[document]) - 1 - int(rng.integers(0, max(length, 1))), 0, count - 1 - length))
         x = np.fromfile(tokens_path, flat_bins.token_dtype(dtype), length, offset=start * width)
         y = np.fromfile(tokens_path, flat_bins.token_dtype(dtype), length, offset=(start + 1) * width)
-        # The keys have the dtype of `ends`, because NumPy would otherwise convert the whole mapped file.
+        # Use the dtype of `ends` for the keys, because NumPy would otherwise convert the whole mapped file.
         first_document, last_document = np.searchsorted(
             ends, np.array([start + 1, start + length + 1], np.uint64), side="left"
         ).tolist()
-        inside = np.asarray(ends[first_document : last_document + 1]).astype(np.int64) - 1
-        inside = inside[(inside >= start) & (inside <= start + length)]
-        boundaries += len(inside)
+        inside_ends = np.asarray(ends[first_document : last_document + 1]).astype(np.int64) - 1
+        inside_ends = inside_ends[(inside_ends >= start) & (inside_ends <= start + length)]
+        boundaries += len(inside_ends)
         mapped_window = tokens[start : start + length + 1]
-        wrong = _misaligned(x, y, mapped_window, inside - start, separator_id, vocab_size, exact=exact)
+        wrong = _alignment_defects(x, y, mapped_window, inside_ends - start, separator_id, vocab_size, exact=exact)
         defects += [f"{name}: window at token offset {start} (document {document}): {w}" for w in wrong]
-    return verdict(
+    return build_verdict(
         defects,
         f"{count_of(len(documents), 'window is', 'windows are')} aligned: labels are shifted by one token, "
         f"{count_of(boundaries, 'separator')} where documents end.",
@@ -88,7 +89,7 @@ def alignment(
     )
 
 
-def _misaligned(
+def _alignment_defects(
     x: NDArray[Any],
     y: NDArray[Any],
     mapped: NDArray[Any],
@@ -100,21 +101,22 @@ def _misaligned(
 ) -> Iterator[str]:
     """Yield the defects of one window; `ends` are the positions of its documents' last tokens in the window."""
     if not np.array_equal(x, mapped[:-1]) or not np.array_equal(y, mapped[1:]):
-        yield "two reads of the file differ, because it is being written or the disk is failing"
+        yield "two reads of the file differ, because a process writes to it or the disk is failing"
     if not np.array_equal(x[1:], y[:-1]):
         yield "labels are not the inputs shifted by one token"
-    # The whole window consists of its first token, which is not a label, and the labels.
+    # The whole window is its first token, which is no label, followed by the labels.
     ids = np.concatenate((x[:1], y))
-    if len(wrong := np.flatnonzero(ids >= vocab_size)):
-        yield f"id {int(ids[wrong[0]])} at window position {int(wrong[0])} is not below {vocab_size}"
-    if len(wrong := ends[ids[ends] != separator]):
+    if len(positions := np.flatnonzero(ids >= vocab_size)):
+        yield f"id {int(ids[positions[0]])} at window position {int(positions[0])} is not below {vocab_size}"
+    if len(positions := ends[ids[ends] != separator]):
         yield (
-            f"a document ends at window position {int(wrong[0])}, where id {int(ids[wrong[0]])} is not the separator"
+            f"a document ends at window position {int(positions[0])}, where id {int(ids[positions[0]])} is "
+            "not the separator"
         )
     if exact:
         extra = np.setdiff1d(np.flatnonzero(ids == separator), ends)
         if len(extra):
-            yield f"a separator at window position {int(extra[0])}, where no document ends"
+            yield f"has a separator at window position {int(extra[0])}, where no document ends"
 
 
 _FEWEST_BLOCKS = 8
@@ -151,15 +153,15 @@ def random_batches_load(
     batches = min(batches, blocks // batch_size)
     if batches < 2:
         short = (
-            f"{count_of(len(tokens), 'token is', 'tokens are')} too few for two batches of a block of "
-            f"{count_of(block, 'token')}"
+            f"{count_of(len(tokens), 'token is', 'tokens are')} too few for two batches with one block of "
+            f"{count_of(block, 'token')} each"
         )
-        todo = "Add text to the split, or train with a shorter block"
+        remedy = "Add text to the split, or train with a shorter block"
         if not len(tokens):
             short = "no tokens: every row of the split was dropped, or its files are empty"
-            todo = "The ledgers of its shards show the reasons. Add text to the split, or remove it from `splits`"
-        return verdict(
-            [f"{tokens_path.name}: {short}"], "", todo, facts={"tokens": len(tokens)}, warning=bool(len(tokens))
+            remedy = "See the ledgers of its shards. Add text to the split, or remove the split from `splits`"
+        return build_verdict(
+            [f"{tokens_path.name}: {short}"], "", remedy, facts={"tokens": len(tokens)}, warning=bool(len(tokens))
         )
     starts = (rng.choice(blocks, (batches, batch_size), replace=False) * block).tolist()
     counts = np.zeros(vocab_size, np.int64)
@@ -175,15 +177,15 @@ def random_batches_load(
             constant.append(
                 f"{batch}: all {count_of(block, 'token')} from token offset {offsets[row]} are id {x[row, 0]}: {source}"
             )
-        # A batch with an id outside the vocabulary is not counted, because `counts` has no entry for it.
-        wrong = np.argwhere(y >= vocab_size).tolist()
-        if wrong:
-            row, column = wrong[0]
+        # Do not count a batch with an id outside of the vocabulary, because `counts` has no entry for the id.
+        wrong_positions = np.argwhere(y >= vocab_size).tolist()
+        if wrong_positions:
+            row, column = wrong_positions[0]
             defects.append(
                 f"{tokens_path.name}: batch {number}: id {y[row, column]} at token offset "
                 f"{offsets[row] + 1 + column} is not below {vocab_size}"
             )
-        # The model is fitted on the first half of the batches and evaluated on the second half.
+        # Fit the model on the first half of the batches, and evaluate it on the second.
         elif number < batches // 2:
             counts += np.bincount(y.ravel().astype(np.int64), minlength=vocab_size)
         else:
@@ -192,19 +194,19 @@ def random_batches_load(
     unigram = float(np.mean(losses)) if losses else math.inf
     weak: list[str] = []
     if not defects and not unigram < uniform:
-        # With few blocks this is only a warning, because the blocks may be in different languages.
+        # With few blocks, only warn, because the blocks may be in different languages.
         (defects if batches // 2 * batch_size >= _FEWEST_BLOCKS else weak).append(
-            f"{tokens_path.name}: a unigram model has a loss of {unigram:.3f} on held-out batches, the uniform one "
-            f"{uniform:.3f}: the ids have no more structure than noise"
+            f"{tokens_path.name}: on held-out batches, a unigram model has a loss of {unigram:.3f}, and a uniform "
+            f"model {uniform:.3f}, so the ids have no more structure than noise"
         )
     warning = not defects and 2 * len(constant) <= batches * batch_size
-    return verdict(
+    return build_verdict(
         defects + weak + constant,
         f"The initial training loss is {uniform:.3f}; token frequencies reduce it to {unigram:.3f}.",
         "Possible causes are a wrong dtype and damaged bytes. If files_intact and round_trip pass, the text itself "
-        "is repetitive: drop such documents with a filter rule",
+        "is repetitive. Drop such documents with a filter rule",
         facts={
-            # The value is a string because Dagster plots numbers, and this one cannot change.
+            # A string, because Dagster plots numbers, and this one cannot change.
             "uniform_loss": str(round(uniform, 4)),
             "batches": batches,
             "batch_tokens": batch_size * block,
@@ -244,37 +246,37 @@ def looks_like_text(
     rng = np.random.default_rng(seed)
     rows: list[Row] = []
     foreign: list[str] = []
-    odd: list[str] = []
+    odd_texts: list[str] = []
     odd_windows = 0
-    for offset in _offsets(len(tokens), windows, rng):
+    for offset in _choose_offsets(len(tokens), windows, rng):
         window = tokens[offset : offset + WINDOW]
-        row = _statistics(window, bundle, rng)
+        row = _compute_statistics(window, bundle, rng)
         document = int(np.searchsorted(ends, np.uint64(offset), side="right"))
         rows.append({"offset": offset, "document": document, **row})
         location = f"{tokens_path.name}: window at token offset {offset} (document {document})"
         foreign += [f"{location}: {why}" for why in _find_foreign_ids(window, bundle.vocab_size)]
-        unlikely = list(_unlikely(window, row))
-        odd += [f"{location}: {why}" for why in unlikely]
+        unlikely = list(_find_unlikely(window, row))
+        odd_texts += [f"{location}: {why}" for why in unlikely]
         odd_windows += bool(unlikely)
-    if hole := _hole(tokens):
+    if hole := _find_hole(tokens):
         start, length = hole
-        odd.append(
-            f"{tokens_path.name}: {count_of(length, 'time')} id 0 in a row from token offset {start}, which suggests "
-            "a hole in the file"
+        odd_texts.append(
+            f"{tokens_path.name}: id 0 occurs {count_of(length, 'time')} in a row from token offset {start}, which "
+            "suggests a hole in the file"
         )
-    return verdict(
-        foreign + odd,
+    return build_verdict(
+        foreign + odd_texts,
         f"{count_of(len(rows), 'window')} of {count_of(len(tokens), 'token decodes', 'tokens decode')} to plausible "
         "text.",
         f"The bytes are not {dtype} ids of {bundle.name}, or are damaged. Verify the digests. {REBUILD}"
         if foreign
-        else "Look at these documents. If files_intact and round_trip pass, the source text is like that: set "
+        else "Look at these documents. If files_intact and round_trip pass, the source text itself is unusual. Set "
         "`accept: {looks_like_text: <why>}`",
         warning=not foreign,
         facts={
             "tokens": len(tokens),
             "windows": len(rows),
-            "odd_windows": odd_windows,
+            "unusual_windows": odd_windows,
             **{f"least_{k}": min((float(r[k]) for r in rows), default=0.0) for k in ("bits_per_token", "printable")},
             "most_bits_per_token": max((float(r["bits_per_token"]) for r in rows), default=0.0),
         },
@@ -282,28 +284,28 @@ def looks_like_text(
     )
 
 
-def _offsets(tokens: int, windows: int, rng: np.random.Generator) -> list[int]:
-    """Return the start offsets of windows: 0, the very end, and a random one in each even part between them."""
+def _choose_offsets(tokens: int, windows: int, rng: "np.random.Generator") -> list[int]:
+    """Return the start offsets of windows: 0, the very end, and a random one in each equal part between them."""
     last_offset = max(tokens - WINDOW, 0)
     if not tokens:
         return []
     between = [int(last_offset * (i + rng.random()) / max(windows - 2, 1)) for i in range(max(windows - 2, 0))]
-    # Offsets are deduplicated, because several windows of a short stream can start at the same offset.
+    # Remove duplicates, because several windows of a short stream can start at the same offset.
     return sorted({0, *between, last_offset} if windows > 1 else {0})
 
 
-def _statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: np.random.Generator) -> dict[str, Any]:
+def _compute_statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: "np.random.Generator") -> dict[str, Any]:
     """Return the statistics of one window and the beginning of its text."""
     counts = np.unique(window, return_counts=True)[1]
-    # Noise is as many draws from the whole vocabulary, because entropy depends on the length.
+    # Noise: as many draws from the whole vocabulary, because entropy depends on the length.
     noise = np.unique(rng.integers(0, bundle.vocab_size, len(window)), return_counts=True)[1]
     text = bundle.decode(window)
     return {
-        "bits_per_token": round(_entropy(counts), 3),
-        "noise_bits": round(_entropy(noise), 3),
-        "printable": round(_printable(text), 4),
+        "bits_per_token": round(_measure_entropy(counts), 3),
+        "noise_bits": round(_measure_entropy(noise), 3),
+        "printable": round(_measure_printable_share(text), 4),
         "distinct": round(len(counts) / len(window), 4),
-        "longest_run": _longest_run(window),
+        "longest_run": _measure_longest_run(window),
         "text": text.strip("\ufffd")[:200],
     }
 
@@ -314,33 +316,33 @@ def _find_foreign_ids(window: NDArray[Any], vocab_size: int) -> Iterator[str]:
         yield f"{outside} of {count_of(len(window), 'id is', 'ids are')} not below {vocab_size}"
 
 
-def _unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
+def _find_unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
     """Yield the reasons why a window does not look like text; some real documents do not either."""
     # In a shorter window, too few ids repeat to distinguish text from noise.
     if len(window) >= WINDOW // 4 and row["bits_per_token"] > 0.97 * row["noise_bits"]:
-        yield f"{row['bits_per_token']} bits per token: noise over the vocabulary has {row['noise_bits']}"
+        yield f"has {row['bits_per_token']} bits per token, but noise has {row['noise_bits']}"
     if row["printable"] < 0.7:
-        yield f"only {row['printable']:.0%} of the decoded characters are printable"
+        yield f"only {format_share(row['printable'])} of the decoded characters are printable"
     if row["longest_run"] >= LONGEST_RUN:
-        yield f"one id {row['longest_run']} times in a row"
+        yield f"has one id {row['longest_run']} times in a row"
     if len(window) >= WINDOW // 4:
         if row["bits_per_token"] < 3.0:
-            yield f"{row['bits_per_token']} bits per token: text has 6 to 11"
+            yield f"has {row['bits_per_token']} bits per token, but text has 6 to 11"
         # If 32-bit ids are read as 16-bit ids, every second one is a high half, which is mostly 0.
         halves = (window[::2], window[1::2])
         low, high = sorted(np.unique(half, return_counts=True)[1].max() / len(half) for half in halves)
         if high > 0.7 and low < 0.5:
-            yield f"{high:.0%} of every other id are equal, which suggests ids of a different width"
+            yield f"{format_share(high)} of the ids at every second position are equal, so their width may be wrong"
 
 
-def _entropy(counts: NDArray[np.intp]) -> float:
+def _measure_entropy(counts: NDArray[np.intp]) -> float:
     """Return the bits per item of an empirical distribution."""
     shares = counts / counts.sum()
     # Adding 0.0 turns -0.0, the sum for a single id, into 0.0.
     return float(-(shares * np.log2(shares)).sum()) + 0.0
 
 
-def _printable(text: str) -> float:
+def _measure_printable_share(text: str) -> float:
     """Return the share of printable characters; 0 for empty text.
 
     Replacement characters at the edges are ignored, because the window's own boundaries cause them.
@@ -355,31 +357,31 @@ def _printable(text: str) -> float:
     return good / counts.total() if counts else 0.0
 
 
-def _longest_run(window: NDArray[Any]) -> int:
+def _measure_longest_run(window: NDArray[Any]) -> int:
     changes = np.flatnonzero(window[1:] != window[:-1]) + 1
     return int(np.diff(np.concatenate(([0], changes, [len(window)]))).max())
 
 
-def _hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
+def _find_hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
     """Return offset and length of the first run of at least `LONGEST_RUN` zeros; the length is counted up to one block.
 
     Such a run covers two neighbors of any two tokens half its length apart, so only these are compared first.
     """
     stride = LONGEST_RUN // 2
     for start in range(0, len(tokens), BLOCK):
-        # The slice is one sample longer than the block, to include the pair across two blocks.
+        # The slice is one sample longer than the block, to include the pair across the boundary to the next block.
         sampled_tokens = tokens[start : start + BLOCK + stride : stride]
         for index in np.flatnonzero((sampled_tokens[1:] == 0) & (sampled_tokens[:-1] == 0)).tolist():
-            inside = start + index * stride
-            # Two zeros can be unrelated, so the tokens between them decide.
-            if tokens[inside : inside + stride].any():
+            hole_start = start + index * stride
+            # Two zeros may be unrelated, so the tokens between them decide.
+            if tokens[hole_start : hole_start + stride].any():
                 continue
-            # This is far enough back, because a run that began one stride earlier would have had an earlier pair.
-            low = max(inside - LONGEST_RUN, 0)
-            around = np.flatnonzero(tokens[low : inside + BLOCK])
-            before, after = around[around < inside - low], around[around >= inside - low]
-            run_start = low + int(before[-1]) + 1 if len(before) else low
-            stop = low + int(after[0]) if len(after) else min(inside + BLOCK, len(tokens))
+            # Far enough back, because a run that began one stride earlier would have had an earlier pair.
+            low = max(hole_start - LONGEST_RUN, 0)
+            around = np.flatnonzero(tokens[low : hole_start + BLOCK])
+            points_before, points_after = around[around < hole_start - low], around[around >= hole_start - low]
+            run_start = low + int(points_before[-1]) + 1 if len(points_before) else low
+            stop = low + int(points_after[0]) if len(points_after) else min(hole_start + BLOCK, len(tokens))
             if stop - run_start >= LONGEST_RUN:
                 return run_start, stop - run_start
     return None

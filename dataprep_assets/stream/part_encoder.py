@@ -16,24 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import FileDocuments, sample_rows
-from dataprep_assets.curation.selection import SelectedDocuments, with_tokens
+from dataprep_assets.curation.selection import SelectedDocuments, drop_empty
 from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import RunWriter
 from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.sources.readers.records import Block
-from dataprep_assets.sources.readers.unreadable import ADVICE, place_of
+from dataprep_assets.sources.readers.unreadable import ADVICE, describe_place
 from dataprep_assets.stores.files import require_digest, sha256_file
 from dataprep_assets.stream.token_stream import (
     EncodedPart,
     PartFiles,
     SourcePart,
     StreamPlan,
+    find_unreadable_error,
     load_encoder,
-    unreadable_part,
 )
 from dataprep_assets.tokenization.certificate import CertifiedEncoder
-from dataprep_assets.tokenization.losses import Losses, encode_or_name, row_of
+from dataprep_assets.tokenization.losses import Losses, encode_or_locate, locate_row
 
 
 def encode_part(
@@ -55,10 +55,10 @@ def encode_part(
     """
     wall_start, cpu_start = time.monotonic(), time.process_time()
     encoder = load_encoder(plan)
-    # The encoder serves all files of this process, so its counters continue from one file to the next.
+    # The encoder serves all files of this process, so its counters do not start at 0 for each file.
     reference_before, sampled_before = encoder.reference_documents, encoder.sampled_documents
     reader = part.read_records(plan.fields)
-    counting = _Counting(plan, encoder, part)
+    counting = _CountingEncoder(plan, encoder, part)
     bytes_before, cpu_before = 0, cpu_start
     try:
         with (
@@ -68,28 +68,28 @@ def encode_part(
         ):
             runs = RunWriter(rows_file, part.rows.first if part.rows is not None else 1)
             for block in reader:
-                before = counting.tokens
+                tokens_before = counting.tokens
                 if (encoded := counting.encode(block)) is not None:
                     _write_all(tokens_file, encoded.data)
-                    # Hashing after encoding is several times cheaper, because each text's UTF-8 is cached by then.
+                    # Hash after encoding, which is several times cheaper, because each text's UTF-8 is cached by then.
                     ids_file.write(encoded.documents.id_bytes)
                     runs.add(encoded.documents.rows)
                 if report is not None:
                     cpu = time.process_time()
                     report(
-                        tokens=counting.tokens - before,
+                        tokens=counting.tokens - tokens_before,
                         documents=len(block.texts),
                         source_bytes=reader.bytes_read - bytes_before,
                         cpu_ms=int((cpu - cpu_before) * 1000),
                     )
                     bytes_before, cpu_before = reader.bytes_read, cpu
     except BadRecordError:
-        # The digest is checked first, because a damaged file must not be mistaken for a bad row.
+        # Check the digest first, because a damaged file must not be mistaken for a bad row.
         require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`snapshot`")
         counting.require_readable()
         raise
-    # The digest is known only after the last byte. If the file turns out to be a different one, its part is not used,
-    # because the counters that mark a part as finished are written later.
+    # The digest is known only after the last byte. The part of a different file is not used, because the counters that
+    # mark a part as finished are written later.
     require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
     counting.require_readable()
     document_ends.write(files.ends, counting.all_ends())
@@ -117,14 +117,14 @@ def _write_all(file: Any, data: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Encoded:
+class _EncodedDocuments:
     """Documents that are in the stream, and their bytes in it."""
 
     documents: FileDocuments
     data: bytes
 
 
-class _Counting:
+class _CountingEncoder:
     """The encoder of one file's blocks, which also counts for the file's ledger."""
 
     def __init__(self, plan: StreamPlan, encoder: CertifiedEncoder, part: SourcePart) -> None:
@@ -135,55 +135,55 @@ class _Counting:
         self._limit = int(np.iinfo(self._dtype).max)
         self._before = b"" if plan.bos_id is None else np.array(plan.bos_id, self._dtype).tobytes()
         self._after = b"" if plan.separator_id is None else np.array(plan.separator_id, self._dtype).tobytes()
-        self._selection = plan.selection.in_file(part.ruled_out, part.label)
-        # There is one array per block, and all are kept until the file ends: 8 bytes per document.
+        self._selection = plan.selection.for_file(part.ruled_out, part.label)
+        # One array per block, all kept until the file ends: 8 bytes per document.
         self._ends: list[NDArray[np.uint64]] = []
         self._dropped: Counter[str] = Counter()
         self.quarantine: list[tuple[int, int, str]] = []
         self.retracted: set[str] = set()
         self.tokens = self.truncated = self._documents = self._rows = self._blank = self._empty = 0
         self._special_literals = self._literal_separators = self._characters = 0
-        # These are the position and reason of the file's first bad record, and whether any row could be read.
+        # Position and reason of the file's first bad record, and whether any row could be read.
         self._first_bad, self._has_read = "", False
-        # The range starts empty, and the first ids replace it.
+        # The range is empty at first, and the first ids replace it.
         self._low, self._high = self._limit, 0
 
-    def encode(self, block: Block) -> "_Encoded | None":
+    def encode(self, block: Block) -> "_EncodedDocuments | None":
         """Return the stream of a block's documents; None if it has none."""
         self._refuse(block)
-        documents = self._count_dropped(self._selection.select(block))
+        documents = self._count_dropped_documents(self._selection.select(block))
         if not documents.texts:
             return None
-        ids, offsets = encode_or_name(
+        ids, offsets = encode_or_locate(
             self._encoder.encode,
             documents.texts,
             self._encoder.bundle.name,
-            lambda at: row_of(self._part.label, int(documents.rows[at])),
+            lambda position: locate_row(self._part.label, int(documents.rows[position])),
         )
-        # The sample is checked before documents are truncated, because the reference encodes whole texts.
+        # Check the sample before documents are truncated, because the reference encodes whole texts.
         self._recheck_sample(documents, ids, offsets)
         if self._plan.max_tokens is not None:
             ids, offsets = self._truncate(ids, offsets, self._plan.max_tokens - self._plan.around)
         if not self._plan.around:
             lengths = np.diff(offsets)
-            documents = self._count_dropped(with_tokens(documents, lengths))
+            documents = self._count_dropped_documents(drop_empty(documents, lengths))
             # An empty document ends where the previous one ends, so the ids stay valid without its offset.
             offsets = np.concatenate([offsets[:1], offsets[1:][lengths > 0]])
         if not documents.texts:
             return None
-        return _Encoded(documents, self._lay_out(documents.texts, ids, offsets))
+        return _EncodedDocuments(documents, self._lay_out(documents.texts, ids, offsets))
 
     def _refuse(self, block: Block) -> None:
         """Count a block's rows; raises BadRecordError for a bad record unless the plan drops bad records."""
         self._has_read |= bool(block.texts)
-        for bad in block.bad:
-            self._first_bad = self._first_bad or place_of(bad, self._plan.fields.key_hint(bad.reason))
+        for bad_row in block.bad:
+            self._first_bad = self._first_bad or describe_place(bad_row, self._plan.fields.key_hint(bad_row.reason))
             if self._plan.bad_records == "fail":
                 raise BadRecordError(
-                    f"{self._part.label}: {self._first_bad}. {ADVICE}", file=self._part.label, **bad.position
+                    f"{self._part.label}: {self._first_bad}. {ADVICE}", file=self._part.label, **bad_row.position
                 )
-            self._dropped[bad.reason] += 1
-            self.quarantine.append((bad.row, bad.byte, bad.reason))
+            self._dropped[bad_row.reason] += 1
+            self.quarantine.append((bad_row.row, bad_row.byte, bad_row.reason))
         self._rows += len(block.texts) + len(block.bad)
         self._blank += block.blank_lines
 
@@ -191,13 +191,13 @@ class _Counting:
         """Raise BadRecordError if the file has rows but none is readable, under any policy for bad records."""
         if not self._first_bad or self._has_read:
             return
-        if (error := unreadable_part(self._part, self._first_bad, self._has_texts)) is not None:
+        if (error := find_unreadable_error(self._part, self._first_bad, self._has_texts)) is not None:
             raise error from None
 
     def _has_texts(self, part: SourcePart) -> bool:
         return any(block.texts for block in part.read_records(self._plan.fields))
 
-    def _count_dropped(self, selected: SelectedDocuments) -> FileDocuments:
+    def _count_dropped_documents(self, selected: SelectedDocuments) -> FileDocuments:
         """Count the dropped documents and return the others."""
         self._dropped += selected.dropped
         self.retracted |= selected.retracted
@@ -212,7 +212,7 @@ class _Counting:
             return ids, offsets
         self.truncated += int(np.count_nonzero(long))
         kept_lengths = np.minimum(lengths, np.uint64(limit))
-        # This is each token's position in its own document; `np.repeat` does not accept counts in uint64.
+        # Each token's position in its own document. Counts are converted, because `np.repeat` does not accept uint64.
         positions = np.arange(len(ids), dtype=np.uint64) - np.repeat(offsets[:-1], lengths.astype(np.int64))
         return ids[positions < limit], np.concatenate(
             [np.zeros(1, np.uint64), np.cumsum(kept_lengths, dtype=np.uint64)]
@@ -222,7 +222,7 @@ class _Counting:
         count = len(texts)
         if len(ids):
             low, high = int(ids.min()), int(ids.max())
-            # Ids are narrowed below, where a larger one would wrap to a valid but wrong one.
+            # Check before ids are narrowed, because a larger one would wrap to a valid but wrong one.
             if high > self._limit:
                 raise FormatError(
                     f"{self._part.label}: token id {high} does not fit {self._plan.dtype}. "
@@ -232,7 +232,7 @@ class _Counting:
             if self._plan.separator_id is not None:
                 self._literal_separators += int(np.count_nonzero(ids == self._plan.separator_id))
         lengths = np.diff(offsets)
-        # end of document k = its own offset + (k + 1) × tokens added per document + tokens of earlier blocks
+        # End of document k: its own offset, (k + 1) × the tokens added per document, and the tokens of earlier blocks.
         ends = (
             offsets[1:]
             + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(self._plan.around)
@@ -252,7 +252,7 @@ class _Counting:
         documents = [flat[start:stop] for start, stop in pairwise(bounds)]
         documents.append(flat[:0])  # this makes the join add a separator after the last document
         block = (self._after + self._before).join(documents)
-        # The join appended a BOS after the last document, so it is removed.
+        # Remove the BOS that the join appended after the last document.
         return self._before + block[: len(block) - len(self._before)] if self._before else block
 
     def _recheck_sample(self, documents: FileDocuments, ids: NDArray[np.uint32], offsets: NDArray[np.uint64]) -> None:
@@ -271,7 +271,7 @@ class _Counting:
 
     def ledger(self) -> Ledger:
         """Return the ledger of the blocks encoded so far."""
-        # Separator and BOS also count, because a stream of empty documents has no other ids.
+        # Count separator and BOS too, because a stream of empty documents has no other ids.
         added = [i for i in (self._plan.separator_id, self._plan.bos_id) if i is not None]
         has_documents = self._documents > 0
         return Ledger(

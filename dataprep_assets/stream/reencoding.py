@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.bounds import alive, json_of
+from dataprep_assets.bounds import load_untrusted_json, report_progress
 from dataprep_assets.curation.documents import FileDocuments
-from dataprep_assets.curation.selection import Selection, with_tokens
+from dataprep_assets.curation.selection import Selection, drop_empty
 from dataprep_assets.engine.checks.check import (
     BY_REFERENCE,
     EVERY_DOCUMENT,
@@ -20,11 +20,11 @@ from dataprep_assets.engine.checks.check import (
     SAMPLE,
     SAMPLED,
     Finding,
+    build_verdict,
+    describe_artifact,
     draw_documents,
     fail_on_errors,
-    ledger_of,
-    name_of,
-    verdict,
+    require_ledger,
 )
 from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
@@ -34,10 +34,10 @@ from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stores.files import canonical_json
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan, load_encoder
-from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
+from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
-from dataprep_assets.tokenization.engines import Encoded, ReferenceEngine, SpecialTokens, installed
+from dataprep_assets.tokenization.engines import EncodedTexts, ReferenceEngine, SpecialTokens, installed_version
 
 
 @dataclass(frozen=True)
@@ -63,36 +63,40 @@ class IndexCheck:
             first: Number, in the stream, of the first document.
             label: The file's name in messages.
         """
-        # A source that has grown has more documents than the index. The caller compares their number.
+        # A source that has grown has more documents than the index. The caller compares their numbers.
         count = max(0, min(len(documents.texts), self.rows.documents - first))
         file_rows = documents.rows[:count]
-        if len(wrong := np.flatnonzero(self.rows.rows(file, first, first + count) != file_rows)):
+        if len(wrong_positions := np.flatnonzero(self.rows.rows(file, first, first + count) != file_rows)):
             yield (
-                f"{label}: row {file_rows[wrong[0]]}: {ROWS} has a different row for document {first + int(wrong[0])}"
+                f"{label}: row {file_rows[wrong_positions[0]]}: {ROWS} has a different row for document "
+                f"{first + int(wrong_positions[0])}"
             )
         if documents.ids is None or self.stored is None:
             return
-        if len(wrong := np.flatnonzero(self.stored[first : first + count] != documents.ids[:count])):
-            yield (f"{label}: row {file_rows[wrong[0]]}: {IDS} has a different id for document {first + int(wrong[0])}")
+        if len(wrong_positions := np.flatnonzero(self.stored[first : first + count] != documents.ids[:count])):
+            yield (
+                f"{label}: row {file_rows[wrong_positions[0]]}: {IDS} has a different id for document "
+                f"{first + int(wrong_positions[0])}"
+            )
 
 
 _ALL = Selection(ids=None)
 
 
 @dataclass
-class _Installed:
+class _InstalledEngine:
     """An engine by name and installed version, without its vocabulary."""
 
     name: str
     version: str
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        raise TokenizerError(f"cannot encode: only the identity of {self.name} is loaded")
+    def encode(self, texts: Sequence[str]) -> EncodedTexts:
+        raise TokenizerError(f"{self.name} cannot encode, because only its identity is loaded")
 
 
 @cache
-def _installed(name: str) -> _Installed:
-    return _Installed(name, installed(name) or "not installed")
+def _load_installed_engine(name: str) -> _InstalledEngine:
+    return _InstalledEngine(name, installed_version(name) or "not installed")
 
 
 @fail_on_errors
@@ -102,33 +106,42 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
     Installed versions that differ from the certificate's are only a warning: the bytes were right when they were
     written, but the certificate would not cover a rerun.
     """
-    value, ledger, name = TokenBinsFacts.of(receipt).certificate, ledger_of(receipt), name_of(receipt)
+    value, ledger, name = (
+        TokenBinsFacts.from_receipt(receipt).certificate,
+        require_ledger(receipt),
+        describe_artifact(receipt),
+    )
     try:
         certificate = Certificate.from_json(value)
     except (TypeError, KeyError) as error:
-        raise IntegrityError(f"{name}: its receipt has no engine certificate: {error}. {REBUILD}") from error
-    # Engines with the certificate's own versions leave only differences that affect the ids.
-    own = _Installed(certificate.engine, certificate.engine_version)
-    own_reference = _Installed(ReferenceEngine.name, certificate.reference_version)
-    installed_engine, reference = _installed(certificate.engine), _installed(ReferenceEngine.name)
-    drift = certificate.void_because(bundle, special_tokens, installed_engine, reference)
+        raise IntegrityError(f"{name}: its receipt has no valid engine certificate: {error}. {REBUILD}") from error
+    # With engines of the certificate's own versions, only differences that affect the ids remain.
+    own_engine = _InstalledEngine(certificate.engine, certificate.engine_version)
+    own_reference = _InstalledEngine(ReferenceEngine.name, certificate.reference_version)
+    installed_engine, reference = (
+        _load_installed_engine(certificate.engine),
+        _load_installed_engine(ReferenceEngine.name),
+    )
+    drift = certificate.explain_invalidity(bundle, special_tokens, installed_engine, reference)
     defects = []
     decisive = certificate.tokenizer_digest != bundle.digest or certificate.special_tokens != special_tokens
     if decisive:
-        void = certificate.void_because(bundle, special_tokens, own, own_reference)
-        defects.append(f"{name}: the certificate is void: {void}")
-    if (used := receipt.inputs.get("tokenizer")) != bundle.digest:
-        defects.append(f"{name}: encoded with tokenizer {used}, but {bundle.name} is {bundle.digest}")
-    defects += [f"{name}: {d}" for d in _uncovered(receipt, ledger, certificate)]
+        void = certificate.explain_invalidity(bundle, special_tokens, own_engine, own_reference)
+        defects.append(f"{name}: the engine certificate is void: {void}")
+    if (used_digest := receipt.inputs.get("tokenizer")) != bundle.digest:
+        defects.append(
+            f"{name}: encoded with tokenizer {used_digest}, but {bundle.name} has the digest {bundle.digest}"
+        )
+    defects += [f"{name}: {d}" for d in _uncertified_actions(receipt, ledger, certificate)]
     warning = not defects and drift is not None
     if warning:
         defects.append(f"{name}: the certificate does not cover the installed versions: {drift}")
     documents = sum(certificate.compared.values())
-    return verdict(
+    return build_verdict(
         defects,
-        f"{certificate.engine} {certificate.engine_version} is certified on {count_of(documents, 'document')}; "
+        f"{certificate.engine} {certificate.engine_version} was certified with {count_of(documents, 'document')}; "
         f"refused classes: {', '.join(certificate.refused) or 'none'}.",
-        "Materialize `engine_certificate` again, then this shard",
+        "Rebuild `engine_certificate`, then this shard",
         warning=warning,
         facts={
             "compared": documents,
@@ -141,7 +154,7 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
     )
 
 
-def _uncovered(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> Iterator[str]:
+def _uncertified_actions(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> Iterator[str]:
     """Yield actions recorded in the receipt that the certificate does not permit."""
     fast = not certificate.engine_is_refused
     for package, certified in (
@@ -163,7 +176,7 @@ def _uncovered(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> It
         yield f"no class is refused, but {count_of(ledger.reference_documents, 'document')} went to the reference"
 
 
-Encode = Callable[[list[str]], Encoded]
+Encode = Callable[[list[str]], EncodedTexts]
 """Encodes texts; returns the concatenated ids and the start of each text."""
 
 
@@ -192,37 +205,37 @@ def round_trip(
         receipt: The shard's receipt.
         sources: A source line's label → the current file.
         bundle: The tokenizer.
-        samples: Number of documents, spread over the shard; None: every document of every file.
+        samples: Number of documents, spread across the shard; None: every document of every file.
         encode: Encodes all documents except a few, which the reference encodes; None: the reference encodes all.
         text_field: Field of a record that contains its text.
         selection: Decides which records become documents; records that it drops are not in the shard.
         max_tokens: Maximum length of a document in tokens, from the stream's plan.
     """
-    facts = TokenBinsFacts.of(receipt)
+    facts = TokenBinsFacts.from_receipt(receipt)
     ends = document_ends.open_ends(directory / ENDS)
     tokens = flat_bins.open_tokens(directory / TOKENS, facts.dtype)
     document_ends.validate(directory / ENDS, len(tokens))
-    readings = _choose(receipt, samples)
+    readings = _choose_files(receipt, samples)
     reference = ReferenceEngine(bundle, facts.special_tokens)
-    around = _Around(facts.separator_id, facts.bos_id, max_tokens)
+    around = _AddedTokens(facts.separator_id, facts.bos_id, max_tokens)
     layout = _StreamLayout(tokens, ends, around, reference.encode, encode or reference.encode)
     ids = selection.ids
     stored_ids = open_ids(directory / IDS, len(ends)) if ids is not None else None
     fields = RecordFields(text_field, ids.id_field if ids is not None else None)
     index = IndexCheck(document_rows(directory, receipt), ids, stored_ids)
-    quarantined = quarantined_rows(directory / QUARANTINE)
+    quarantined = read_quarantined_rows(directory / QUARANTINE)
     defects: list[str] = []
     compared_documents = 0
     for reading in readings:
         label = reading.line["file"]
         if (part := sources.get(label)) is None:
-            defects.append(f"{label}: a source in the receipt, but missing here")
+            defects.append(f"{label}: listed in the receipt, but missing")
             continue
         compared_documents += len(reading.wanted)
-        defects += _differences(reading, part, layout, fields, index, selection, quarantined.get(label, []))
+        defects += _find_differences(reading, part, layout, fields, index, selection, quarantined.get(label, []))
     scope = "every document" if samples is None else count_of(compared_documents, "document")
-    return verdict(
-        (f"{name_of(receipt)}: {d}" for d in defects),
+    return build_verdict(
+        (f"{describe_artifact(receipt)}: {d}" for d in defects),
         f"{scope} of {count_of(len(readings), 'source file')}, encoded again, "
         f"{'matches' if samples is None else 'match'} the stored ids.",
         f"The source or the shard has changed since the build. Verify `snapshot`. {REBUILD}",
@@ -236,7 +249,7 @@ def round_trip(
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _RereadFile:
     """A source line of the receipt whose file is read again.
 
     Attributes:
@@ -254,12 +267,12 @@ class _Reading:
     by_reference: NDArray[np.int64]
 
 
-def _choose(receipt: Receipt, samples: int | None) -> list[_Reading]:
+def _choose_files(receipt: Receipt, samples: int | None) -> list[_RereadFile]:
     """Return the files to read again: the files of the drawn documents, or all files if `samples` is None."""
     counts = [int(line["documents"]) for line in receipt.sources]
     firsts = list(accumulate(counts, initial=0))
     sample_numbers = draw_documents(receipt.key, firsts[-1], samples)
-    # The reference's documents are drawn from the sample, so that no further file is read.
+    # Draw the reference's documents from the sample, so that no further file is read.
     by_reference = sample_numbers[draw_documents(receipt.key, len(sample_numbers), BY_REFERENCE)]
     readings = []
     for file, (line, first_document, count) in enumerate(zip(receipt.sources, firsts, counts, strict=False)):
@@ -268,14 +281,14 @@ def _choose(receipt: Receipt, samples: int | None) -> list[_Reading]:
             numbers[slice(*np.searchsorted(numbers, [first_document, first_document + count]))] - first_document
             for numbers in (sample_numbers, by_reference)
         )
-        # Without sampling, a file without documents is read as well, to check its digest and bad rows.
+        # Without sampling, also read a file without documents, to check its digest and bad rows.
         if len(file_numbers) or samples is None:
-            readings.append(_Reading(line, file, first_document, file_numbers, reference_numbers))
+            readings.append(_RereadFile(line, file, first_document, file_numbers, reference_numbers))
     return readings
 
 
 @dataclass(frozen=True)
-class _Around:
+class _AddedTokens:
     """The special tokens added around a text in the stream, and the maximum length of a document."""
 
     separator: int | None
@@ -284,12 +297,12 @@ class _Around:
 
     def lay_out(self, ids: NDArray[np.uint32]) -> NDArray[np.int64]:
         """Return a text's ids as laid out in the stream; empty if the text has no ids and no tokens are added."""
-        before = [] if self.bos is None else [self.bos]
-        after = [] if self.separator is None else [self.separator]
-        # A truncated text leaves room for the added tokens, so that it ends like every other document.
-        room = None if self.max_tokens is None else self.max_tokens - len(before) - len(after)
-        # int64 is used instead of the stored dtype, because an id too large for it must differ, not wrap.
-        return np.concatenate([np.array(before, np.int64), ids[:room].astype(np.int64), np.array(after, np.int64)])
+        prefix = [] if self.bos is None else [self.bos]
+        suffix = [] if self.separator is None else [self.separator]
+        # Truncate to leave room for the added tokens, so that the text ends like every other document.
+        room = None if self.max_tokens is None else self.max_tokens - len(prefix) - len(suffix)
+        # Use int64 and not the stored dtype, in which a larger id would wrap instead of being different.
+        return np.concatenate([np.array(prefix, np.int64), ids[:room].astype(np.int64), np.array(suffix, np.int64)])
 
     @property
     def is_bare(self) -> bool:
@@ -303,34 +316,34 @@ class _StreamLayout:
 
     tokens: NDArray[Any]
     ends: NDArray[np.uint64]
-    around: _Around
+    around: _AddedTokens
     reference: Encode
     encode: Encode
 
-    def expected_contents(self, texts: list[str], *, by_reference: bool) -> Iterator[NDArray[np.int64]]:
+    def iterate_ids(self, texts: list[str], *, by_reference: bool) -> Iterator[NDArray[np.int64]]:
         """Return an iterator over each text's ids as laid out in the stream."""
         ids, offsets = (self.reference if by_reference else self.encode)(texts)
         return (self.around.lay_out(ids[start:stop]) for start, stop in pairwise(offsets.tolist()))
 
-    def difference(self, document: int, expected: NDArray[np.int64]) -> str | None:
+    def difference(self, document: int, expected_ids: NDArray[np.int64]) -> str | None:
         """Describe how the stored document differs from the expected ids; None if they are equal."""
         if document >= len(self.ends):
-            return f"would be document {document}, but the shard has {len(self.ends)}"
+            return f"would be document {document}, but the shard has only {count_of(len(self.ends), 'document')}"
         start = int(self.ends[document - 1]) if document else 0
         stored_ids = self.tokens[start : int(self.ends[document])]
-        if np.array_equal(stored_ids, expected):
+        if np.array_equal(stored_ids, expected_ids):
             return None
-        shared = min(len(stored_ids), len(expected))
-        apart = np.flatnonzero(stored_ids[:shared] != expected[:shared])
-        position = int(apart[0]) if len(apart) else shared
+        shared = min(len(stored_ids), len(expected_ids))
+        positions = np.flatnonzero(stored_ids[:shared] != expected_ids[:shared])
+        position = int(positions[0]) if len(positions) else shared
         return (
             f"document {document} has {count_of(len(stored_ids), 'stored token')}, but the reference produces "
-            f"{len(expected)}; the first difference is at token offset {start + position}"
+            f"{len(expected_ids)}; the first difference is at token offset {start + position}"
         )
 
 
-def _differences(
-    reading: _Reading,
+def _find_differences(
+    reading: _RereadFile,
     part: SourcePart,
     layout: _StreamLayout,
     fields: RecordFields,
@@ -340,50 +353,50 @@ def _differences(
 ) -> Iterator[str]:
     """Yield differences of one source file, read to its end: its wanted documents, count, digest and bad rows."""
     first_document = reading.first
-    reader, selection = part.read_records(fields), selection.in_file(part.ruled_out, part.label)
-    # A document that both engines encode must be reported only once.
+    reader, selection = part.read_records(fields), selection.for_file(part.ruled_out, part.label)
+    # Remember reported documents, because a document that both engines encode must be reported only once.
     count, bad_records, reported_documents = 0, [], set[int]()
-    # Without added tokens, a record without ids is not a document, and only encoding shows this.
+    # Without added tokens, a record without ids is no document, which only encoding shows.
     bare = layout.around.is_bare
     for block in reader:
-        # A long check must report progress, or the limit for stalled processes would end it.
-        alive()
+        # Report progress, because the limit for stalled processes would otherwise stop a long check.
+        report_progress()
         bad_records += [(bad_record.row, bad_record.byte, str(bad_record.reason)) for bad_record in block.bad]
         documents = selection.select(block).documents
         if bare:
-            documents = with_tokens(documents, _lengths(documents, reading, layout, index)).documents
+            documents = drop_empty(documents, _measure_lengths(documents, reading, layout, index)).documents
         for by_reference, numbers in ((False, reading.wanted), (True, reading.by_reference)):
             positions = numbers[slice(*np.searchsorted(numbers, [count, count + len(documents.texts)]))] - count
             texts = [documents.texts[position] for position in positions.tolist()]
-            expected_ids = layout.expected_contents(texts, by_reference=by_reference) if texts else iter(())
+            expected_ids = layout.iterate_ids(texts, by_reference=by_reference) if texts else iter(())
             for position, ids in zip(positions.tolist(), expected_ids, strict=True):
                 if count + position not in reported_documents and (
-                    why := layout.difference(first_document + count + position, ids)
+                    reason := layout.difference(first_document + count + position, ids)
                 ):
                     reported_documents.add(count + position)
-                    yield f"{part.label}: row {documents.rows[position]}: {why}"
+                    yield f"{part.label}: row {documents.rows[position]}: {reason}"
         yield from index.differences(documents, reading.file, first_document + count, part.label)
         count += len(documents.texts)
     if count != reading.line["documents"]:
-        yield f"{part.label}: has {count_of(count, 'document')} now, but the receipt has {reading.line['documents']}"
+        yield f"{part.label}: has {count_of(count, 'document')}, but the receipt has {reading.line['documents']}"
     if bad_records != quarantined:
         yield f"{part.label}: {count_of(len(bad_records), 'bad record')}, at different positions than in {QUARANTINE}"
     if (digest := part.digests.digest_of(reader.sha256)) != reading.line["sha256"]:
-        yield f"{part.label}: sha256 is {digest} now, but {reading.line['sha256']} in the receipt"
+        yield f"{part.label}: expected sha256 {reading.line['sha256']}, but found {digest}"
 
 
-def _lengths(
-    documents: FileDocuments, reading: _Reading, layout: _StreamLayout, index: IndexCheck
+def _measure_lengths(
+    documents: FileDocuments, reading: _RereadFile, layout: _StreamLayout, index: IndexCheck
 ) -> NDArray[np.uint64]:
     """Return 1 for each document that has tokens, else 0; documents that the index does not contain are encoded."""
     indexed_rows = index.rows.rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
     has_tokens = np.isin(documents.rows, indexed_rows)
     for position in np.flatnonzero(~has_tokens).tolist():
-        has_tokens[position] = len(next(layout.expected_contents([documents.texts[position]], by_reference=True))) > 0
+        has_tokens[position] = len(next(layout.iterate_ids([documents.texts[position]], by_reference=True))) > 0
     return has_tokens.astype(np.uint64)
 
 
-def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
+def read_quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
     """Return the bad rows that a shard omitted, in order: source file → row, byte and reason of each.
 
     Raises FormatError if a line is invalid.
@@ -394,11 +407,12 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
-                row = json_of(line)
+                row = load_untrusted_json(line)
                 rows_by_file.setdefault(row["file"], []).append((row.get("row", 0), row.get("byte", -1), row["reason"]))
-                # Without this comparison, different bytes with the same meaning would pass next to a rewritten receipt.
+                # Compare bytes, because otherwise different bytes with the same meaning would pass next to a rewritten
+                # receipt.
                 if canonical_json(row) + b"\n" != line:
-                    raise ValueError("it is not in the canonical form")
+                    raise ValueError("the row is not in canonical form")
             except (ValueError, KeyError, TypeError) as error:
                 raise FormatError(f"{path}: line {number}: invalid quarantined row: {error}. {REBUILD}") from error
     return rows_by_file
@@ -406,11 +420,11 @@ def quarantined_rows(path: Path) -> dict[str, list[tuple[int, int, str]]]:
 
 def load_plan_encoder(plan: StreamPlan) -> None:
     """Load the tokenizer and the encoder that check a plan's shards."""
-    loaded_once(plan.tokenizer)
-    encode_of(plan)
+    load_cached(plan.tokenizer)
+    build_encode_function(plan)
 
 
-def encode_of(plan: StreamPlan) -> Encode:
+def build_encode_function(plan: StreamPlan) -> Encode:
     """Return the function that re-encodes a plan's documents.
 
     It is the plan's engine if its certificate is valid on this machine, else the reference.
@@ -418,4 +432,4 @@ def encode_of(plan: StreamPlan) -> Encode:
     try:
         return load_encoder(plan).encode
     except CertificateError:  # `engine_certified` reports it
-        return ReferenceEngine(loaded_once(plan.tokenizer), plan.special_tokens).encode
+        return ReferenceEngine(load_cached(plan.tokenizer), plan.special_tokens).encode

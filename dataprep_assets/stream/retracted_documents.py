@@ -14,40 +14,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import FileDocuments
-from dataprep_assets.curation.retractions import hex_ids
-from dataprep_assets.engine.checks.check import Finding, fail_on_errors, ledger_of, name_of, verdict
+from dataprep_assets.curation.retractions import format_ids
+from dataprep_assets.engine.checks.check import (
+    Finding,
+    build_verdict,
+    describe_artifact,
+    fail_on_errors,
+    require_ledger,
+)
 from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
-from dataprep_assets.tokenization.bundle import EncodingError, TokenizerBundle
+from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets.tokenization.library_errors import EncodingError
 
 SAMPLED = 8
 """Maximum number of retracted documents per shard that are searched for by their tokens."""
 SHORTEST = 8
 """Minimum length of a searched document in tokens, because shorter ones occur by chance."""
 _NONE_LISTED = "No document of this dataset is retracted."
-_AGAIN = "Materialize token_bins again to rebuild the affected shards"
+_AGAIN = "Run `dataprep run` to rebuild the affected shards"
 _STAY = "This document has the same text, but was not retracted. Retract it as well to remove the text"
 _WITHIN = (
     "Its text is at the end of a document that was not retracted. Retract that document as well to remove the text"
 )
 
 
-def retraction_finding(defects: Iterable[str], searched: str, listed: int, remedy: str) -> Finding:
+def retraction_finding(defects: Iterable[str], searched: str, listed_count: int, remedy: str) -> Finding:
     """Return the finding of an artifact that is compared only with the retraction list.
 
     Args:
         defects: Remains of retracted documents, one sentence each.
         searched: The searched objects, with their number: `3 splits`.
-        listed: Number of ids on the list.
+        listed_count: Number of ids on the list.
         remedy: What to do about a defect.
     """
-    summary = f"No document of {searched} is on the list of {count_of(listed, 'id')}." if listed else _NONE_LISTED
-    return verdict(defects, summary, remedy, facts={"listed": listed})
+    summary = (
+        f"No document of {searched} is on the list of {count_of(listed_count, 'id')}." if listed_count else _NONE_LISTED
+    )
+    return build_verdict(defects, summary, remedy, facts={"retracted_ids": listed_count})
 
 
 @fail_on_errors
@@ -66,100 +75,110 @@ def no_retracted_document(
         files: Label of a source file → its part.
         bundle: The tokenizer.
     """
-    facts, listed_ids = TokenBinsFacts.of(receipt), plan.retracted_ids
+    facts, listed_ids = TokenBinsFacts.from_receipt(receipt), plan.retracted_ids
     if not len(listed_ids):
-        defects = [f"{name_of(receipt)}: dropped documents that are on no retraction list"] if facts.retracted else []
-        return verdict(defects, _NONE_LISTED, _AGAIN, facts={"retracted": 0})
-    ids = open_ids(directory / IDS, ledger_of(receipt).documents)
+        defects = (
+            [f"{describe_artifact(receipt)}: dropped documents that are on no retraction list"]
+            if facts.retracted
+            else []
+        )
+        return build_verdict(defects, _NONE_LISTED, _AGAIN, facts={"retracted": 0})
+    ids = open_ids(directory / IDS, require_ledger(receipt).documents)
     retracted_documents = np.flatnonzero(np.isin(ids, listed_ids))
-    searched_documents = list(_sample(receipt, plan, files))
-    remaining_defects = list(_find_left(directory, receipt, plan, retracted_documents))
-    copies = list(_copies(directory, receipt, plan, bundle, searched_documents)) if searched_documents else []
+    searched_documents = list(_sample_documents(receipt, plan, files))
+    remaining_defects = list(_find_retained(directory, receipt, plan, retracted_documents))
+    copies = list(_find_copies(directory, receipt, plan, bundle, searched_documents)) if searched_documents else []
     by_field = plan.ids is not None and plan.ids.id_field is not None
-    # Defects named by the list must be removed; other copies are only a warning.
+    # Documents whose removal the list requires are defects; other copies are only a warning.
     listed_defects = (
         remaining_defects
         if by_field
         else [*remaining_defects, *(sentence for sentence, is_whole in copies if is_whole)]
     )
     unlisted_copies = [sentence for sentence, is_whole in copies if by_field or not is_whole]
-    dropped_documents = sum(_count_retracted(line, files) for line in receipt.sources)
-    return verdict(
+    dropped_documents = sum(_count_retracted_documents(line, files) for line in receipt.sources)
+    return build_verdict(
         listed_defects or unlisted_copies,
         f"None of the {count_of(len(listed_ids), 'id')} on the list is among the {count_of(len(ids), 'document')}; "
         f"{len(searched_documents)} of {dropped_documents} dropped documents were searched for by their tokens.",
         _AGAIN if listed_defects else _STAY if by_field else _WITHIN,
-        facts={"retracted": dropped_documents, "looked_for": len(searched_documents)},
+        facts={"retracted": dropped_documents, "documents_searched": len(searched_documents)},
         warning=not listed_defects,
     )
 
 
-def _find_left(
-    directory: Path, receipt: Receipt, plan: StreamPlan, held: Sequence[int] | NDArray[np.intp]
+def _find_retained(
+    directory: Path, receipt: Receipt, plan: StreamPlan, held_indices: Sequence[int] | NDArray[np.intp]
 ) -> Iterator[str]:
     """Yield retracted documents that are still in the shard, and dropped documents that are no longer retracted."""
-    name = name_of(receipt)
+    name = describe_artifact(receipt)
     rows = document_rows(directory, receipt)
-    for document in list(held)[:3]:
+    for document in list(held_indices)[:3]:
         file, row = rows.locate(int(document))
         yield (
             f"{name}: {receipt.sources[file]['file']}: row {row} is retracted and is document {document} of the shard"
         )
-    if len(held) > 3:
-        yield f"{name}: {count_of(len(held) - 3, 'more retracted document')}"
-    stray = set(TokenBinsFacts.of(receipt).retracted) - set(hex_ids(plan.retracted_ids))
+    if len(held_indices) > 3:
+        yield f"{name}: {count_of(len(held_indices) - 3, 'more retracted document')}"
+    stray = set(TokenBinsFacts.from_receipt(receipt).retracted) - set(format_ids(plan.retracted_ids))
     if stray:
         yield f"{name}: dropped {count_of(len(stray), 'document')} that are no longer on the list"
 
 
-def _copies(
+def _find_copies(
     directory: Path,
     receipt: Receipt,
     plan: StreamPlan,
     bundle: TokenizerBundle,
-    looked: Sequence[tuple[str, int, str]],
+    copies: Sequence[tuple[str, int, str]],
 ) -> Iterator[tuple[str, bool]]:
     """Yield a sentence for each dropped document whose tokens are still in the file.
 
     The second value is True if these tokens are a whole document of the shard.
     """
-    name, rows, ends = name_of(receipt), document_rows(directory, receipt), document_ends.open_ends(directory / ENDS)
+    name, rows, ends = (
+        describe_artifact(receipt),
+        document_rows(directory, receipt),
+        document_ends.open_ends(directory / ENDS),
+    )
     reference = ReferenceEngine(bundle, plan.special_tokens)
     dtype = flat_bins.token_dtype(plan.dtype)
-    before = [] if plan.bos_id is None else [plan.bos_id]
-    after = [] if plan.separator_id is None else [plan.separator_id]
-    for file_name, row, text in looked:
+    prefix = [] if plan.bos_id is None else [plan.bos_id]
+    suffix = [] if plan.separator_id is None else [plan.separator_id]
+    for file_name, row, text in copies:
         try:
-            tokens = [*before, *reference.encode([text])[0].tolist(), *after]
+            tokens = [*prefix, *reference.encode([text])[0].tolist(), *suffix]
         except EncodingError:  # the tokenizer has no tokens for the text, so no document can contain it
             continue
         if len(tokens) < SHORTEST:
             continue
         document, is_whole = None, False
-        for offset in _locate(directory / TOKENS, np.array(tokens, dtype).tobytes(), dtype.itemsize):
+        for offset in _find_positions(directory / TOKENS, np.array(tokens, dtype).tobytes(), dtype.itemsize):
             candidate = int(np.searchsorted(ends, np.uint64(offset), side="right"))
             is_whole = (offset, offset + len(tokens)) == (
                 int(ends[candidate - 1]) if candidate else 0,
                 int(ends[candidate]),
             )
-            # The first match is reported, unless a later one is a whole document.
+            # Report the first match, unless a later one is a whole document.
             document = candidate if document is None or is_whole else document
             if is_whole:
                 break
         if document is not None:
             file, other_row = rows.locate(document)
             sentence = (
-                f"{name}: the tokens of {file_name}: row {row}, which is retracted, are in {TOKENS}, in "
-                f"document {document}, {receipt.sources[file]['file']}: row {other_row}"
+                f"{name}: the tokens of the retracted row {row} of {file_name} are in {TOKENS}, in document {document} "
+                f"(row {other_row} of {receipt.sources[file]['file']})"
             )
             yield sentence, is_whole
 
 
-def _sample(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]) -> Iterator[tuple[str, int, str]]:
+def _sample_documents(
+    receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
+) -> Iterator[tuple[str, int, str]]:
     """Yield file, row and text of some retracted documents, from the first source file that had any."""
     selection, count = plan.selection, 0
-    # Only one file is read, and only as far as the sample requires.
-    line = next((line for line in receipt.sources if _count_retracted(line, files)), None)
+    # Read only one file, and only as far as the sample requires.
+    line = next((line for line in receipt.sources if _count_retracted_documents(line, files)), None)
     if line is None or (part := files.get(line["file"])) is None:
         return
     for block in part.read_records(plan.fields):
@@ -171,50 +190,59 @@ def _sample(receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart])
                 return
 
 
-def _count_retracted(line: Mapping[str, Any], files: Mapping[str, SourcePart]) -> int:
+def _count_retracted_documents(line: Mapping[str, Any], files: Mapping[str, SourcePart]) -> int:
     """Return how many documents of a source file were dropped as retracted, by the ledger and by the selection."""
     part = files.get(line["file"])
-    selected = () if part is None or part.ruled_out is None else part.ruled_out.rows_of(part.label).why
+    selected = () if part is None or part.ruled_out is None else part.ruled_out.rows_of_file(part.label).why
     return int(line["dropped"].get(RETRACTED, 0)) + sum(reason == RETRACTED for reason in selected)
 
 
-def _locate(path: Path, wanted: bytes, item: int) -> Iterator[int]:
+def _find_positions(path: Path, digest: bytes, item: int) -> Iterator[int]:
     """Yield the item positions at which a file contains these bytes."""
-    # The size is checked first, because an empty file cannot be mapped.
-    if path.stat().st_size < len(wanted):
+    # Check the size first, because an empty file cannot be mapped.
+    if path.stat().st_size < len(digest):
         return
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
-        byte_offset = mapping.find(wanted)
+        byte_offset = mapping.find(digest)
         while byte_offset >= 0:
             # A match that begins within a token is not a match.
             if byte_offset % item == 0:
                 yield byte_offset // item
-            byte_offset = mapping.find(wanted, byte_offset + 1)
+            byte_offset = mapping.find(digest, byte_offset + 1)
 
 
 @fail_on_errors
-def check_built_without(shards: Sequence[tuple[Path, Receipt]], listed: NDArray[np.uint64], whole: Receipt) -> Finding:
+def check_built_without(
+    shards: Sequence[tuple[Path, Receipt]], listed_hashes: NDArray[np.uint64], total_receipt: Receipt
+) -> Finding:
     """Check that the shards of combined bins contain no document on the retraction list.
 
     Args:
         shards: Directory, which contains the document index, and receipt of each shard, in order.
-        listed: The ids on the list.
-        whole: The receipt of the combined bins.
+        listed_hashes: The ids on the list.
+        total_receipt: The receipt of the combined bins.
     """
     subject = f"its {count_of(len(shards), 'shard')}"
     return retraction_finding(
-        _shards_with_retracted(shards, listed, whole),
+        _shards_with_retracted(shards, listed_hashes, total_receipt),
         subject,
-        len(listed),
-        "Materialize token_bins, then combined_bins",
+        len(listed_hashes),
+        "Rebuild token_bins, then combined_bins",
     )
 
 
-def _shards_with_retracted(shards: Sequence[tuple[Path, Receipt]], listed: np.ndarray, whole: Receipt) -> Iterator[str]:
+def _shards_with_retracted(
+    shards: Sequence[tuple[Path, Receipt]], listed_hashes: np.ndarray, total_receipt: Receipt
+) -> Iterator[str]:
     for directory, receipt in shards:
-        if whole.inputs.get(str(receipt.partition)) != receipt.content:
-            yield f"{name_of(whole)}: built from a different content of {receipt.partition} than the current one"
-        if len(listed):
-            retracted_count = int(np.isin(open_ids(directory / IDS, ledger_of(receipt).documents), listed).sum())
+        if total_receipt.inputs.get(str(receipt.partition)) != receipt.content:
+            yield (
+                f"{describe_artifact(total_receipt)}: built from a different content of {receipt.partition} than the "
+                "current one"
+            )
+        if len(listed_hashes):
+            retracted_count = int(
+                np.isin(open_ids(directory / IDS, require_ledger(receipt).documents), listed_hashes).sum()
+            )
             if retracted_count:
-                yield f"{name_of(receipt)}: {retracted_count} of its documents are retracted"
+                yield f"{describe_artifact(receipt)}: {retracted_count} of its documents are retracted"

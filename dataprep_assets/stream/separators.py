@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.check import REBUILD, SHOWN, Finding, fail_on_errors, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.check import (
+    REBUILD,
+    SHOWN,
+    Finding,
+    build_verdict,
+    describe_artifact,
+    fail_on_errors,
+    require_ledger,
+)
 from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.receipt import Receipt
@@ -30,7 +38,7 @@ def separators_match_documents(directory: Path, receipt: Receipt, recipe: Stream
     contains the doubled literal (`special_tokens: match`), the failure is a warning, because the bytes are as planned.
     `recipe` is the shard's plan; None if it is not known.
     """
-    required_separator(receipt, TokenBinsFacts.of(receipt))
+    required_separator(receipt, TokenBinsFacts.from_receipt(receipt))
     return boundaries_match(directory, receipt, recipe)
 
 
@@ -38,8 +46,8 @@ def boundaries_match(
     directory: Path, receipt: Receipt, recipe: StreamPlan | None = None, rebuild: str = REBUILD
 ) -> Finding:
     """Check the boundaries of a shard whose documents may have neither separator nor BOS; `rebuild` is the remedy."""
-    ledger = ledger_of(receipt)
-    facts = TokenBinsFacts.of(receipt)
+    ledger = require_ledger(receipt)
+    facts = TokenBinsFacts.from_receipt(receipt)
     separator, bos = facts.separator_id, facts.bos_id
     tokens = flat_bins.open_tokens(directory / TOKENS, facts.dtype)
     ends = document_ends.open_ends(directory / ENDS)
@@ -52,46 +60,45 @@ def boundaries_match(
     expected_count = len(ends) * separators_per_document + ledger.literal_separators
     if scan.separators != expected_count:
         scan.defects.append(
-            f"{TOKENS} holds {count_of(scan.separators, 'separator')} (id {separator}), expected {expected_count}: "
-            f"{count_of(len(ends), 'document')} "
-            f"and {ledger.literal_separators} literal ones"
+            f"{TOKENS} has {count_of(scan.separators, 'separator')} (id {separator}), expected {expected_count} "
+            f"({count_of(len(ends), 'document')} and {count_of(ledger.literal_separators, 'literal separator')})"
         )
     if facts.special_tokens == "text" and ledger.literal_separators:
         scan.defects.append(
-            f"{count_of(ledger.literal_separators, 'id')} of the separator come from text that should stay text"
+            f"{count_of(ledger.literal_separators, 'separator comes', 'separators come')} from text that must stay text"
         )
-    scan.defects += [] if recipe is None else other_specials(facts, recipe)
+    scan.defects += [] if recipe is None else special_token_defects(facts, recipe)
     if scan.empty != ledger.empty_documents:
         scan.defects.append(
             f"{count_of(scan.empty, 'document is', 'documents are')} empty, but the ledger has {ledger.empty_documents}"
         )
-    todo = "The text contains special tokens. Render it without them, or use `special_tokens: text`"
+    remedy = "The text contains special tokens. Render it without them, or use `special_tokens: text`"
     from_text = not scan.defects and ledger.special_literals > 0 and facts.special_tokens == "match"
-    return verdict(
-        [f"{name_of(receipt)}: {d}" for d in scan.defects + scan.doubled],
+    return build_verdict(
+        [f"{describe_artifact(receipt)}: {d}" for d in scan.defects + scan.doubled],
         f"{count_of(len(ends), 'document begins and ends', 'documents begin and end')} as configured (separator "
         f"{separator}, BOS {bos}); "
         f"{count_of(ledger.literal_separators, 'more separator comes', 'more separators come')} from text.",
-        todo if from_text else rebuild,
+        remedy if from_text else rebuild,
         facts={
             "documents": len(ends),
             "separators": scan.separators,
             "literal_separators": ledger.literal_separators,
             "empty_documents": scan.empty,
-            "doubled": scan.doubled_count,
+            "repeated_separators": scan.doubled_count,
         },
         warning=from_text,
     )
 
 
-def other_specials(facts: TokenBinsFacts, recipe: StreamPlan) -> Iterator[str]:
+def special_token_defects(facts: TokenBinsFacts, recipe: StreamPlan) -> Iterator[str]:
     """Yield a defect if a shard's separator or BOS differs from its recipe's."""
     for token_name, shard_id, recipe_id in (
         ("separator", facts.separator_id, recipe.separator_id),
         ("BOS", facts.bos_id, recipe.bos_id),
     ):
         if shard_id != recipe_id:
-            yield f"its {token_name} is {shard_id}, but {recipe_id} in its recipe"
+            yield f"its {token_name} is {shard_id}, but its recipe has {recipe_id}"
 
 
 class _Boundaries:
@@ -108,40 +115,40 @@ class _Boundaries:
         """Check the first and last token of every document."""
         previous = 0
         for first_document in range(0, len(self._ends), document_ends.BLOCK):
-            # The ends are signed, because differences of uint64 would wrap.
+            # Use signed ends, because differences of uint64 would wrap.
             ends = np.asarray(self._ends[first_document : first_document + document_ends.BLOCK]).astype(np.int64)
             starts = np.concatenate(([previous], ends[:-1]))
             previous = int(ends[-1])
             lengths = ends - starts
-            self._note(
+            self._record_defect(
                 first_document,
                 starts,
                 lengths < self._extra,
                 f"has no room for its {count_of(self._extra, 'special token')}",
             )
-            # Shorter documents are excluded, because their ends would be tokens of their neighbors.
+            # Exclude shorter documents, whose ends would be their neighbors' tokens.
             has_room = lengths >= self._extra
             self.empty += int(np.count_nonzero(lengths == self._extra))
             if self._separator is not None:
                 last_tokens = self._tokens[ends[has_room] - 1]
-                unended = _scatter(has_room, last_tokens != self._separator)
-                self._note(first_document, starts, unended, f"does not end with separator {self._separator}")
+                unended = _scatter_values(has_room, last_tokens != self._separator)
+                self._record_defect(first_document, starts, unended, f"does not end with separator {self._separator}")
             if self._bos is not None:
                 begins = self._tokens[starts[has_room]]
-                self._note(
+                self._record_defect(
                     first_document,
                     starts,
-                    _scatter(has_room, begins != self._bos),
+                    _scatter_values(has_room, begins != self._bos),
                     f"does not start with BOS {self._bos}",
                 )
 
-    def _note(self, first: int, starts: NDArray[np.int64], wrong: NDArray[np.bool_], what: str) -> None:
-        where = np.flatnonzero(wrong)
-        if len(where):
-            index = int(where[0])
+    def _record_defect(self, first: int, starts: NDArray[np.int64], is_wrong: NDArray[np.bool_], message: str) -> None:
+        positions = np.flatnonzero(is_wrong)
+        if len(positions):
+            index = int(positions[0])
             self.defects.append(
-                f"document {first + index} (from token offset {int(starts[index])}) {what}; "
-                f"{count_of(len(where), 'document')} of {first} to {first + len(wrong) - 1} have the same defect"
+                f"document {first + index} (from token offset {int(starts[index])}) {message}; "
+                f"{count_of(len(positions), 'document')} of {first} to {first + len(is_wrong) - 1} have the same defect"
             )
 
     def read_tokens(self) -> None:
@@ -149,17 +156,20 @@ class _Boundaries:
         if self._extra == 0:
             return
         for start in range(0, len(self._tokens), BLOCK):
-            # The slice is one token longer than the block, to include the pair across two blocks.
+            # The slice is one token longer than the block, to include the pair across the boundary to the previous
+            # block.
             block = self._tokens[max(start - 1, 0) : start + BLOCK]
             is_separator = np.equal(block, -1 if self._separator is None else self._separator)
-            # The token before the block is excluded, because it was counted with the previous block.
+            # Exclude the token before the block, which was counted with the previous block.
             self.separators += int(np.count_nonzero(is_separator[min(start, 1) :]))
             pairs = np.flatnonzero(is_separator[1:] & is_separator[:-1]) + max(start - 1, 0) + 1
             if self._separator is not None:
-                self._note_doubled(pairs[~self._explain(pairs)], "separator", self._separator)
+                self._record_repeated_separators(pairs[~self._explain(pairs)], "separator", self._separator)
             if self._bos is not None and self._bos != self._separator:
                 is_bos = block == self._bos
-                self._note_doubled(np.flatnonzero(is_bos[1:] & is_bos[:-1]) + max(start - 1, 0) + 1, "BOS", self._bos)
+                self._record_repeated_separators(
+                    np.flatnonzero(is_bos[1:] & is_bos[:-1]) + max(start - 1, 0) + 1, "BOS", self._bos
+                )
 
     def _explain(self, seconds: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Return a mask of the separator pairs that the layout explains; `seconds` are the offsets of second tokens."""
@@ -175,7 +185,7 @@ class _Boundaries:
         is_explained: NDArray[np.bool_] = combine(begins, is_empty)
         return is_explained
 
-    def _note_doubled(self, offsets: NDArray[np.intp], kind: str, token: int) -> None:
+    def _record_repeated_separators(self, offsets: NDArray[np.intp], kind: str, token: int) -> None:
         self.doubled_count += len(offsets)
         for offset in offsets[: SHOWN - len(self.doubled)].tolist():
             document = int(np.searchsorted(self._ends, np.uint64(offset), side="right"))
@@ -184,7 +194,7 @@ class _Boundaries:
             )
 
 
-def _scatter(mask: NDArray[np.bool_], values: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _scatter_values(mask: NDArray[np.bool_], values: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return an array with `values` at the positions where `mask` is True, and False elsewhere."""
     scattered = np.zeros(len(mask), np.bool_)
     scattered[mask] = values

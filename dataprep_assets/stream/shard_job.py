@@ -1,9 +1,9 @@
-"""Distribution of the work on a shard of token bins over workers.
+"""Distribution of the work on a shard of token bins across workers.
 
-`ShardJob` distributes a shard's files over the workers of one machine. For token bins, these workers share the shard's
-staging directory (`job_by_files`). A shard with one file or few bytes is one task (`WholeShardJob`), because tasks
-that wait for each other would cost more than its work. `ensure_shard` builds a whole shard in one task, for workers
-that share no disk with the run. The bytes and the receipts are identical in all cases.
+`ShardJob` distributes a shard's files across the workers of one machine. For token bins, these workers share the
+shard's staging directory (`job_by_files`). A shard with one file or few bytes is one task (`WholeShardJob`), because
+tasks that wait for each other would cost more than its work. `ensure_shard` builds a whole shard in one task, for
+workers that share no disk with the run. The bytes and the receipts are identical in all cases.
 """
 
 import shutil
@@ -23,7 +23,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore, missing_subjects
 from dataprep_assets.integrity.commit import staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.sources.readers.input_format import input_format
-from dataprep_assets.stream.token_shard import TokenShard, complete_shard, encode_into, finished_part, seal
+from dataprep_assets.stream.token_shard import TokenShard, complete_shard, encode_piece, find_finished_part, seal_shard
 from dataprep_assets.stream.token_stream import EncodedPart, Fetch, fetch_missing, load_encoder, load_warm_encoder
 
 SMALL_SHARD_BYTES = 16 << 10
@@ -85,18 +85,18 @@ class ShardJob:
             shard: The shard to build.
             verify: The task that returns the receipt of a current shard, else None.
             begin: Called in the shard's turn with a stack. The contexts that it enters on the stack are exited when no
-                worker writes for the shard any more. Returns the receipt if another run has built the shard meanwhile.
+                worker writes for the shard. Returns the receipt if another run has built the shard meanwhile.
             locks: Keeps these stacks until the pool is closed; None if nothing is entered on them.
         """
         self.partition, self.source_bytes = shard.artifact.partition or "", shard.source_bytes
         self.directory = shard.store.directory(shard.artifact)
         self._verify, self._begin, self._locks = verify, begin, locks
-        # The outcome (failed, or reused) can be known before all tasks have ended.
+        # True once the outcome (failed, or reused) is known, which may be before all tasks have ended.
         self._settled = False
-        # The stack contains the contexts entered by `begin`, such as the shard's lock.
+        # The contexts entered by `begin`, such as the shard's lock.
         self._stack = ExitStack()
         self._pieces: ShardPieces | None = None
-        # These are the files that are queued or being processed; the results of finished files are below.
+        # Files that are queued or in progress; the results of finished files are below.
         self._waiting: set[int] = set()
         self._results: dict[int, Any] = {}
         self._refused: dict[int, DataprepError] = {}
@@ -108,8 +108,8 @@ class ShardJob:
         step, piece = end.task.id.step, end.task.id.piece
         if step == "verify":
             if end.error is not None:
-                return self._fail(end.error)
-            return self._reused(end.result) if end.result is not None else None
+                return self._fail_shard(end.error)
+            return self._reused_outcome(end.result) if end.result is not None else None
         if piece is None:
             self._stack.close()
             return Outcome(partition=self.partition, receipt=end.result, error=end.error)
@@ -119,17 +119,17 @@ class ShardJob:
         elif isinstance(end.error, _OF_ONE_FILE):
             self._refused[piece] = end.error
         elif not self._settled:
-            # Any other error concerns the whole shard, so its queued tasks are canceled. Running tasks cannot be
-            # stopped, and the lock is kept until they have ended.
+            # Cancel the shard's queued tasks, because any other error concerns the whole shard. Running tasks cannot
+            # be stopped, and the lock is kept until they have ended.
             forgotten = pool.cancel(lambda other: other.partition == self.partition)
             self._waiting -= {other.piece for other in forgotten if other.piece is not None}
-            return self._fail(end.error)
+            return self._fail_shard(end.error)
         if self._waiting:
             return None
         if self._settled:
-            self._stack.close()  # not earlier, because other files of the shard were still being processed
+            self._stack.close()  # only now, because other files of the shard were still in progress
         elif self._refused:
-            return self._fail(_combine_errors(self._refused))
+            return self._fail_shard(_combine_errors(self._refused))
         else:
             self._submit_last(pool)
         return None
@@ -138,14 +138,15 @@ class ShardJob:
         if self._settled:
             return None
         try:
-            # The stack is closed at once if another run has built the shard or `begin` fails; else `_stack` keeps it.
+            # The stack is closed at once if another run has built the shard or `begin` fails. Otherwise `_stack` keeps
+            # it.
             with ExitStack() as stack:
                 pieces = self._begin(stack)
                 if isinstance(pieces, Receipt):
-                    return self._reused(pieces)
+                    return self._reused_outcome(pieces)
                 self._stack = stack.pop_all()
         except DataprepError as error:
-            return self._fail(error)
+            return self._fail_shard(error)
         if self._locks is not None:
             # `_locks` also closes the stack when the run ends early; closing it twice is harmless.
             self._locks.enter_context(self._stack)
@@ -159,19 +160,19 @@ class ShardJob:
 
     def release(self) -> None:
         if not self._waiting and self._settled:
-            self._stack.close()  # the shard failed, and no worker writes to it any more
+            self._stack.close()  # the shard failed, and workers no longer write to it
 
     def _submit_last(self, pool: Pool) -> None:
         assert self._pieces is not None
         task = Task(TaskId(self.partition, self._pieces.names[1]), *self._pieces.last(self._results))
-        # This task precedes the files of other shards, so that a shard is committed as soon as its last file is done.
-        pool.submit(task, first=True)
+        # Put the task before other shards' files, so that a shard is committed as soon as its last file is done.
+        pool.submit(task, is_first=True)
 
-    def _fail(self, error: Exception) -> Outcome:
+    def _fail_shard(self, error: Exception) -> Outcome:
         self._settled = True
         return Outcome(partition=self.partition, error=error)
 
-    def _reused(self, receipt: Receipt) -> Outcome:
+    def _reused_outcome(self, receipt: Receipt) -> Outcome:
         self._settled = True
         return Outcome(partition=self.partition, receipt=receipt, reused=True)
 
@@ -184,20 +185,20 @@ def job_by_files(shard: TokenShard, verification: Verification, locks: ExitStack
     Args:
         shard: The shard to build.
         verification: How thoroughly a finished shard is verified before it is reused.
-        locks: Keeps the shard's lock; closed when no worker writes below the shard's directory any more.
+        locks: Keeps the shard's lock; closed when no worker writes below the shard's directory.
     """
 
     def begin(stack: ExitStack) -> Receipt | ShardPieces:
         staged = stack.enter_context(staging(shard.directory, shard.staging_key))
-        # The receipt is looked up again under the lock, because another run may have built the shard meanwhile.
-        if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
+        # Look up the receipt again under the lock, because another run may have built the shard meanwhile.
+        if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
             return receipt
-        finished_parts = {piece: finished_part(staged, piece) for piece in range(len(shard.files))}
+        finished_parts = {piece: find_finished_part(staged, piece) for piece in range(len(shard.files))}
         return ShardPieces(
             names=("encode", "seal"),
             tasks={
-                piece: (encode_into, (shard.plan, part, staged, piece))
+                piece: (encode_piece, (shard.plan, part, staged, piece))
                 for piece, part in enumerate(shard.files)
                 if finished_parts[piece] is None
             },
@@ -205,8 +206,8 @@ def job_by_files(shard: TokenShard, verification: Verification, locks: ExitStack
             last=lambda parts: (_seal_once, (shard, staged, parts, verification)),
         )
 
-    # A worker verifies, because all bytes of a finished shard may have to be hashed.
-    verify: Call = (shard.store.current, (shard.artifact, shard.key, verification))
+    # Verify in a worker, because this may hash all bytes of a finished shard.
+    verify: Call = (shard.store.find_current, (shard.artifact, shard.key, verification))
     return ShardJob(shard, verify, begin, locks)
 
 
@@ -216,17 +217,17 @@ def _seal_once(
     """Seal a shard as a worker's task, unless a worker that died afterwards has already published it."""
     # The lookup needs the final key, which depends on the retracted documents in the shard's files.
     final_shard = complete_shard(shard, parts.values())
-    if (receipt := final_shard.store.current(final_shard.artifact, final_shard.key, verification)) is not None:
+    if (receipt := final_shard.store.find_current(final_shard.artifact, final_shard.key, verification)) is not None:
         shutil.rmtree(staged)
         return receipt
-    return seal(shard, staged, parts)
+    return seal_shard(shard, staged, parts)
 
 
 class WholeShardJob(TaskJob):
     """The work on a shard in one task, whose worker takes the shard's lock."""
 
     def __init__(self, shard: TokenShard, verification: Verification) -> None:
-        super().__init__(shard, _whole_shard, verification)
+        super().__init__(shard, _build_shard, verification)
         self.directory = shard.directory
 
 
@@ -240,9 +241,9 @@ def shard_job(shard: TokenShard, verification: Verification, locks: ExitStack) -
 S = TypeVar("S", bound=KeyedShard)
 
 
-def find_current(shard: KeyedShard, verification: Verification) -> Receipt | None:
+def find_cheap_receipt(shard: KeyedShard, verification: Verification) -> Receipt | None:
     """Return the receipt of a current shard if reading a few bytes is enough to verify it, else None."""
-    return shard.store.quickly_current(shard.artifact, shard.key, verification)
+    return shard.store.find_current_if_cheap(shard.artifact, shard.key, verification)
 
 
 def whole_shard_jobs(
@@ -251,7 +252,7 @@ def whole_shard_jobs(
     verification: Verification,
     fetches: Mapping[str, Fetch] | None,
     *,
-    found: Callable[[S, Verification], Receipt | None] = find_current,
+    find_receipt: Callable[[S, Verification], Receipt | None] = find_cheap_receipt,
 ) -> list[TaskJob]:
     """Return the jobs of shards that are one task each.
 
@@ -260,12 +261,12 @@ def whole_shard_jobs(
         make: Builds one shard, given the shard, `verification`, and the shard's fetch or None.
         verification: How thoroughly a finished shard is verified before it is reused.
         fetches: Partition → a function that fetches its sources to a worker on another machine.
-        found: Returns the receipt of a shard that needs no task; used if tasks run on another machine.
+        find_receipt: Returns the receipt of a shard that needs no task; used if tasks run on another machine.
     """
 
     def job(shard: S) -> TaskJob:
         fetch = (fetches or {}).get(shard.artifact.partition or "")
-        return TaskJob(shard, make, verification, fetch, found=partial(found, shard, verification))
+        return TaskJob(shard, make, verification, fetch, find_receipt=partial(find_receipt, shard, verification))
 
     return [job(shard) for shard in shards]
 
@@ -284,36 +285,36 @@ def ensure_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
     Returns:
         The receipt, and whether the shard was reused.
     """
-    receipt, reused = _whole_shard(shard, verification, fetch)
+    receipt, reused = _build_shard(shard, verification, fetch)
     if reused:
         sweep([shard.directory])
     return receipt, reused
 
 
-def _whole_shard(shard: TokenShard, verification: Verification, fetch: Fetch | None = None) -> tuple[Receipt, bool]:
-    if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
+def _build_shard(shard: TokenShard, verification: Verification, fetch: Fetch | None = None) -> tuple[Receipt, bool]:
+    if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
         return receipt, True
     fetch_missing(shard.files, fetch)
     with staging(shard.directory, shard.staging_key) as staged:
         # Another run may have built the shard while this one waited for the lock.
-        if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
+        if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
             return receipt, True
         parts, errors = {}, {}
         for piece, part in enumerate(shard.files):
             try:
-                parts[piece] = finished_part(staged, piece) or encode_into(shard.plan, part, staged, piece)
+                parts[piece] = find_finished_part(staged, piece) or encode_piece(shard.plan, part, staged, piece)
             except _OF_ONE_FILE as error:
-                # The other files are still encoded, so that their parts are kept and all errors are reported together.
+                # Still encode the other files, so that their parts are kept and all errors are reported together.
                 errors[piece] = error
         if errors:
             raise _combine_errors(errors)
-        return seal(shard, staged, parts), False
+        return seal_shard(shard, staged, parts), False
 
 
-def _combine_errors(refused: Mapping[int, DataprepError]) -> DataprepError:
-    # The errors are in the order of the files, regardless of which file failed first.
-    return combine_errors([error for _, error in sorted(refused.items())])
+def _combine_errors(refusals: Mapping[int, DataprepError]) -> DataprepError:
+    # Put errors in the order of the files, regardless of which failed first.
+    return combine_errors([error for _, error in sorted(refusals.items())])
 
 
 def build_token_bins(
@@ -349,22 +350,22 @@ def build_token_bins(
             yield outcome
         sweep(shard.directory for shard in shards if shard.partition in reused)
         return
-    # The locks of shards are released when no worker writes below them any more.
+    # Release the shards' locks when workers no longer write below them.
     with ExitStack() as locks:
         jobs = [shard_job(shard, verification, locks) for shard in shards]
-        yield from run_and_sweep(jobs, workers=workers, progress=progress, prepare=_loading(shards))
+        yield from run_and_sweep(jobs, workers=workers, progress=progress, prepare=_encoder_loader(shards))
 
 
-def _loading(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
+def _encoder_loader(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
     """Return the function that loads the encoder that workers need for these shards; None if all shards exist."""
     missing_shards = missing_subjects(shards)
     if not missing_shards:
         return None
     plan = missing_shards[0].plan
-    # Datasets of a blend can have different fields, and the warm-up reads files with the fields of one plan.
-    alike = [shard for shard in missing_shards if shard.plan.fields == plan.fields]
-    # Formats such as Parquet start threads of Arrow, and a process with threads must not fork workers.
-    files = [file for shard in alike for file in shard.files if not input_format(file.format).starts_threads]
-    if not files or sum(shard.source_bytes for shard in alike) < WARM_UP_BYTES:
+    # Warm up with the fields of one plan, because datasets of a blend may have different fields.
+    same_shards = [shard for shard in missing_shards if shard.plan.fields == plan.fields]
+    # Skip formats such as Parquet, which start Arrow's threads, because a process with threads must not fork workers.
+    files = [file for shard in same_shards for file in shard.files if not input_format(file.format).starts_threads]
+    if not files or sum(shard.source_bytes for shard in same_shards) < WARM_UP_BYTES:
         return partial(load_encoder, plan)
     return partial(load_warm_encoder, plan, [files[len(files) * k // WARM_UP_FILES] for k in range(WARM_UP_FILES)])

@@ -5,14 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.engine.artifact.spec import AssetInput
-from dataprep_assets.engine.card.contents import CardSource, attributed
-from dataprep_assets.engine.checks.check import Finding, fail_on_errors, verdict
-from dataprep_assets.errors import ConfigError, FormatError, count_of
+from dataprep_assets.engine.card.contents import CardSource, add_attribution
+from dataprep_assets.engine.checks.check import Finding, build_verdict, fail_on_errors
+from dataprep_assets.errors import ConfigError, FormatError, count_of, os_error_reason
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
-from dataprep_assets.sources.hub import HubRepo
-from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.sources.upstream import open_asset
 from dataprep_assets.stores.files import PLAIN, SourceDigests, canonical_json, sha256_file
 from dataprep_assets.stores.retry import RetryPolicy
@@ -24,6 +22,7 @@ from dataprep_assets.stream.declaration import (
     ObjectStoreSource,
     Source,
 )
+from dataprep_assets.table import format_share
 
 # The list of a snapshot's source files is `files.jsonl` (path, size, SHA-256). Its checks verify that the files have
 # these digests, and that the disk has room for the downstream artifacts.
@@ -31,63 +30,65 @@ from dataprep_assets.stream.declaration import (
 FILES = "files.jsonl"
 
 
-def files_bytes(lines: Iterable[Mapping[str, Any]]) -> bytes:
+def encode_snapshot(lines: Iterable[Mapping[str, Any]]) -> bytes:
     """Return the bytes of the snapshot file with these lines, for a corpus or a blend."""
     return b"".join(canonical_json(line) + b"\n" for line in lines)
 
 
-def read_files(directory: Path) -> list[dict[str, Any]]:
+def read_snapshot(directory: Path) -> list[dict[str, Any]]:
     """Return the lines of a snapshot of a corpus or a blend; raises FormatError, naming the line, if it is invalid."""
     path = directory / FILES
     lines: list[dict[str, Any]] = []
     try:
         with open(path, "rb") as file:
             for text in file:
-                line = json_of(text)
+                line = load_untrusted_json(text)
                 lines.append({**line, "relpath": str(line["relpath"]), "sha256": str(line["sha256"])})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        where = f"{path}: line {len(lines) + 1}"
-        raise FormatError(f"{where}: invalid line of a snapshot: {error}. Materialize `snapshot` again") from error
+        location = f"{path}: line {len(lines) + 1}"
+        raise FormatError(f"{location}: invalid line of a snapshot: {error}. Rebuild `snapshot`") from error
     return lines
 
 
 @fail_on_errors
 def digests_match(
-    expected: Mapping[str, str],
+    expected_digests: Mapping[str, str],
     paths: Mapping[str, Path],
-    others: Iterable[str] = (),
+    other_datasets: Iterable[str] = (),
     digests: SourceDigests = PLAIN,
 ) -> Finding:
     """Check that every file has the expected SHA-256. Each file is read once.
 
     Args:
-        expected: Label → expected digest.
+        expected_digests: Label → expected digest.
         paths: Label → file.
-        others: Defects found elsewhere.
+        other_datasets: Defects found elsewhere.
         digests: Kind of the digests: plain SHA-256 or keyed.
     """
-    present_files = [path for label, path in paths.items() if label in expected and path.is_file()]
-    return verdict(
-        [*others, *_find_differing(expected, paths, digests)],
-        f"{count_of(len(expected), 'file')}: SHA-256 matches the list.",
-        "Materialize `snapshot` of their shard to download these files again",
-        facts={"files": len(expected), "bytes": sum(path.stat().st_size for path in present_files)},
+    present_files = [path for label, path in paths.items() if label in expected_digests and path.is_file()]
+    return build_verdict(
+        [*other_datasets, *_find_differing(expected_digests, paths, digests)],
+        f"{count_of(len(expected_digests), 'file')}: SHA-256 matches the list.",
+        "Rebuild `snapshot` of their shard to download these files again",
+        facts={"files": len(expected_digests), "bytes": sum(path.stat().st_size for path in present_files)},
     )
 
 
-def _find_differing(expected: Mapping[str, str], paths: Mapping[str, Path], digests: SourceDigests) -> Iterator[str]:
-    for label, expected_digest in expected.items():
+def _find_differing(
+    expected_digests: Mapping[str, str], paths: Mapping[str, Path], digests: SourceDigests
+) -> Iterator[str]:
+    for label, expected_digest in expected_digests.items():
         if label not in paths:
             yield f"{label}: expected, but missing"
             continue
         try:
             actual = digests.digest_of(sha256_file(paths[label]))
         except OSError as error:
-            yield f"{label}: {paths[label]}: {error.strerror or error}"
+            yield f"{label}: {paths[label]}: {os_error_reason(error)}"
             continue
         if actual != expected_digest:
-            yield f"{label}: sha256 is {actual}, expected {expected_digest}"
-    for label in sorted(paths.keys() - expected.keys()):
+            yield f"{label}: expected sha256 {expected_digest}, but found {actual}"
+    for label in sorted(paths.keys() - expected_digests.keys()):
         yield f"{label}: present, but not expected"
 
 
@@ -103,17 +104,20 @@ def disk_headroom(path: Path, expected_more_bytes: int, headroom: float = 0.2) -
     usage = shutil.disk_usage(directory)
     needed = expected_more_bytes + int(expected_more_bytes * headroom)
     short = needed - usage.free
-    return verdict(
-        [f"{path}: {count_of(needed, 'byte')} needed ({headroom:.0%} headroom), {usage.free:,} free"]
+    return build_verdict(
+        [
+            f"{path}: {count_of(needed, 'byte is', 'bytes are')} needed (with {format_share(headroom)} headroom), but "
+            f"only {usage.free:,} are free"
+        ]
         if short > 0
         else [],
         f"{count_of(usage.free, 'byte is', 'bytes are')} free, {needed} needed.",
-        f"Free {count_of(short, 'byte')}, choose a larger disk, or materialize fewer shards",
+        f"Free {count_of(short, 'byte')}, choose a larger disk, or build fewer shards",
         facts={
             "used_bytes": usage.used,
             "free_bytes": usage.free,
             "needed_bytes": needed,
-            # The value is a string because Dagster plots numbers, and this one does not change.
+            # A string, because Dagster plots numbers, and this one does not change.
             "total_bytes": str(usage.total),
             "used_share": round(usage.used / usage.total, 4),
         },
@@ -138,6 +142,8 @@ def open_source(source: Source, *, patient: bool = True) -> SourceAccess:
     if isinstance(source, HubCacheSource):
         return HubCache(source.path, source.revision, source.follow_links)
     if isinstance(source, ObjectStoreSource):
+        from dataprep_assets.sources.object_store import ObjectStorePrefix
+
         return ObjectStorePrefix(
             url=source.url,
             cache_dir=source.cache_dir,
@@ -146,6 +152,8 @@ def open_source(source: Source, *, patient: bool = True) -> SourceAccess:
             allow_http=source.allow_http,
             access=source.access,
         )
+    from dataprep_assets.sources.hub import HubRepo
+
     return HubMirror(
         HubRepo(
             repo_id=source.repo,
@@ -163,12 +171,12 @@ def is_mirrored(source: Source) -> bool:
     return source.mirrored if isinstance(source, AssetSource) else not isinstance(source, LocalSource | HubCacheSource)
 
 
-def upstream_of(source: Source) -> tuple[AssetInput, ...]:
+def list_upstream_assets(source: Source) -> tuple[AssetInput, ...]:
     """Return the assets that provide a declared source's files: upstream assets of the artifact that reads them."""
     return (AssetInput(key=source.key),) if isinstance(source, AssetSource) else ()
 
 
-def card_source(source: Source) -> CardSource:
+def describe_card_source(source: Source) -> CardSource:
     """Return a declared source as a data card describes it, with its public name and never a local path."""
     if isinstance(source, AssetSource):
         card = CardSource(name="/".join(source.key), kind="asset")
@@ -177,9 +185,9 @@ def card_source(source: Source) -> CardSource:
     elif isinstance(source, ObjectStoreSource):
         card = CardSource(name=source.url, kind="object_store", place=source.url)
     elif isinstance(source, HubCacheSource) and source.path.name.startswith(_HUB_FOLDER):
-        # The cache writes the slash of a repository's name as `--`.
+        # The cache replaces the slash in a repository's name with `--`.
         repo = source.path.name.removeprefix(_HUB_FOLDER).replace("--", "/", 1)
         card = CardSource(name=repo, kind="hub", place=f"hf://datasets/{repo}")
     else:
         card = CardSource(name="local files", kind=source.kind)
-    return attributed(card, source)
+    return add_attribution(card, source)

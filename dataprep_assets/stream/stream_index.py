@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import are_listed, hex_ids
-from dataprep_assets.engine.artifact.metadata_values import Shown
-from dataprep_assets.engine.checks.check import ledger_of
+from dataprep_assets.curation.retractions import are_listed, format_ids
+from dataprep_assets.engine.artifact.metadata_values import ShownValue
+from dataprep_assets.engine.checks.check import require_ledger
 from dataprep_assets.engine.trace.place import DocumentSpan
 from dataprep_assets.errors import DataprepError, NotFoundError
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
@@ -32,10 +32,10 @@ _BLOCK = 1 << 20
 Numbers = NDArray[Any] | RemoteTokens
 
 
-def search(numbers: Numbers, value: int) -> int:
+def count_at_most(numbers: Numbers, value: int) -> int:
     """Return how many of the ascending `numbers` are at most `value`; only a few pages of a remote file are read."""
     if isinstance(numbers, np.ndarray):
-        # With a Python int, NumPy would compare as float64 and convert the whole mapped file.
+        # Use uint64, because with a Python int NumPy would compare as float64 and convert the whole mapped file.
         return int(np.searchsorted(numbers, np.uint64(value), side="right"))
     low, high = 0, -(-len(numbers) // _PAGE)
     while low < high:  # binary search for the first page whose last number is above the value
@@ -57,8 +57,8 @@ class IndexedShard:
     def __init__(self, store: ArtifactStore, artifact: Artifact, receipt: Receipt) -> None:
         """Open a shard that its receipt describes."""
         self.handle = ArtifactHandle(store, artifact, receipt)
-        self.facts = TokenBinsFacts.of(receipt)
-        self.documents, self.tokens = ledger_of(receipt).documents, ledger_of(receipt).tokens
+        self.facts = TokenBinsFacts.from_receipt(receipt)
+        self.documents, self.tokens = require_ledger(receipt).documents, require_ledger(receipt).tokens
 
     @property
     def partition(self) -> str:
@@ -87,7 +87,7 @@ class IndexedShard:
     @cached_property
     def rows(self) -> DocumentRows:
         """The source row of each document."""
-        # The file is missing if no row was omitted from the shard, so its folder is not needed.
+        # The file is missing if no row was omitted from the shard; its folder is not needed then.
         has_rows_file = any(record.path == ROWS for record in self.handle.receipt.files)
         return document_rows(self.handle.path(ROWS).parent if has_rows_file else Path(), self.handle.receipt)
 
@@ -96,18 +96,18 @@ class IndexedShard:
         start = int(self.ends[document - 1]) if document else 0
         return start, int(self.ends[document])
 
-    def with_hash(self, wanted: int) -> Iterator[int]:
+    def find_by_hash(self, hash_: int) -> Iterator[int]:
         """Yield the numbers of the documents with this hash."""
-        yield from self.with_hashes(np.array([wanted], np.uint64)).tolist()
+        yield from self.find_by_hashes(np.array([hash_], np.uint64)).tolist()
 
-    def with_hashes(self, wanted: NDArray[np.uint64]) -> NDArray[np.intp]:
+    def find_by_hashes(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return the numbers, ascending, of the documents with one of these sorted hashes."""
         hashes = self.hashes
-        # A remote file is read in blocks, to keep only one in memory. `or 1` because `range` rejects a step of 0.
+        # Read a remote file in blocks, so that only one is in memory. `or 1`, because `range` rejects a step of 0.
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         starts = range(0, len(hashes), step)
         blocks = ((start, np.asarray(hashes[start : start + step])) for start in starts)
-        matches = [start + np.flatnonzero(are_listed(block, wanted)) for start, block in blocks]
+        matches = [start + np.flatnonzero(are_listed(block, wanted_hashes)) for start, block in blocks]
         return np.concatenate(matches) if matches else np.empty(0, np.intp)
 
     def hash_at(self, file: str, row: int) -> int | None:
@@ -119,7 +119,7 @@ class IndexedShard:
 
     def tokens_of(self, documents: NDArray[np.intp]) -> int:
         """Return the total number of tokens of these documents."""
-        # int64 is used because NumPy would convert uint64 to float64 when it prepends the 0.
+        # Use int64, because NumPy would convert uint64 to float64 when it prepends the 0.
         ends = np.asarray(self.ends[:], np.int64)
         return int(np.diff(ends, prepend=0)[documents].sum())
 
@@ -147,23 +147,25 @@ class StreamIndex:
     def __init__(self, splits: Mapping[str, Sequence[IndexedShard]]) -> None:
         """Index the shards of each split, in the order of its stream."""
         self.splits = {split: list(shards) for split, shards in splits.items()}
-        # This maps each partition to its split and its position in it.
+        # Partition → its split and its position in the split.
         self._home = {
             shard.partition: (split, number)
             for split, split_shards in self.splits.items()
             for number, shard in enumerate(split_shards)
         }
-        # These are the totals before each shard of a split, and the split's total at the end.
+        # Totals before each shard of a split, and the split's total at the end.
         self._documents = {
-            split: _sums(shard.documents for shard in split_shards) for split, split_shards in self.splits.items()
+            split: _cumulate_counts(shard.documents for shard in split_shards)
+            for split, split_shards in self.splits.items()
         }
         self._tokens = {
-            split: _sums(shard.tokens for shard in split_shards) for split, split_shards in self.splits.items()
+            split: _cumulate_counts(shard.tokens for shard in split_shards)
+            for split, split_shards in self.splits.items()
         }
 
     @cached_property
     def _files(self) -> dict[str, list[tuple[IndexedShard, int]]]:
-        # A file that is divided by rows is in several shards.
+        # A file divided by rows is in several shards.
         shards_by_file: dict[str, list[tuple[IndexedShard, int]]] = {}
         for shard in self.shards():
             for number, file in enumerate(shard.files):
@@ -184,31 +186,31 @@ class StreamIndex:
         split, number = self._home[partition]
         return self.splits[split][number]
 
-    def find_by_document(self, split: str | None, partition: str | None, document: int) -> tuple[IndexedShard, int]:
+    def locate_document(self, split: str | None, partition: str | None, document: int) -> tuple[IndexedShard, int]:
         """Return the shard of a document, and its number in it, given its number in a shard or a split."""
         if partition is not None:
             shard = self.shard(partition)
             _require_within("document", document, shard.documents, partition)
             return shard, document
-        split = self.one_split(split)
+        split = self.require_one_split(split)
         sums = self._documents[split]
         _require_within("document", document, int(sums[-1]), split)
         # `right` skips an empty shard, which begins at the same number as the next shard, where the document is.
         number = int(np.searchsorted(sums, document, side="right")) - 1
         return self.splits[split][number], document - int(sums[number])
 
-    def find_by_token(self, split: str | None, partition: str | None, token: int) -> tuple[IndexedShard, int]:
+    def locate_token(self, split: str | None, partition: str | None, token: int) -> tuple[IndexedShard, int]:
         """Return the shard of a document, and its number in it, given a token's number in a shard or a split."""
         if partition is not None:
             shard = self.shard(partition)
             _require_within("token", token, shard.tokens, partition)
         else:
-            split = self.one_split(split)
+            split = self.require_one_split(split)
             sums = self._tokens[split]
             _require_within("token", token, int(sums[-1]), split)
             number = int(np.searchsorted(sums, token, side="right")) - 1
             shard, token = self.splits[split][number], token - int(sums[number])
-        return shard, search(shard.ends, token)
+        return shard, count_at_most(shard.ends, token)
 
     def find_by_row(self, file: str, row: int) -> Iterator[tuple[IndexedShard, int]]:
         """Yield shard and document of a source row; nothing if the row was omitted."""
@@ -218,7 +220,7 @@ class StreamIndex:
             if (document := shard.rows.document(number, row)) is not None:
                 yield shard, document
 
-    def holders(self, file: str) -> list[IndexedShard]:
+    def find_holders(self, file: str) -> list[IndexedShard]:
         """Return the shards that contain rows of a file."""
         return [shard for shard, _ in self._files.get(file, [])]
 
@@ -241,7 +243,7 @@ class StreamIndex:
             tokens=stop - start,
         )
 
-    def one_split(self, split: str | None) -> str:
+    def require_one_split(self, split: str | None) -> str:
         """Return the named split, or the only split."""
         self._require_split(split)
         if split is not None:
@@ -257,29 +259,29 @@ class StreamIndex:
             raise NotFoundError(f"trace: unknown split {split!r}. Available: {_shorten_names(list(self.splits))}")
 
 
-def _sums(counts: Iterable[int]) -> NDArray[np.int64]:
+def _cumulate_counts(counts: Iterable[int]) -> NDArray[np.int64]:
     return np.array([0, *accumulate(counts)], np.int64)
 
 
-def _require_within(what: str, number: int, count: int, where: str) -> None:
+def _require_within(noun: str, number: int, count: int, location: str) -> None:
     if not 0 <= number < count:
-        raise NotFoundError(f"trace: {what} {number} is out of range: {where} has {count}, counted from 0")
+        raise NotFoundError(f"trace: {noun} {number} is out of range: {location} has {count}, counted from 0")
 
 
 def _shorten_names(names: list[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
     """Return metadata that describes how a shard's documents can be found."""
-    facts = TokenBinsFacts.of(receipt)
+    facts = TokenBinsFacts.from_receipt(receipt)
     if facts.document_ids is None:
         return {"document_index": "rows only, because the dataset is sensitive and has no `document.id_key`"}
     hashed_value = "text" if facts.id_field is None else f"the field {facts.id_field!r}"
     return {"document_index": f"rows and {'keyed ' if facts.id_key else ''}hashes of {hashed_value}"}
 
 
-def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uint64]) -> tuple[str, ...]:
+def current_retractions(store: ArtifactStore, shard: Artifact, listed_hashes: NDArray[np.uint64]) -> tuple[str, ...]:
     """Return the listed ids that apply to a shard: ids of documents that the current shard contains or has dropped.
 
     The result is empty if the shard is missing or unreadable: it is built anyway, and its new receipt will list the
@@ -288,19 +290,21 @@ def retracted_here(store: ArtifactStore, shard: Artifact, listed: NDArray[np.uin
     Args:
         store: The store of the shard.
         shard: The shard's artifact.
-        listed: The ids on the list, sorted.
+        listed_hashes: The ids on the list, sorted.
     """
-    if not len(listed):
+    if not len(listed_hashes):
         return ()
     try:
         receipt = store.receipt(shard)
         if receipt is None:
             return ()
-        facts = TokenBinsFacts.of(receipt)
+        facts = TokenBinsFacts.from_receipt(receipt)
         documents = receipt.ledger.documents if receipt.ledger else 0
         shard_ids = open_ids(store.local(shard, [IDS]) / IDS, documents)
     except (DataprepError, OSError):
         return ()
-    # Ids of dropped documents still count while they are listed, because they are part of the finished shard's key.
+    # Ids of dropped documents still count while they are listed, because the finished shard's key contains them.
     dropped_ids = np.array([int(hex_id, 16) for hex_id in facts.retracted], np.uint64)
-    return hex_ids(np.union1d(shard_ids[are_listed(shard_ids, listed)], np.intersect1d(listed, dropped_ids)))
+    return format_ids(
+        np.union1d(shard_ids[are_listed(shard_ids, listed_hashes)], np.intersect1d(listed_hashes, dropped_ids))
+    )

@@ -11,21 +11,22 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from dataprep_assets.curation.selection import NO_TOKENS, SHORT
-from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Action, Loss, dropped_rows, file_lines
+from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Action, Loss, find_dropped_rows, list_file_lines
 from dataprep_assets.engine.checks.check import (
     Check,
     Finding,
     Level,
-    at_level,
+    build_verdict,
+    describe_artifact,
     fail_on_errors,
-    first_of,
-    ledger_of,
-    name_of,
-    verdict,
+    join_first,
+    require_ledger,
+    set_level,
 )
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.receipt import RETRACTED, SELECTED, Ledger, Receipt
 from dataprep_assets.stream.declaration import TokenizerDeclaration
+from dataprep_assets.table import format_share
 
 _KINDS = {RETRACTED: "", SHORT: FILTER, NO_TOKENS: FILTER}
 _OF_TOKENIZERS: dict[str, Action] = {
@@ -43,7 +44,7 @@ def stream_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
 
     Rows dropped by a selection are left out, because the selection reports them itself, with reasons.
     """
-    losses = dropped_rows(receipts, lambda reason: _KINDS.get(reason, BAD_RECORD), part=part)
+    losses = find_dropped_rows(receipts, lambda reason: _KINDS.get(reason, BAD_RECORD), part=part)
     yield from (loss for loss in losses if loss.reason != SELECTED)
     total = Ledger.total(receipt.ledger or Ledger() for receipt in receipts)
     truncated_documents = sum(int(receipt.facts.get("truncated", 0)) for receipt in receipts)
@@ -58,18 +59,18 @@ def tokenizer_losses(receipts: Sequence[Receipt], part: str = "") -> Iterator[Lo
     total = Ledger.total(receipt.ledger or Ledger() for receipt in receipts)
     for name, action in _OF_TOKENIZERS.items():
         unit_count, unit = (total.tokens, "token") if action == "unknown" else (total.text_characters, "character")
-        yield _sum_count(receipts, action, name, of=unit_count, unit=unit, part=part)
+        yield _sum_count(receipts, action, name, total=unit_count, unit=unit, part=part)
 
 
-def _sum_count(receipts: Sequence[Receipt], action: Action, name: str, *, of: int, unit: str, part: str) -> Loss:
+def _sum_count(receipts: Sequence[Receipt], action: Action, name: str, *, total: int, unit: str, part: str) -> Loss:
     """Sum a count over receipts, and by file where the receipts' source lines have it."""
     files, count = Counter[str](), 0
     for receipt in receipts:
         count += receipt.facts.get(name) or getattr(receipt.ledger, name, None) or 0
-        for line in file_lines(receipt):
+        for line in list_file_lines(receipt):
             files[str(line["file"])] += line.get(name, 0)
     return Loss(
-        action=action, reason=name, count=count, of=of, unit=unit, part=part, files=dict((+files).most_common())
+        action=action, reason=name, count=count, of=total, unit=unit, part=part, files=dict((+files).most_common())
     )
 
 
@@ -77,7 +78,7 @@ def losses_check(find: Callable[[S], Finding]) -> Check[S]:
     """Return the check of an artifact with tokenized text; `find` applies `losses_within_limit` to its subject."""
     return Check(
         _NAME,
-        "Unknown tokens and characters omitted by the tokenizer make up at most `tokenizer.max_loss` of the text.",
+        "The share of unknown tokens and the share of dropped characters are each at most `tokenizer.max_loss`.",
         find,
         blocking=False,
     )
@@ -88,7 +89,7 @@ def configure_checks(
 ) -> tuple[Check[S], ...]:
     """Return the checks as a dataset declares them: at its level, with the limit of its tokenizer."""
     limit = None if tokenizer is None else tokenizer.max_loss
-    return tuple(replace(check, limit=limit) if check.name == _NAME else check for check in at_level(checks, level))
+    return tuple(replace(check, limit=limit) if check.name == _NAME else check for check in set_level(checks, level))
 
 
 @fail_on_errors
@@ -97,29 +98,30 @@ def losses_within_limit(receipt: Receipt, limit: float) -> Finding:
 
     A failure is a warning that names the source files with the highest counts, if the receipt counts by file.
     """
-    ledger = ledger_of(receipt)
+    ledger = require_ledger(receipt)
     kinds = (
         ("unknown_tokens", "unknown token", ledger.unknown_tokens, ledger.tokens),
         ("dropped_characters", "dropped character", ledger.dropped_characters, ledger.text_characters),
     )
     defects = [
-        (f"{name_of(receipt)}: {count_of(count, noun)} of {total} ({count / total:.1%}){_worst(receipt, name)}")
+        f"{describe_artifact(receipt)}: {count_of(count, noun)} of {total:,} "
+        f"({format_share(count / total)}){_list_worst_files(receipt, name)}"
         for name, noun, count, total in kinds
         if count > limit * total
     ]
-    return verdict(
+    return build_verdict(
         defects,
         f"{count_of(ledger.unknown_tokens, 'unknown token')} and "
-        f"{count_of(ledger.dropped_characters, 'dropped character')}, at most {f'{limit:.2%}'} of the text.",
+        f"{count_of(ledger.dropped_characters, 'dropped character')}, at most {format_share(limit)} of the text.",
         "Use a tokenizer for this language, or raise `tokenizer.max_loss`",
         facts={name: count for name, _, count, _ in kinds},
         warning=True,
     )
 
 
-def _worst(receipt: Receipt, name: str) -> str:
+def _list_worst_files(receipt: Receipt, name: str) -> str:
     """List the source files with the highest counts; empty if the receipt does not count by file."""
     lines: list[Mapping[str, Any]] = sorted(
         (line for line in receipt.sources if line.get(name)), key=lambda line: -int(line[name])
     )
-    return f", most in {first_of([line['file'] for line in lines], _WORST)}" if lines else ""
+    return f", most in {join_first([line['file'] for line in lines], _WORST)}" if lines else ""

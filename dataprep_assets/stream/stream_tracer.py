@@ -10,7 +10,7 @@ from typing import Any
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.trace.place import Locate, TokenRange
-from dataprep_assets.engine.trace.trace import Question, SourceBytes, Trace, Tracer
+from dataprep_assets.engine.trace.trace import SourceBytes, Trace, TraceQuery, Tracer
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import (
     ConfigError,
@@ -27,7 +27,7 @@ from dataprep_assets.stream.token_shard import QUARANTINE, TOKENS
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 
-Found = Iterable[tuple[IndexedShard, int]]
+DocumentLocations = Iterable[tuple[IndexedShard, int]]
 """Shards, each with the number of a document in it."""
 
 
@@ -77,79 +77,85 @@ class StreamTracer(Tracer):
             try:
                 self._locates.append(spec.places(store, receipts))
             except DataprepError as error:
-                # The error is only noted, because the document can still be found in the other artifacts.
+                # Only note the error, because the document can still be found in the other artifacts.
                 notes.append(f"{'/'.join(spec.path)} is skipped: {error}")
         self.notes = tuple(notes)
 
-    def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
-        # Text of sensitive data is never decoded, regardless of `decode`.
+    def find(self, question: TraceQuery, *, decode: bool = True) -> list[Trace]:
+        question.refuse_messages()
+        # Never decode the text of sensitive data, regardless of `decode`.
         show_text = decode and not self._declaration.sensitive
-        traces = [self._trace(shard, document, show_text) for shard, document in self.located(question)]
+        traces = [
+            self._trace_document(shard, document, show_text) for shard, document in self.locate_documents(question)
+        ]
         if not traces:
             raise NotFoundError(self._describe_absence(question))
         return traces
 
-    def source_bytes(self, found: Trace) -> SourceBytes | None:
-        document = next(self.index.find_by_row(found.file, found.row), None)
+    def source_bytes(self, trace: Trace) -> SourceBytes | None:
+        document = next(self.index.find_by_row(trace.file, trace.row), None)
         if document is None:
             return None
         shard, number = document
         hashed = None if shard.facts.document_ids is None else int(shard.hashes[number])
-        return self._source_bytes(found.file, found.row, hashed)
+        return self._source_bytes(trace.file, trace.row, hashed)
 
-    def located(self, question: Question) -> Found:
+    def locate_documents(self, query: TraceQuery) -> DocumentLocations:
         """Return the documents that match a question; subclasses first handle their own kinds of questions.
 
         Raises ConfigError if the dataset does not support this kind of question.
         """
-        split, partition, index = question.split, question.shard, self.index
-        if question.token is not None:
-            return [index.find_by_token(split, partition, question.token)]
-        number = question.document if question.document is not None else question.megatron_index
-        if number is None and question.file is None:
-            number = question.row  # with a shard and without a file, this is a row of the shard
+        split, partition, index = query.split, query.shard, self.index
+        if query.token is not None:
+            return [index.locate_token(split, partition, query.token)]
+        number = query.document if query.document is not None else query.megatron_index
+        if number is None and query.file is None:
+            number = query.row  # with a shard and without a file, this is a row of the shard
         if number is not None:
-            return [index.find_by_document(split, partition, number)]
-        if question.file is not None and question.row is not None:
+            return [index.locate_document(split, partition, number)]
+        if query.file is not None and query.row is not None:
             shards = index.shards(split, partition)
-            return [location for location in index.find_by_row(question.file, question.row) if location[0] in shards]
-        if question.view is not None and question.sample is not None:
-            return self._of_sample(question.view, index.one_split(split), question.sample)
-        if question.id is not None or question.text is not None:
-            return list(self._with_id(question))
-        raise ConfigError(f"trace: {self._declaration.dataset} has no {question.field}")
+            return [location for location in index.find_by_row(query.file, query.row) if location[0] in shards]
+        if query.view is not None and query.sample is not None:
+            return self._sample_documents(query.view, index.require_one_split(split), query.sample)
+        if query.id is not None or query.text is not None:
+            return list(self._find_documents_with_id(query))
+        raise ConfigError(
+            f"trace: {self._declaration.dataset} cannot be traced by {query.field}. Use `document` or `token`"
+        )
 
-    def between(self, shard: IndexedShard, start: int, stop: int) -> Iterator[tuple[IndexedShard, int]]:
+    def find_documents_between(self, shard: IndexedShard, start: int, stop: int) -> Iterator[tuple[IndexedShard, int]]:
         """Yield the documents of a shard with tokens in the range `[start, stop)`."""
         if start < stop:
-            _, first_document = self.index.find_by_token(None, shard.partition, start)
-            _, last_document = self.index.find_by_token(None, shard.partition, stop - 1)
+            _, first_document = self.index.locate_token(None, shard.partition, start)
+            _, last_document = self.index.locate_token(None, shard.partition, stop - 1)
             yield from ((shard, document) for document in range(first_document, last_document + 1))
 
-    def _of_sample(self, view: str, split: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
+    def _sample_documents(self, view: str, split: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
         if self._samples is None:
             raise ConfigError(f"trace: {self._declaration.dataset} has no views. Use `document` or `token`")
         ends = self._samples(view, split)
         if not 0 <= sample < len(ends):
             raise NotFoundError(
-                f"trace: sample {sample} is out of range: the view {view} of {split} has {len(ends)}, counted from 0"
+                f"trace: sample {sample} is out of range: the view {view} of {split} has "
+                f"{count_of(len(ends), 'sample')}, counted from 0"
             )
         start, stop = int(ends[sample - 1]) if sample else 0, int(ends[sample])
-        before = 0
+        documents_before = 0
         for shard in self.index.splits[split]:
-            # A sample can continue in the next shard; in shards outside the sample the range is empty.
-            low, high = max(start - before, 0), min(stop - before, shard.tokens)
-            yield from self.between(shard, low, high)
-            before += shard.tokens
+            # A sample may continue in the next shard; in shards outside of the sample, the range is empty.
+            low, high = max(start - documents_before, 0), min(stop - documents_before, shard.tokens)
+            yield from self.find_documents_between(shard, low, high)
+            documents_before += shard.tokens
 
-    def _with_id(self, question: Question) -> Iterator[tuple[IndexedShard, int]]:
+    def _find_documents_with_id(self, query: TraceQuery) -> Iterator[tuple[IndexedShard, int]]:
         ids = self._ids()
         if ids is None:
             raise ConfigError(
-                f"trace: {self._declaration.dataset} is sensitive and has no `document.id_key`, so documents are "
-                "found only by row. Use `file` and `row`"
+                f"trace: {self._declaration.dataset} is sensitive and has no `document.id_key`, so documents can "
+                "be found only by row. Use `file` and `row`"
             )
-        by_text = question.text is not None
+        by_text = query.text is not None
         if by_text and ids.id_field is not None:
             raise ConfigError(f"trace: documents are indexed by the field {ids.id_field!r}. Use `id`")
         if not by_text and ids.id_field is None:
@@ -157,42 +163,43 @@ class StreamTracer(Tracer):
                 "trace: `id` needs `document.id_field` in the declaration. Use the document's whole text "
                 "(`--text-file`, in Python `text`), or `file` and `row`"
             )
-        value = question.text if question.text is not None else question.id
+        value = query.text if query.text is not None else query.id
         assert value is not None
         hashed_id = hash_id(value, ids.key)
-        for shard in self.index.shards(question.split, question.shard):
+        for shard in self.index.shards(query.split, query.shard):
             facts = shard.facts
-            # Hashes computed differently never match, which would look like a missing document.
+            # Refuse hashes computed differently, because they never match, which would look like a missing document.
             if (facts.document_ids, facts.id_field, facts.id_key) != (
                 "text" if by_text else "field",
                 ids.id_field,
                 ids.key_digest,
             ):
                 raise IntegrityError(
-                    f"trace: {shard.partition} was indexed with different `document` settings. Run the dataset first"
+                    f"trace: {shard.partition} was indexed with different `document` settings. Run "
+                    f"`dataprep run {self._declaration.dataset}` first"
                 )
-            yield from ((shard, document) for document in shard.with_hash(hashed_id))
+            yield from ((shard, document) for document in shard.find_by_hash(hashed_id))
 
-    def _describe_absence(self, question: Question) -> str:
-        if question.file is not None:
-            assert question.row is not None
-            message = f"trace: row {question.row} of {question.file} is not a document: it"
-            refusal = self._refusal(question.file, question.row)
-            for shard in self.index.holders(question.file):
-                quarantined_row = find_quarantined(shard.handle, question.file, question.row)
-                # The current file gives more detail than the quarantine, if both give the same reason.
+    def _describe_absence(self, query: TraceQuery) -> str:
+        if query.file is not None:
+            assert query.row is not None
+            message = f"trace: row {query.row} of {query.file} is not a document: it"
+            refusal = self._refusal(query.file, query.row)
+            for shard in self.index.find_holders(query.file):
+                quarantined_row = find_quarantined(shard.handle, query.file, query.row)
+                # Prefer the current file's reason, which has more detail, if the quarantine gives the same one.
                 if quarantined_row is not None and (refusal is None or quarantined_row["reason"] not in refusal):
                     refusal = f"was dropped as {quarantined_row['reason']}"
             if refusal is not None:
                 return f"{message} {refusal}"
             return f"{message} is blank, was filtered or retracted, or is beyond the end of the file"
-        what = "this text" if question.text is not None else "this id" if question.id is not None else question.field
-        message = f"trace: no document of {self._declaration.dataset} has {what}"
-        value, ids = question.text if question.text is not None else question.id, self._ids()
+        query_text = "this text" if query.text is not None else "this id" if query.id is not None else query.field
+        message = f"trace: no document of {self._declaration.dataset} has {query_text}"
+        value, ids = query.text if query.text is not None else query.id, self._ids()
         reason = None if value is None or ids is None else self._refusal_of(hash_id(value, ids.key))
         return message if reason is None else f"{message}: {reason}"
 
-    def _trace(self, shard: IndexedShard, document: int, shown: bool) -> Trace:
+    def _trace_document(self, shard: IndexedShard, document: int, is_shown: bool) -> Trace:
         span = self.index.span(shard, document)
         file, row = self.index.source(shard, document)
         token_ranges = [
@@ -218,17 +225,17 @@ class StreamTracer(Tracer):
             row=row,
             tokens=span.tokens,
             places=tuple(token_ranges),
-            text=self._text(shard, token_ranges[0]) if shown else None,
+            text=self._decode_text(shard, token_ranges[0]) if is_shown else None,
         )
 
     @cached_property
     def _bundle(self) -> TokenizerBundle:
         return self._load_bundle()
 
-    def _text(self, shard: IndexedShard, place: TokenRange) -> str:
+    def _decode_text(self, shard: IndexedShard, place: TokenRange) -> str:
         facts = shard.facts
-        before, after = facts.bos_id is not None, facts.separator_id is not None
-        return self._bundle.decode(shard.read(place.start + before, place.stop - after))
+        has_prefix, has_suffix = facts.bos_id is not None, facts.separator_id is not None
+        return self._bundle.decode(shard.read(place.start + has_prefix, place.stop - has_suffix))
 
 
 def find_quarantined(handle: ArtifactHandle, file: str, row: int | None) -> Mapping[str, Any] | None:
@@ -252,7 +259,7 @@ def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[I
     if missing := [str(a.partition) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
         raise MissingArtifactError(
             f"trace: {len(missing)} of {count_of(len(artifacts), 'shard')} of {artifacts[0].dataset} are missing, the "
-            f"first is {missing[0]}. Run the dataset first"
+            f"first is {missing[0]}. Run `dataprep run {artifacts[0].dataset}` first"
         )
     return [
         IndexedShard(store, a, receipt) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is not None

@@ -12,31 +12,37 @@ from pathlib import Path
 
 import numpy as np
 
-from dataprep_assets.curation.selection import bad_rows
-from dataprep_assets.engine.artifact.losses import unbalanced, unbalanced_lines, wrong_drops, wrong_sums
+from dataprep_assets.curation.selection import count_bad_rows
+from dataprep_assets.engine.artifact.losses import (
+    find_ledger_imbalance,
+    find_unbalanced_lines,
+    find_wrong_drops,
+    find_wrong_sums,
+)
 from dataprep_assets.engine.checks.check import (
     FILES_INTACT,
+    NO_RETRACTED,
     REBUILD,
     Check,
     Finding,
     OpenedPartition,
+    build_verdict,
+    choose_sample_count,
+    describe_artifact,
     fail_on_errors,
-    ledger_of,
-    name_of,
-    samples_of,
-    verdict,
+    require_ledger,
 )
 from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.stream.eye_test import looks_like_text
-from dataprep_assets.stream.reencoding import encode_of, engine_certified, quarantined_rows, round_trip
+from dataprep_assets.stream.reencoding import build_encode_function, engine_certified, read_quarantined_rows, round_trip
 from dataprep_assets.stream.retracted_documents import no_retracted_document
 from dataprep_assets.stream.separators import separators_match_documents
 from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, TokenShard
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
-from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
+from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 
 BLOCK = 1 << 20
 """Tokens processed at a time, so that a check needs memory for only a few arrays of this length."""
@@ -45,10 +51,10 @@ BLOCK = 1 << 20
 @fail_on_errors
 def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     """Check that every row is a document or dropped with a reason: in total, per source file, and in the quarantine."""
-    ledger = ledger_of(receipt)
+    ledger = require_ledger(receipt)
     dropped_rows = sum(ledger.dropped.values())
-    return verdict(
-        _unbalanced(directory, receipt, ledger),
+    return build_verdict(
+        _ledger_defects(directory, receipt, ledger),
         f"{count_of(ledger.rows_in, 'row is', 'rows are')} {count_of(ledger.documents, 'document')} and "
         f"{count_of(dropped_rows, 'drop')}, in total and file by file.",
         REBUILD,
@@ -63,63 +69,68 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     )
 
 
-def _unbalanced(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[str]:
-    name = name_of(receipt)
-    yield from unbalanced(receipt)
-    facts = TokenBinsFacts.of(receipt)
+def _format_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in counts.items()) or "no rows"
+
+
+def _ledger_defects(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[str]:
+    name = describe_artifact(receipt)
+    yield from find_ledger_imbalance(receipt)
+    facts = TokenBinsFacts.from_receipt(receipt)
     separated = ledger.documents if facts.separator_id is not None else 0
     if ledger.separators != separated:
         yield (
             f"{name}: the ledger has {count_of(ledger.separators, 'separator')}, but "
-            f"{count_of(separated, 'document ends', 'documents end')} with one"
+            f"{count_of(separated, 'document ends', 'documents end')} with a separator"
         )
-    rows = quarantined_rows(directory / QUARANTINE)
+    rows = read_quarantined_rows(directory / QUARANTINE)
     quarantined = {file: Counter(reason for *_, reason in file_rows) for file, file_rows in rows.items()}
     for line in receipt.sources:
-        drops = bad_rows(line["dropped"])
+        drops = count_bad_rows(line["dropped"])
         counts = quarantined.pop(line["file"], Counter())
         if drops != counts:
-            yield f"{name}: source file {line['file']}: dropped {dict(drops)}, but {QUARANTINE} has {dict(counts)}"
+            dropped_text, quarantined_text = _format_counts(drops), _format_counts(counts)
+            yield f"{name}: source file {line['file']}: dropped {dropped_text}, but {QUARANTINE} has {quarantined_text}"
     # The remaining rows belong to files that the receipt does not list.
     for file, counts in quarantined.items():
         yield (
             f"{name}: {QUARANTINE} has {count_of(counts.total(), 'row')} of {file}, which is not a source file of this "
             "shard"
         )
-    yield from unbalanced_lines(receipt, receipt.sources)
-    yield from wrong_sums(receipt, receipt.sources, ("rows_in", "documents", "tokens"))
-    yield from wrong_drops(receipt)
+    yield from find_unbalanced_lines(receipt, receipt.sources)
+    yield from find_wrong_sums(receipt, receipt.sources, ("rows_in", "documents", "tokens"))
+    yield from find_wrong_drops(receipt)
 
 
 @fail_on_errors
-def size_matches(directory: Path, receipt: Receipt, declared: str | None = None) -> Finding:
+def size_matches(directory: Path, receipt: Receipt, declared_dtype: str | None = None) -> Finding:
     """Check that the bin's size is tokens × item size, and that document ends are complete, ordered and cover it.
 
-    `declared` is the dtype in the recipe; None if it is not known.
+    `declared_dtype` is the dtype in the recipe; None if it is not known.
     """
-    ledger, dtype = ledger_of(receipt), TokenBinsFacts.of(receipt).dtype
+    ledger, dtype = require_ledger(receipt), TokenBinsFacts.from_receipt(receipt).dtype
     width = flat_bins.token_dtype(dtype).itemsize
     size, expected_size = (directory / TOKENS).stat().st_size, ledger.tokens * width
     defects = []
-    if declared not in (None, dtype):
-        defects.append(f"{name_of(receipt)}: its ids are {dtype}, but {declared} in its recipe")
+    if declared_dtype not in (None, dtype):
+        defects.append(f"{describe_artifact(receipt)}: its ids are {dtype}, but its recipe has {declared_dtype}")
     if size != expected_size:
         defects.append(
-            f"{name_of(receipt)}: {TOKENS} has {count_of(size, 'byte')}, but {ledger.tokens} {dtype} tokens need "
-            f"{expected_size}: it is wrong from byte {min(size, expected_size)} on, at the latest"
+            f"{describe_artifact(receipt)}: {TOKENS} has {count_of(size, 'byte')}, but {ledger.tokens} {dtype} "
+            f"tokens need {expected_size}. The file is wrong from byte {min(size, expected_size)} on, or earlier"
         )
-    # The number is not rounded, because the fraction reveals a truncated file.
+    # Not rounded, because the fraction reveals a truncated file.
     documents = (directory / ENDS).stat().st_size / 8
     if documents != ledger.documents:
         defects.append(
-            f"{name_of(receipt)}: {ENDS} has {documents:g} entries, but the ledger has "
+            f"{describe_artifact(receipt)}: {ENDS} has {documents:g} entries, but the ledger has "
             f"{count_of(ledger.documents, 'document')}"
         )
     try:
         document_ends.validate(directory / ENDS, ledger.tokens)
     except FormatError as error:
         defects.append(str(error))
-    return verdict(
+    return build_verdict(
         defects,
         f"{count_of(size, 'byte is', 'bytes are')} {ledger.tokens} {dtype} tokens in "
         f"{count_of(ledger.documents, 'document')}.",
@@ -134,7 +145,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
 
     A dtype that is too small for the vocabulary is a defect even if all ids are in range, because they have wrapped.
     """
-    ledger, dtype = ledger_of(receipt), TokenBinsFacts.of(receipt).dtype
+    ledger, dtype = require_ledger(receipt), TokenBinsFacts.from_receipt(receipt).dtype
     tokens = flat_bins.open_tokens(directory / TOKENS, dtype)
     low: int | None = None
     high: int | None = None
@@ -147,34 +158,35 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
             block_max if high is None else max(high, block_max),
         )
         if block_max >= vocab_size:
-            wrong = np.flatnonzero(block >= vocab_size)
-            outside += len(wrong)
+            wrong_positions = np.flatnonzero(block >= vocab_size)
+            outside += len(wrong_positions)
             if first_outside is None:
-                first_outside = start + int(wrong[0]), int(block[wrong[0]])
+                first_outside = start + int(wrong_positions[0]), int(block[wrong_positions[0]])
     defects = []
     if first_outside is not None:
         defects.append(
-            f"{name_of(receipt)}: id {first_outside[1]} at token offset {first_outside[0]} of {TOKENS} is not below "
-            f"{vocab_size}; {count_of(outside, 'id is', 'ids are')} not"
+            f"{describe_artifact(receipt)}: id {first_outside[1]} at token offset {first_outside[0]} of {TOKENS} "
+            f"is not below {vocab_size} ({count_of(outside, 'such id')})"
         )
     if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.dtype_for_vocab(vocab_size)).itemsize:
         defects.append(
-            f"{name_of(receipt)}: {dtype} is too small for a vocabulary of {vocab_size}, so larger ids "
+            f"{describe_artifact(receipt)}: {dtype} is too small for a vocabulary of {vocab_size}, so larger ids "
             "have wrapped around"
         )
     if (low, high) != (ledger.min_id, ledger.max_id):
         defects.append(
-            f"{name_of(receipt)}: ids are in [{low}, {high}], but the ledger has [{ledger.min_id}, {ledger.max_id}]"
+            f"{describe_artifact(receipt)}: ids are in [{low}, {high}], but the ledger has [{ledger.min_id}, "
+            f"{ledger.max_id}]"
         )
-    return verdict(
+    return build_verdict(
         defects,
         f"{count_of(len(tokens), 'id is', 'ids are')} in [{low}, {high}], below {vocab_size}.",
         REBUILD,
         facts={
             "tokens": len(tokens),
-            # The value is a string because Dagster plots numbers, and this one never changes.
+            # A string, because Dagster plots numbers, and this one never changes.
             "vocab_size": str(vocab_size),
-            "outside": outside,
+            "ids_outside_vocabulary": outside,
             **({"min_id": low, "max_id": high} if low is not None and high is not None else {}),
         },
     )
@@ -189,7 +201,7 @@ class OpenedTokens(OpenedPartition[TokenShard]):
     @cached_property
     def bundle(self) -> TokenizerBundle:
         """The tokenizer."""
-        return loaded_once(self.planned.plan.tokenizer)
+        return load_cached(self.planned.plan.tokenizer)
 
     @property
     def sources(self) -> Mapping[str, SourcePart]:
@@ -232,8 +244,8 @@ def _round_trip(shard: OpenedTokens) -> Finding:
         text_field=plan.text_field,
         selection=plan.selection,
         max_tokens=plan.max_tokens,
-        samples=samples_of(plan.level),
-        encode=encode_of(plan),
+        samples=choose_sample_count(plan.level),
+        encode=build_encode_function(plan),
     )
 
 
@@ -252,28 +264,36 @@ def _eye_test(shard: OpenedTokens) -> Finding:
 
 LEDGER_BALANCES = Check(
     "ledger_balances",
-    "Rows in = documents + rows dropped by reason, in total and per source file.",
+    "The number of rows read equals documents plus dropped rows (by reason), in total and per source file.",
     _ledger_balances,
 )
 IDS_IN_VOCABULARY = Check(
-    "ids_in_vocabulary", "Every token id in the file is below len(tokenizer).", _ids_in_vocabulary
+    "ids_in_vocabulary", "Every token id in the file is below `len(tokenizer)`.", _ids_in_vocabulary
 )
 CERTIFICATE_VALID = Check(
     "engine_certified", "The engine that encoded the shard was certified for it.", _certificate_valid
 )
 ROUND_TRIP = Check(
     "round_trip",
-    "Re-reading and re-encoding a sample of documents (or all) reproduces the stored ids and index entries.",
+    "Reading and encoding a sample of documents (or all documents) again reproduces the stored ids and index entries.",
     _round_trip,
     samples=True,
 )
 LOSSES = losses_check(_losses_within_limit)
+NO_RETRACTED_DOCUMENT = Check(
+    NO_RETRACTED,
+    "No removed document is left (checked by document index and by a sample of token sequences).",
+    _no_retracted_document,
+)
 TOKEN_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
     FILES_INTACT,
     LEDGER_BALANCES,
     Check(
         "size_matches",
-        "Bytes = tokens × item size of the declared dtype, and document ends cover the stream exactly.",
+        (
+            "The file size equals the number of tokens times the size of the dtype. The document ends cover the "
+            "stream exactly."
+        ),
         _size_matches,
     ),
     IDS_IN_VOCABULARY,
@@ -285,14 +305,13 @@ TOKEN_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
     CERTIFICATE_VALID,
     ROUND_TRIP,
     LOSSES,
-    Check(
-        "no_retracted_document",
-        "No removed document is left (checked by document index and by a sample of token sequences).",
-        _no_retracted_document,
-    ),
+    NO_RETRACTED_DOCUMENT,
     Check(
         "looks_like_text",
-        "Decoded windows look like text: normal entropy, mostly printable characters, and no long runs of one id.",
+        (
+            "Decoded samples of the tokens look like text: normal entropy, mostly printable characters, no long "
+            "runs of one id."
+        ),
         _eye_test,
         blocking=False,
     ),

@@ -14,21 +14,23 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from dataprep_assets.bounds import json_of
-from dataprep_assets.curation.dropped_rows import RuledOut
+from dataprep_assets.bounds import load_untrusted_json
+from dataprep_assets.curation.dropped_rows import DroppedRows
 from dataprep_assets.curation.retractions import describe_ids
 from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError, count_of
-from dataprep_assets.execution.run_task import report
+from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.formats import document_ends, document_index, flat_bins, megatron
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.commit import publish_directory, writing
-from dataprep_assets.integrity.receipt import LOSSES, Ledger, Receipt, current_time, record_files, versions
-from dataprep_assets.stores.files import boot_id, canonical_json, digest_value
+from dataprep_assets.integrity.commit import convert_disk_errors, publish_directory
+from dataprep_assets.integrity.receipt import LOSSES, Ledger, Receipt, current_time, read_versions, record_files
+from dataprep_assets.sources.readers.unreadable import budget_advice
+from dataprep_assets.stores.files import canonical_json, digest_value, read_boot_id
 from dataprep_assets.stream.part_encoder import encode_part
 from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan
+from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.engines import SpecialTokens
 
 # Version 2 added the document index, 3 reads files by their content. `STREAM_VERSION` is the version of the tokens.
@@ -93,7 +95,7 @@ class TokenShard:
         salt: Any text; it changes the key, to force a new build.
         retracted: Ids of the plan's retraction list that apply to the shard, as far as is known before the build. With
             these ids, the key is the finished shard's key.
-        ruled_out: The rows of the files that the dataset's selection drops; None without a selection.
+        ruled_out: The rows of the files that the dataset's selection drops; None if there is no selection.
     """
 
     artifact: Artifact
@@ -105,7 +107,7 @@ class TokenShard:
     megatron: bool = False
     salt: str = ""
     retracted: tuple[str, ...] = ()
-    ruled_out: RuledOut | None = None
+    ruled_out: DroppedRows | None = None
 
     @property
     def directory(self) -> Path:
@@ -125,8 +127,8 @@ class TokenShard:
     @property
     def key(self) -> str:
         """Digest of everything that determines the shard's bytes."""
-        files = [_identity(f) for f in self.files]
-        # The reasons are not part of the key: a shard with the same dropped rows is the same for any reason.
+        files = [_file_identity(f) for f in self.files]
+        # The key omits the reasons, because a shard with the same dropped rows is the same for any reason.
         ruled_out = "" if self.ruled_out is None else self.ruled_out.digest
         options = [self.megatron, self.salt, list(self.retracted), ruled_out]
         return digest_value(["token_bins", VERSION, self.plan.key_parts(), self.budget, files, options])
@@ -144,7 +146,7 @@ class TokenShard:
         tokenizer = stream.pop("tokenizer")
         version = stream.pop("stream")
         policy = stream.pop("bad_records")
-        files = {_name(file): file.sha256 for file in self.files}
+        files = {_source_name(file): file.sha256 for file in self.files}
         return Recipe(
             artifact=self.artifact,
             key=self.key,
@@ -164,11 +166,11 @@ class TokenShard:
         )
 
 
-def _name(file: SourcePart) -> str:
+def _source_name(file: SourcePart) -> str:
     return file.label if file.rows is None else f"{file.label}[{file.rows.first}:{file.rows.stop}]"
 
 
-def _identity(file: SourcePart) -> list[Any]:
+def _file_identity(file: SourcePart) -> list[Any]:
     identity = [file.label, file.sha256, file.format, file.compression, *file.limits.values()]
     return identity if file.rows is None else [*identity, [file.rows.first, file.rows.stop]]
 
@@ -178,11 +180,11 @@ def _part_files(staged: Path, piece: int) -> PartFiles:
     return PartFiles(**{kind: staged / f"{piece:08d}.{kind}" for kind in kinds})
 
 
-def _counters(staged: Path, piece: int) -> Path:
+def _counters_path(staged: Path, piece: int) -> Path:
     return staged / f"{piece:08d}.json"
 
 
-def finished_part(staged: Path, piece: int) -> EncodedPart | None:
+def find_finished_part(staged: Path, piece: int) -> EncodedPart | None:
     """Return the counts of a part that an earlier run finished; None if the part must be built.
 
     `piece` is the file's position in its shard. The ordinal in the manifest is unsuitable: it changes when another
@@ -192,13 +194,13 @@ def finished_part(staged: Path, piece: int) -> EncodedPart | None:
     not a crash of the machine.
     """
     try:
-        value = json_of(_counters(staged, piece).read_bytes())
+        value = load_untrusted_json(_counters_path(staged, piece).read_bytes())
         ledger = Ledger.from_json(value["ledger"])
-        sizes = _sizes(_part_files(staged, piece))
+        sizes = _read_sizes(_part_files(staged, piece))
     except (OSError, ValueError, KeyError, DataprepError):
         return None
-    # On a system without a boot id, every part is rebuilt.
-    if boot_id() is None or value["boot"] != boot_id() or value["sizes"] != sizes:
+    # Without a boot id, every part is rebuilt.
+    if read_boot_id() is None or value["boot"] != read_boot_id() or value["sizes"] != sizes:
         return None
     return EncodedPart(
         ledger=ledger,
@@ -210,11 +212,11 @@ def finished_part(staged: Path, piece: int) -> EncodedPart | None:
     )
 
 
-def _sizes(files: PartFiles) -> list[int]:
+def _read_sizes(files: PartFiles) -> list[int]:
     return [path.stat().st_size for path in files.all_files]
 
 
-def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) -> EncodedPart:
+def encode_piece(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) -> EncodedPart:
     """Encode one file, as a worker's task, into its part of the staging directory; a rename adds its counters last.
 
     Args:
@@ -223,14 +225,14 @@ def encode_into(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) ->
         staged: The shard's staging directory.
         piece: The file's position in its shard, from 0.
     """
-    files, counters = _part_files(staged, piece), _counters(staged, piece)
-    # Old files are removed and not overwritten: after a kill between publishing and cleaning up, a part may be a hard
-    # link to the published shard's tokens. Also, earlier counters must not describe new bytes.
+    files, counters = _part_files(staged, piece), _counters_path(staged, piece)
+    # Remove old files instead of overwriting them: after a kill between publishing and cleaning up, a part may be a
+    # hard link to the published shard's tokens. Also, earlier counters must not describe new bytes.
     for leftover in (*files.all_files, counters):
         leftover.unlink(missing_ok=True)
-    with writing(staged):
-        encoded_part = encode_part(plan, part, files, report)
-        value = asdict(encoded_part) | {"boot": boot_id(), "sizes": _sizes(files)}
+    with convert_disk_errors(staged):
+        encoded_part = encode_part(plan, part, files, report_work)
+        value = asdict(encoded_part) | {"boot": read_boot_id(), "sizes": _read_sizes(files)}
         draft = counters.with_suffix(".draft")
         draft.write_bytes(canonical_json(value))
         os.replace(draft, counters)
@@ -242,7 +244,7 @@ def complete_shard(shard: TokenShard, parts: Iterable[EncodedPart]) -> TokenShar
     return replace(shard, retracted=tuple(sorted({document_id for part in parts for document_id in part.retracted})))
 
 
-def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> Receipt:
+def seal_shard(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> Receipt:
     """Join the parts of a complete shard, write its receipt and commit it, as a worker's task.
 
     Args:
@@ -253,27 +255,28 @@ def seal(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]) -> R
     Raises BadRecordError if more rows were dropped than the budget allows.
     """
     in_order, shard = [parts[piece] for piece in range(len(shard.files))], complete_shard(shard, parts.values())
-    # The disk needs room for a second copy of every part.
-    needed = sum(sum(_sizes(_part_files(staged, piece))) for piece in range(len(shard.files)))
-    with writing(staged, needed):
-        return _seal(shard, staged, in_order)
+    # Require room for a second copy of every part.
+    needed = sum(sum(_read_sizes(_part_files(staged, piece))) for piece in range(len(shard.files)))
+    with convert_disk_errors(staged, needed):
+        return _seal_parts(shard, staged, in_order)
 
 
-def _seal(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) -> Receipt:
-    # These checks come before joining, so that a shard over budget or with an unbalanced ledger costs no copy.
+def _seal_parts(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) -> Receipt:
+    """Join the parts of a shard, write its receipt, and publish it in place of `staged`."""
+    # Check this before joining, so that a shard over budget or with an unbalanced ledger costs no copy.
     ledger = Ledger.total(p.ledger for p in in_order)
     ledger.balance(str(shard.artifact))
     _check_budget(shard, ledger, in_order)
     final = staged / "final"
-    # A run that was killed while sealing may have left files here, and joining only creates new files.
-    _clear(final)
+    # Remove files that a run killed while sealing left here, because joining only creates new files.
+    _clear_directory(final)
     final.mkdir()
     paths = [_part_files(staged, piece) for piece in range(len(shard.files))]
     flat_bins.concatenate([p.tokens for p in paths], final / TOKENS)
     document_ends.concatenate(
         [(p.ends, part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS
     )
-    # This finds a part that is shorter or longer than its ledger before a receipt describes it.
+    # Find a part shorter or longer than its ledger before a receipt describes it.
     flat_bins.validate(final / TOKENS, shard.plan.dtype, ledger.tokens)
     if shard.plan.ids is not None:
         document_index.concatenate_ids([p.ids for p in paths], final / IDS, ledger.documents)
@@ -297,29 +300,29 @@ def _seal(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]) -> R
         key=shard.key,
         inputs={f.label: f.sha256 for f in shard.files} | {"tokenizer": shard.plan.tokenizer_digest},
         files=record_files(final),
-        facts=_facts(shard, in_order).to_json(),
+        facts=_build_facts(shard, in_order).to_json(),
         ledger=ledger,
         sources=tuple(_source_line(f, p) for f, p in zip(shard.files, in_order, strict=True)),
         measured={
             "created": current_time(),
-            "versions": versions(),
+            "versions": read_versions(),
             "cpu_seconds": round(sum(p.cpu_seconds for p in in_order), 3),
             "wall_seconds": round(sum(p.wall_seconds for p in in_order), 3),
         },
         recipe=shard.recipe.to_json(),
     )
-    # The parts are removed last: a kill before the shard is published leaves everything that sealing needs, and after
-    # a later kill the next run cleans up.
+    # Remove the parts last: after a kill before publishing, everything that sealing needs still exists, and after a
+    # later kill the next run cleans up.
     receipt.write(final)
     publish_directory(final, shard.directory)
     shard.store.publish(shard.artifact)
-    _clear(staged)
+    _clear_directory(staged)
     return receipt
 
 
-def _facts(shard: TokenShard, parts: Sequence[EncodedPart]) -> TokenBinsFacts:
+def _build_facts(shard: TokenShard, parts: Sequence[EncodedPart]) -> TokenBinsFacts:
     plan = shard.plan
-    # Facts that do not apply stay unset, so they are not in the receipt.
+    # Leave facts that do not apply unset, so that they are not in the receipt.
     optional_facts: dict[str, Any] = {}
     if shard.retracted:
         optional_facts["retracted"] = shard.retracted
@@ -359,16 +362,17 @@ def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart
         file, row, byte, reason = first_bad
         if (record := file.record_at(row, shard.plan.fields)) is not None and record.bad:
             reason = str(record.bad[0])  # the record's error has more detail than the counted reason
+        drops = ", ".join(f"{reason} {count:,}" for reason, count in ledger.dropped.items())
         raise BadRecordError(
-            f"{shard.artifact}: {bad_row_count} of {count_of(ledger.rows_in, 'row')} would be dropped "
-            f"{dict(ledger.dropped)}, more than the budget of {shard.budget:.4%}. The first is {file.label}, row "
-            f"{row}, byte {byte}: {reason}; the worst file is {worst[0]} with {worst[1]}. Correct the source, or "
-            "raise `bad_records.budget`",
+            f"{shard.artifact}: {bad_row_count} of {count_of(ledger.rows_in, 'row')} would be dropped ({drops}), more "
+            f"than the budget of {format_share(shard.budget)}. The first bad row is {file.label}, row {row}, byte "
+            f"{byte}: {reason}. The file with the most bad rows is {worst[0]}, with {worst[1]}. "
+            f"{budget_advice(bad_row_count, ledger.rows_in)}",
             file=file.label,
             row=row,
         )
 
 
-def _clear(directory: Path) -> None:
+def _clear_directory(directory: Path) -> None:
     if directory.exists():
         shutil.rmtree(directory)

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.dropped_rows import RuledOut
+from dataprep_assets.curation.dropped_rows import DroppedRows
 from dataprep_assets.curation.selection import Selection
 from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError, TokenizerError
@@ -26,16 +26,16 @@ from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions, 
 from dataprep_assets.sources.readers.records import Block, RecordFields, RecordReader, read_records
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.sources.readers.rows import read_rows
-from dataprep_assets.sources.readers.unreadable import ADVICE, place_of, unreadable
+from dataprep_assets.sources.readers.unreadable import ADVICE, describe_place, unreadable_error
 from dataprep_assets.stores.files import PLAIN, SourceDigests
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, decisive
+from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, select_key_parts
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
 
 # Since version 2, text never becomes a special token, whatever the model.
 STREAM_VERSION = 3
-"""Increase it if a change of `part_encoder` can change a byte, because it is part of every downstream key."""
+"""Increase it if a change to `part_encoder` can change a byte, because it is part of every downstream key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class StreamPlan:
                 "text_field": self.text_field,
                 "bad_records": self.bad_records,
             }
-            | decisive(self.certificate)
+            | select_key_parts(self.certificate)
         )
 
 
@@ -131,7 +131,7 @@ class SourcePart:
     digests: SourceDigests = PLAIN
     max_record_bytes: int = MAX_RECORD_BYTES
     reading: ReadOptions = AS_NAMED
-    ruled_out: RuledOut | None = None
+    ruled_out: DroppedRows | None = None
 
     @classmethod
     def from_entry(
@@ -144,7 +144,7 @@ class SourcePart:
         digests: SourceDigests = PLAIN,
         max_record_bytes: int = MAX_RECORD_BYTES,
         reading: ReadOptions = AS_NAMED,
-        ruled_out: RuledOut | None = None,
+        ruled_out: DroppedRows | None = None,
     ) -> Self:
         """Return the part for the file `entry` of a manifest: the whole file, or only these `rows`.
 
@@ -190,8 +190,13 @@ class SourcePart:
         reader = replace(self, rows=RowRange(row, row + 1)).read_records(fields)
         return next((block for block in reader if block.texts or block.bad), None)
 
-    def read_rows(self, columns: Sequence[str] | None = None, only: Collection[int] | None = None) -> RowReader:
-        """Return a reader of the rows, or of the rows numbered in `only`; `columns` limits the columns of Parquet."""
+    def read_rows(
+        self, columns: Sequence[str] | None = None, only: Collection[int] | None = None, *, as_json: bool = False
+    ) -> RowReader:
+        """Return a reader of the rows, or of the rows numbered in `only`.
+
+        `columns` limits the columns of Parquet; for `as_json` see `InputFile`.
+        """
         return read_rows(
             self.path,
             format=self.format,
@@ -202,34 +207,39 @@ class SourcePart:
             max_record_bytes=self.max_record_bytes,
             only=only,
             reading=self.reading,
+            as_json=as_json,
         )
 
 
-def unreadable_part(part: SourcePart, first: str, has_rows: Callable[[SourcePart], bool]) -> BadRecordError | None:
+def find_unreadable_error(
+    part: SourcePart, first: str, has_rows: Callable[[SourcePart], bool]
+) -> BadRecordError | None:
     """Return the error of a file without a readable row; None if it has one, even outside the part.
 
     Args:
         part: The file, or some of its rows, without a readable row.
-        first: Position of the first bad row, and the reason (`place_of`).
+        first: Position of the first bad row, and the reason (`describe_place`).
         has_rows: Returns whether any row of a file can be read.
     """
-    # A range without a readable row must not fail a file that has readable rows elsewhere.
+    # A range without a readable row must not fail a file with readable rows elsewhere.
     if has_rows(replace(part, rows=RowRange())):
         return None
-    return unreadable(part.path, part.format, part.compression, part.label, first)
+    return unreadable_error(part.path, part.format, part.compression, part.label, first)
 
 
-def refusal_of(part: SourcePart, first_rows: FirstRows, *, policy: str, fields: RecordFields | None = None) -> str:
+def explain_refusal(part: SourcePart, first_rows: FirstRows, *, policy: str, fields: RecordFields | None = None) -> str:
     """Return why a run would refuse a file with these first rows under this policy; empty if it may accept the file.
 
     `fields` are the fields that were read from the records, if they are known.
     """
     if first_rows.bad is None or (first_rows.has_good and policy == "drop"):
         return ""
-    location = place_of(first_rows.bad, "" if fields is None else fields.key_hint(first_rows.bad.reason))
+    location = describe_place(first_rows.bad, "" if fields is None else fields.key_hint(first_rows.bad.reason))
     if first_rows.has_good:
         return f"{part.label}: {location}. {ADVICE}"
-    return str(unreadable(part.path, part.format, part.compression, part.label, location, whole=first_rows.whole))
+    return str(
+        unreadable_error(part.path, part.format, part.compression, part.label, location, is_whole=first_rows.whole)
+    )
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:
@@ -276,10 +286,10 @@ class EncodedPart:
     retracted: tuple[str, ...] = ()
 
 
-# Only one encoder is cached, because an engine's vocabulary and word cache take hundreds of megabytes. The certificate
-# is passed as text, because a dict cannot be a cache key.
+# Cache only one encoder, because an engine's vocabulary and word cache take hundreds of megabytes. Pass the
+# certificate as text, because a dict cannot be a cache key.
 @lru_cache(maxsize=1)
-def _encoder(directory: Path, digest: str, mode: SpecialTokens, certificate: str) -> CertifiedEncoder:
+def _load_encoder(directory: Path, digest: str, mode: SpecialTokens, certificate: str) -> CertifiedEncoder:
     bundle = TokenizerBundle.load(directory)
     if bundle.digest != digest:
         raise TokenizerError(f"{directory}: the tokenizer changed during the run. Run again")
@@ -292,9 +302,9 @@ WARM_UP_CHARACTERS = 4_000_000
 
 def load_encoder(plan: StreamPlan) -> CertifiedEncoder:
     """Return the encoder of a plan, loaded once per process."""
-    encoder = _encoder(plan.tokenizer, plan.tokenizer_digest, plan.special_tokens, json.dumps(plan.certificate))
+    encoder = _load_encoder(plan.tokenizer, plan.tokenizer_digest, plan.special_tokens, json.dumps(plan.certificate))
     if plan.sample_rate > 0:
-        _ = encoder.reference  # every worker will need the reference, so it is loaded now and not during encoding
+        _ = encoder.reference  # load the reference now and not during encoding, because every worker will need it
     return encoder
 
 
@@ -307,6 +317,6 @@ def load_warm_encoder(plan: StreamPlan, parts: Sequence[SourcePart]) -> None:
     encoder, max_characters = load_encoder(plan), WARM_UP_CHARACTERS // len(parts)
     for part in parts:
         if (block := next(iter(part.read_records(plan.fields)), None)) is not None:
-            # Only whole documents are used; if the first document is too long, the file is skipped.
-            fitting = takewhile(lambda read: read <= max_characters, accumulate(map(len, block.texts)))
+            # Use only whole documents. A file whose first document is too long is skipped.
+            fitting = takewhile(lambda length: length <= max_characters, accumulate(map(len, block.texts)))
             encoder.warm_up(block.texts[: len(list(fitting))])

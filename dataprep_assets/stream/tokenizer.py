@@ -8,32 +8,33 @@ from pathlib import Path
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import TokenizerError, count_of
 from dataprep_assets.integrity.receipt import Ledger
-from dataprep_assets.sources.readers.contents import no_text
+from dataprep_assets.sources.readers.contents import detect_non_text
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.engines import try_out
+from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle
+from dataprep_assets.tokenization.engines import try_in_process
+from dataprep_assets.tokenization.settings import CONFIG, DECODER, OLDER_FILES, read_settings
 
 # Texts can contain special tokens, such as conversations rendered by a template. With `text` they stay plain text.
 #
 # This is right for text written by people, and wrong for text rendered for this tokenizer, so a remark reports it.
 #
-# Entry points: `literal_lines`, `rendered_remarks`.
+# Entry points: `describe_literals`, `find_rendered_remarks`.
 
 _MANY = 0.5
 """Minimum share of texts with special tokens that suggests rendered templates."""
 
 
-def literal_lines(ledger: Ledger, special_tokens: str) -> Iterator[str]:
+def describe_literals(ledger: Ledger, special_tokens: str) -> Iterator[str]:
     """Yield a line for the end of a run if documents contain special tokens, read as `special_tokens` declares."""
     if ledger.special_literals:
-        read = "stay plain text" if special_tokens == "text" else "are encoded as these tokens"
+        reading = "stay plain text" if special_tokens == "text" else "are encoded as these tokens"
         yield (
             f"special tokens in texts: {count_of(ledger.special_literals, 'document')} of {ledger.documents:,} "
-            f"contain some, which {read} (`special_tokens: {special_tokens}`)"
+            f"contain some, which {reading} (`special_tokens: {special_tokens}`)"
         )
 
 
-def rendered_remarks(
+def find_rendered_remarks(
     texts: Iterable[str], bundle: TokenizerBundle, special_tokens: str, keys: tuple[str | int, ...]
 ) -> Iterator[Remark]:
     """Yield a remark if at least half of the texts contain special tokens that stay plain text.
@@ -50,50 +51,80 @@ def rendered_remarks(
     if (count := bundle.special_literals.count(rows)) and count >= _MANY * len(rows):
         sentence = (
             f"{'.'.join(map(str, keys))}: {count} of the first {count_of(len(rows), 'text contains', 'texts contain')} "
-            f"special tokens of {bundle.name}, which stay plain text. Set it to match if a template wrote them"
+            f"special tokens of {bundle.name}, which stay plain text. Set the key to `match` if a template wrote them"
         )
         yield Remark(keys=keys, sentence=sentence, hint=True)
 
 
-_TOKENIZER, _CONFIG = "tokenizer.json", "tokenizer_config.json"
-
-
 @lru_cache(maxsize=8)
-def load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
+def load_declared_tokenizer(declaration: TokenizerDeclaration) -> TokenizerBundle:
     """Return the declared tokenizer; a Hub repository is downloaded into the cache once, at its pinned revision.
 
     Raises TokenizerError if it is missing or cannot be loaded.
     """
-    bundle = _load_bundle(declared)
-    try_out(bundle)
+    bundle = _load_bundle(declaration)
+    try_in_process(bundle)
     return bundle
 
 
-def _load_bundle(declared: TokenizerDeclaration) -> TokenizerBundle:
-    if declared.path is not None:
-        _require_text(declared.path)
-        return TokenizerBundle.load(declared.path, name=declared.name)
-    assert declared.repo is not None
-    assert declared.revision is not None
-    tokenizer_path = hub_file(declared.repo, declared.revision, _TOKENIZER)
-    if tokenizer_path is None:
-        raise TokenizerError(f"tokenizer.repo: {declared.repo}@{declared.revision} has no tokenizer.json")
-    hub_file(declared.repo, declared.revision, _CONFIG)  # this optional file names EOS and BOS
-    # The Hub's cache has one folder per commit, which contains both files.
+def _load_bundle(declaration: TokenizerDeclaration) -> TokenizerBundle:
+    if declaration.path is not None:
+        _require_text(declaration.path)
+        folder = declaration.path.parent if declaration.path.name == TOKENIZER else declaration.path
+        converted = None if (folder / TOKENIZER).is_file() else _convert(folder, declaration.pattern)
+        return TokenizerBundle.load(converted or declaration.path, name=declaration.name or folder.name)
+    assert declaration.repo is not None
+    assert declaration.revision is not None
+    # The Hub's cache has one folder per commit, with all of its files.
+    tokenizer_path = fetch_hub_file(declaration.repo, declaration.revision, TOKENIZER)
+    fetch_hub_file(declaration.repo, declaration.revision, CONFIG)  # optional; names EOS and BOS
+    folder = tokenizer_path.parent if tokenizer_path is not None else _download_original(declaration)
+    if DECODER not in read_settings(folder).values:
+        for file in OLDER_FILES:
+            fetch_hub_file(declaration.repo, declaration.revision, file)
+    converted = _convert(folder, declaration.pattern) if tokenizer_path is None else None
     return TokenizerBundle.load(
-        tokenizer_path.parent, name=declared.name or declared.repo.rpartition("/")[2], revision=declared.revision
+        converted or folder, name=declaration.name or declaration.repo.rpartition("/")[2], revision=declaration.revision
+    )
+
+
+def _convert(folder: Path, pattern: str | None) -> Path | None:
+    # imported here, because most tokenizers need no conversion
+    from dataprep_assets.tokenization.conversion import converted_folder
+
+    return converted_folder(folder, pattern)
+
+
+def _download_original(declaration: TokenizerDeclaration) -> Path:
+    """Download a repository's tokenizer in a form that can be converted, and return its folder.
+
+    Raises TokenizerError if there is none.
+    """
+    from dataprep_assets.tokenization.conversion import TEMPLATES
+    from dataprep_assets.tokenization.originals import CANDIDATES, CODE, DESCRIPTIONS
+
+    assert declaration.repo is not None
+    assert declaration.revision is not None
+    names = (*CANDIDATES, *CODE, *DESCRIPTIONS, TEMPLATES[0], f"{TEMPLATES[1]}/tool_use.jinja")
+    paths = {name: fetch_hub_file(declaration.repo, declaration.revision, name) for name in names}
+    for name in CANDIDATES:
+        if (path := paths[name]) is not None:
+            return path.parent
+    raise TokenizerError(
+        f"tokenizer.repo: {declaration.repo}@{declaration.revision} has none of {', '.join((TOKENIZER, *CANDIDATES))}. "
+        "Save a tokenizer with `save_pretrained(folder)`, and set the folder as `tokenizer.path`"
     )
 
 
 def _require_text(path: Path) -> None:
     """Raise TokenizerError if a tokenizer file has different content, such as the pointer to the file."""
-    for file in (path,) if path.is_file() else (path / _TOKENIZER, path / _CONFIG):
-        with suppress(OSError):  # loading reports a file that is missing or cannot be read
-            if (kind := no_text(file)) is not None:
+    for file in (path,) if path.is_file() else (path / TOKENIZER, path / CONFIG):
+        with suppress(OSError):  # loading reports a missing or unreadable file
+            if (kind := detect_non_text(file)) is not None:
                 raise TokenizerError(f"{file}: {kind}")
 
 
-def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo") -> Path | None:
+def fetch_hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo") -> Path | None:
     """Return the path of a Hub repository's file at a commit, downloaded once; None if the repository lacks the file.
 
     Raises TokenizerError, naming the setting `key` that requires the file, if the download fails.
@@ -104,9 +135,9 @@ def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo"
     try:
         return Path(hf_hub_download(repo, file, revision=revision))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        # If the Hub is unreachable, the file may exist, unless the cache has recorded that it does not.
+        # If the Hub is unreachable, the file may exist, unless the cache has recorded its absence.
         out_of_reach = isinstance(error, LocalEntryNotFoundError)
-        if is_known(repo, revision, file) if out_of_reach else isinstance(error, EntryNotFoundError):
+        if is_cached(repo, revision, file) if out_of_reach else isinstance(error, EntryNotFoundError):
             return None
         raise TokenizerError(
             f"{key}: {repo}@{revision}: {file} cannot be downloaded: {error}. Check the names and the network, or set "
@@ -114,46 +145,73 @@ def hub_file(repo: str, revision: str, file: str, *, key: str = "tokenizer.repo"
         ) from error
 
 
-def is_known(repo: str, revision: str, file: str) -> bool:
+def is_cached(repo: str, revision: str, file: str) -> bool:
     """Return whether the cache has a Hub repository's file at a commit, or has recorded that it does not exist."""
     from huggingface_hub import try_to_load_from_cache
 
     return try_to_load_from_cache(repo, file, revision=revision) is not None
 
 
-def bundle_at_hand(declared: TokenizerDeclaration, special_tokens: str) -> TokenizerBundle | None:
+def find_local_tokenizer(declaration: TokenizerDeclaration, special_tokens: str) -> TokenizerBundle | None:
     """Return the tokenizer; None if it would have to be downloaded.
 
     Raises TokenizerError if it is unusable, or cannot read literal special tokens as `special_tokens` requires.
     """
-    repo, revision = declared.repo, declared.revision
-    if repo is None or revision is None or all(is_known(repo, revision, file) for file in (_TOKENIZER, _CONFIG)):
-        bundle = load_bundle(declared)
-        bundle.engine_json(special_tokens)
-        return bundle
-    return None
+    if not _is_at_hand(declaration):
+        return None
+    bundle = load_declared_tokenizer(declaration)
+    bundle.engine_json(special_tokens)
+    return bundle
 
 
-def separator_remarks(
-    bundle: TokenizerBundle, declared: str, special_tokens: str, keys: tuple[str, ...]
+def _is_at_hand(tokenizer: TokenizerDeclaration) -> bool:
+    repo, revision = tokenizer.repo, tokenizer.revision
+    if repo is None or revision is None:
+        return True
+    if not all(is_cached(repo, revision, file) for file in (TOKENIZER, CONFIG)):
+        return False
+    path = fetch_hub_file(repo, revision, TOKENIZER)
+    # read the older files only if the settings have no list of tokens
+    has_tokens = path is not None and DECODER in read_settings(path.parent).values
+    return has_tokens or all(is_cached(repo, revision, file) for file in OLDER_FILES)
+
+
+def describe_boundary(tokenizer: TokenizerDeclaration, *, separator: str | None, bos: str, special_tokens: str) -> str:
+    """Return which tokens are before and after each document; empty if the tokenizer is not on this machine.
+
+    `separator` and `bos` are as declared; a `separator` of None puts no token after a document.
+    """
+    bundle = find_local_tokenizer(tokenizer, special_tokens)
+    if bundle is None:
+        return ""
+    last_token = None if separator is None else bundle.separator(separator, special_tokens)
+    first_token = bundle.bos(bos, special_tokens)
+    end_text, start_text = (
+        "no token" if token is None else f"{token.content!r} (id {token.id})" for token in (last_token, first_token)
+    )
+    return f"{end_text} after each document, {start_text} before it"
+
+
+def find_separator_remarks(
+    bundle: TokenizerBundle, declared_separator: str, special_tokens: str, keys: tuple[str, ...]
 ) -> Iterator[Remark]:
     """Yield remarks on the token that ends a document.
 
     Args:
         bundle: The tokenizer.
-        declared: Content of the token, or `auto`.
+        declared_separator: Content of the token, or `auto`.
         special_tokens: How literal special tokens are read.
         keys: Path of the declaration's key.
     """
     try:
-        separator = bundle.separator(declared, special_tokens, key=".".join(keys))
+        separator = bundle.separator(declared_separator, special_tokens, key=".".join(keys))
     except TokenizerError as error:
         yield Remark(keys=keys, sentence=str(error))
         return
     if bundle.ends_chat_turn(separator.content):
         yield Remark(
             keys=keys,
-            sentence=f"{'.'.join(keys)}: {separator.content!r} ends a chat turn in {bundle.name}, not a document: a "
+            sentence=f"{'.'.join(keys)}: {separator.content!r} ends a chat turn in {bundle.name}, not a document. A "
             "model pretrained on it stops in the middle of documents. Set the tokenizer's end-of-document "
             "token",
             hint=True,

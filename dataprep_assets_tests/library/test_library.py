@@ -1,4 +1,4 @@
-"""The library: what `import dataprep_assets` offers, in a project under another name with broken neighbours."""
+"""The library: what `import dataprep_assets` offers, in a project under another name with broken neighbors."""
 
 import ast
 import inspect
@@ -18,6 +18,7 @@ from dataprep_assets import ConfigError, OpenDataset, OpenProject, RunFailedErro
 from dataprep_assets.engine.staleness.step_times import RUN
 from dataprep_assets.library.part import PartitionSelection
 from dataprep_assets_tests.cli.nested_project import nested_project, write_corpus
+from dataprep_assets_tests.messages import raises
 
 pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
@@ -59,7 +60,7 @@ def test_every_name_is_there_documented_and_typed() -> None:
         found = getattr(dataprep_assets, name)
         assert found.__doc__, name
         assert f"`{name}" in page, name
-    with pytest.raises(AttributeError, match="no attribute 'open_projekt'"):
+    with raises(AttributeError, "'open_projekt'"):
         dataprep_assets.open_projekt  # noqa: B018
 
 
@@ -75,9 +76,9 @@ def test_every_public_method_is_documented_and_typed(cls: type) -> None:
 def test_a_project_names_its_datasets_and_the_broken_ones_stand_in_nobodys_way(project: OpenProject) -> None:
     assert {"d00", "d01", "d02", "d03"} <= set(project.names)
     assert project.dataset("d01").name == "d01"
-    with pytest.raises(ConfigError, match=r"third/defs.yaml:\d+: spilts: unknown key; did you mean `splits`"):
+    with raises(ConfigError, "third/defs.yaml", "spilts", "`splits`"):
         project.dataset("d02")
-    with pytest.raises(ConfigError, match="did you mean 'd0"):
+    with raises(ConfigError, "'d0'", "mean"):
         project.dataset("d0")
     wrong = list(project.check())
     assert {mistake.file.parent.name for mistake in wrong} == {"third"}
@@ -137,8 +138,8 @@ def test_a_command_is_timed_from_its_begin_and_a_part_without_the_run(project: O
     kept = json.loads((project.home / "step_times.json").read_bytes())
     assert "CorpusDeclaration/timed/token_bins" in kept
     assert "CorpusDeclaration/timed/run" not in kept
-    assert not dataset.build(began=time.monotonic() - 1000).ended
-    assert (project.step_times().seconds(declaration, RUN, 1.0) or 0.0) >= 1000
+    assert not dataset.build(start_time=time.monotonic() - 1000).ended
+    assert (project.step_times().seconds(declaration, RUN, 1.0) or (0.0, 0.0))[0] >= 1000
 
 
 def test_a_run_that_fails_is_raised_with_what_failed(project: OpenProject) -> None:
@@ -148,13 +149,13 @@ def test_a_run_that_fails_is_raised_with_what_failed(project: OpenProject) -> No
     train = folder / "texts" / "train.jsonl"
     whole = train.read_text()
     train.write_text('{"text": "a whole line"}\n{"text": "cut of')
-    with pytest.raises(ConfigError, match=r"defs.yaml:4: source: train.jsonl: row 2"):
+    with raises(ConfigError, "defs.yaml:4", "source", "train.jsonl", 2):
         project.dataset("cut").run()
     assert not project.dataset("cut").artifacts, "a first run begins with what `check` finds"
     train.write_text(whole)
     project.dataset("cut").run(split="val")
     train.write_text('{"text": "a whole line"}\n{"text": "cut of')
-    with pytest.raises(RunFailedError, match=r"cut/token_bins_train: .*train.jsonl.*row 2"):
+    with raises(RunFailedError, "cut/token_bins_train", "train.jsonl", 2):
         project.dataset("cut").run()
 
 
@@ -162,7 +163,7 @@ def test_a_part_is_made_and_a_wrong_one_is_refused(project: OpenProject) -> None
     dataset = project.dataset("d01")
     assert not dataset.run(split="val").ended
     assert {artifact.partition for artifact in dataset.artifacts if artifact.name == "token_bins"} == {"val-00000"}
-    with pytest.raises(ConfigError, match=r"partitions train-00009: must be FIRST...LAST. Available: train-00000"):
+    with raises(ConfigError, "train-00009", "FIRST...LAST", "train-00000"):
         dataset.run(partitions="train-00009")
 
 
@@ -175,7 +176,7 @@ def test_a_declaration_is_written_whole_or_not_at_all(project: OpenProject) -> N
         "document": {"separator": "<|endoftext|>"},
         "views": ["nanogpt"],
     }
-    with pytest.raises(ConfigError, match="viws: unknown key; did you mean `views`"):
+    with raises(ConfigError, "viws", "`views`"):
         project.declare("written", "TokenizedCorpus", **attributes, viws=["nanogpt"])
     assert not (project.project.defs / "written").exists()
     assert "written" not in project.names
@@ -183,7 +184,7 @@ def test_a_declaration_is_written_whole_or_not_at_all(project: OpenProject) -> N
     assert "written" in project.names
     assert not dataset.run().ended
     for taken in ("written", "d00"):
-        with pytest.raises(ConfigError, match="already declared in"):
+        with raises(ConfigError, taken):
             project.declare(taken, "TokenizedCorpus", **attributes)
-    with pytest.raises(ConfigError, match="a dataset name"):
+    with raises(ConfigError, "'../d'"):
         project.declare("../d", "TokenizedCorpus", **attributes)

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dataprep_assets.packing.algorithms import pack
+from dataprep_assets.packing.algorithms import pack_items
 from dataprep_assets.packing.row_defects import RowDefect, find_row_defects
 from dataprep_assets.packing.rows import COLUMNS, TARGETS, pack_rows
+from dataprep_assets_tests.messages import assert_names
 
 LENGTH, PAD, VOCABULARY = 8, 9, 1000
 Columns = dict[str, NDArray[Any]]
@@ -20,7 +21,7 @@ Columns = dict[str, NDArray[Any]]
 def good() -> Columns:
     """Row 0: documents of 4 and 2 tokens, and 2 of padding. Row 1: documents of 3 and 5, no padding."""
     tokens = np.arange(500, 514, dtype=np.uint32)
-    bins = pack(np.array([4, 2, 3, 5]), LENGTH, "concatenative")
+    bins = pack_items(np.array([4, 2, 3, 5]), LENGTH, "concatenative")
     rows = pack_rows(tokens, np.array([0, 4, 6, 9, 14]), bins, row_length=LENGTH, pad_id=PAD, targets=True)
     return {name: column.copy() for name, column in rows.columns().items()}
 
@@ -52,16 +53,16 @@ BROKEN = {
     "negative": (put(SEGMENTS, 0, 6, -1), SEGMENTS, 0, 6, "is negative"),
     "starts at 2": (put(SEGMENTS, 0, slice(4), 2), SEGMENTS, 0, 0, "the first segment is not 1"),
     "starts with padding": (put(SEGMENTS, 1, 0, 0), SEGMENTS, 1, 0, "the first segment is not 1"),
-    "jumps": (put(SEGMENTS, 1, slice(3, 8), 3), SEGMENTS, 1, 3, "neither itself, the next one, nor padding"),
-    "falls": (put(SEGMENTS, 1, slice(6, 8), 1), SEGMENTS, 1, 6, "neither itself, the next one, nor padding"),
+    "jumps": (put(SEGMENTS, 1, slice(3, 8), 3), SEGMENTS, 1, 3, "not followed by itself, the next segment or padding"),
+    "falls": (put(SEGMENTS, 1, slice(6, 8), 1), SEGMENTS, 1, 6, "not followed by itself, the next segment or padding"),
     "hole": (put(SEGMENTS, 1, 4, 0), SEGMENTS, 1, 5, "padding is followed by a segment"),
     "position on padding": (put(POSITIONS, 0, 7, 2), POSITIONS, 0, 7, "is not 0 on padding"),
     "no restart": (put(POSITIONS, 0, slice(4, 6), [4, 5]), POSITIONS, 0, 4, "does not restart at 0"),
     "starts above 0": (put(POSITIONS, 1, slice(0, 3), [1, 2, 3]), POSITIONS, 1, 0, "does not restart at 0"),
-    "position skips": (put(POSITIONS, 1, 5, 3), POSITIONS, 1, 5, "is not one more than the position before"),
+    "position skips": (put(POSITIONS, 1, 5, 3), POSITIONS, 1, 5, "is not one more than the previous position"),
     "token on padding": (put("inputs", 0, 6, 777), "inputs", 0, 6, "is not the pad id on padding"),
     "negative token": (put("inputs", 0, 5, -777), "inputs", 0, 5, "a token is negative"),
-    "beyond vocabulary": (put("inputs", 1, 7, 777_000), "inputs", 1, 7, "not below the vocabulary of 1000"),
+    "beyond vocabulary": (put("inputs", 1, 7, 777_000), "inputs", 1, 7, "not less than the vocabulary size 1000"),
     "label of a boundary": (put("targets_segmentation", 0, 3, 1), "targets_segmentation", 0, 3, "is not 0 at"),
     "label of the last": (put("targets_segmentation", 1, 7, 2), "targets_segmentation", 1, 7, "is not 0 at"),
     "label of padding": (put("targets_segmentation", 0, 6, 2), "targets_segmentation", 0, 6, "is not 0 at"),
@@ -114,7 +115,7 @@ def test_the_first_place_of_each_broken_invariant_is_given_once() -> None:
     assert found == [(0, 1)]
 
 
-def test_rows_at_an_offset_in_a_row_do_not_take_their_neighbours_from_another_row() -> None:
+def test_rows_at_an_offset_in_a_row_do_not_take_their_neighbors_from_another_row() -> None:
     columns = {name: np.concatenate([column, column]) for name, column in good().items()}
     assert defects(columns) == []
 
@@ -131,9 +132,9 @@ def test_a_missing_or_misshapen_column_is_named(name: str) -> None:
 
     assert found(lambda columns: columns.pop(name)) == f"column {name}: is missing"
     assert "is float64, not integers" in found(lambda columns: columns.update({name: columns[name].astype(float)}))
-    assert "has shape (2, 7), but rows have 8" in found(lambda columns: columns.update({name: columns[name][:, 1:]}))
+    assert_names(found(lambda columns: columns.update({name: columns[name][:, 1:]})), "(2, 7)", 8)
     assert "has shape (8,)" in found(lambda columns: columns.update({name: columns[name][0]}))
-    assert found(one_row_less) == "column targets: has 1 row, the columns before it have 2"
+    assert found(one_row_less) == "column targets: has 1 row, but the columns before it have 2"
 
 
 @given(

@@ -13,6 +13,7 @@ from dataprep_assets.integrity.artifacts import ArtifactHandle, RemoteTokens
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import build_storage
 from dataprep_assets_tests.fakes.places import Places
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.project import Project, project, sample_attributes
 
 pytestmark = pytest.mark.slow
@@ -174,6 +175,6 @@ def test_a_missing_input_and_a_pickled_output_are_refused_with_what_to_do(tmp_pa
         return dg.MaterializeResult(value=None)
 
     with project(sample_attributes(), tmp_path) as found:
-        assert "the artifact is missing or incomplete. Materialize it first" in error_of(found, train)
+        assert_names(error_of(found, train), "missing")
         assert "stores no Python objects" in error_of(found, pickled)
         assert "missing or incomplete" in error_of(found, unpublished)

@@ -7,7 +7,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.resources.environment import open_storage
-from dataprep_assets.stores.connect import S3Place
+from dataprep_assets.stores.connect import S3Address
 from dataprep_assets_tests.resources.variables import KEY_ID, R2
 
 
@@ -18,7 +18,7 @@ def test_a_datasets_own_storage_goes_before_the_environments(environment: Any, t
     store = storage.artifacts("s3://mine/deep/er")
     assert isinstance(store, BucketArtifacts)
     assert store.url == "s3://mine/deep/er"
-    assert isinstance(store.open_store, S3Place)
+    assert isinstance(store.open_store, S3Address)
     assert store.open_store.access_key_id == KEY_ID
     other = storage.artifacts("gs://mine/deep/er")
     assert isinstance(other, BucketArtifacts)

@@ -17,6 +17,7 @@ from dataprep_assets.errors import ConfigError, SourceError, TransferError
 from dataprep_assets.stores import files
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import ConflictError
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.stores.contract import StoreContract, content, sha256
 
 
@@ -42,9 +43,9 @@ def test_no_key_escapes_through_a_symbolic_link(store: LocalStore, tmp_path: Pat
     (tmp_path / "root" / "file").symlink_to(outside / "secret")
     (tmp_path / "root" / "good").symlink_to(tmp_path / "root" / "inside")
     for key in ("folder/secret", "file"):
-        with pytest.raises(ConfigError, match="symbolic link"):
+        with raises(ConfigError, key):
             b"".join(store.read(key))
-        with pytest.raises(ConfigError, match="symbolic link"):
+        with raises(ConfigError, key):
             store.put(key, b"overwritten")
     assert [info.key for info in store.list()] == ["good", "inside"]
     assert b"".join(store.read("good")) == b"x"
@@ -56,7 +57,7 @@ def test_a_key_that_is_a_folder_of_another_says_so(store: LocalStore) -> None:
     assert store.head("a") is None
     assert store.head("a/b/c") is None
     for key in ("a", "a/b/c"):
-        with pytest.raises(SourceError, match="Rename one"):
+        with raises(SourceError, key):
             store.put(key, b"y")
     assert [info.key for info in store.list()] == ["a/b"]
     assert store.sweep() == 0
@@ -73,7 +74,7 @@ def test_a_file_written_in_place_is_noticed_while_it_is_read(store: LocalStore, 
     next(blocks)
     with open(tmp_path / "root" / "key", "r+b") as file:
         file.truncate(1 << 20)
-    with pytest.raises(ConflictError, match="another process writes"):
+    with raises(ConflictError, "key"):
         list(blocks)
 
 
@@ -120,7 +121,7 @@ def test_a_full_disk_is_said_and_leaves_the_old_object(small_disk: Path, tmp_pat
         lambda: store.upload(tmp_path / "file", "key", sha256=sha256(content(5 << 20))),
         lambda: store.compose(["large", "key"], "key"),
     ):
-        with pytest.raises(TransferError, match="disk is full"):
+        with raises(TransferError, str(small_disk), "full"):
             act()
         assert [*store.list()] == before
         assert [path.name for path in (small_disk / "root" / ".uploads").iterdir()] == ["lock"]

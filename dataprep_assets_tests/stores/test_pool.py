@@ -2,9 +2,8 @@
 
 import threading
 
-import pytest
-
 from dataprep_assets.stores.pool import run_all
+from dataprep_assets_tests.messages import raises
 
 
 def test_no_item_of_a_group_is_begun_after_its_first_error() -> None:
@@ -15,7 +14,7 @@ def test_no_item_of_a_group_is_begun_after_its_first_error() -> None:
         raise KeyError("broken")
 
     stop = threading.Event()
-    with pytest.raises(KeyError, match="broken"):
+    with raises(KeyError, "broken"):
         run_all(fetch, range(1000), 1, stop)
     assert begun == [0]
     assert stop.is_set()

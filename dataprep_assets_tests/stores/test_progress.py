@@ -11,8 +11,8 @@ def test_what_many_threads_passed_on_is_taken_back_once() -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(given, [3] * 1000))
     assert sum(told) == 3000
-    given.take_back()
-    given.take_back()
+    given.revert_progress()
+    given.revert_progress()
     assert told[-1] == -3000
     assert len(told) == 1001
 
@@ -20,4 +20,4 @@ def test_what_many_threads_passed_on_is_taken_back_once() -> None:
 def test_nobody_need_listen() -> None:
     given = ReversibleProgress(None)
     given(3)
-    given.take_back()
+    given.revert_progress()

@@ -19,11 +19,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.stores.amazon.api import CredentialNames, s3_client
 from dataprep_assets.stores.amazon.s3 import S3Store
-from dataprep_assets.stores.connect import Access, S3Place, place_of
+from dataprep_assets.stores.connect import Access, S3Address, parse_place
 from dataprep_assets_tests.fakes.buckets import PART_BYTES, QUICK, new_bucket, new_client, new_store, place_at
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy
 from dataprep_assets_tests.fakes.nobody import nobody_there
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET, SwiftServer
+from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.stores.contract import StoreContract, content, sha256
 
 
@@ -38,7 +39,7 @@ class TestOnSwift(StoreContract):
 
     def test_if_version_exchanges_exactly_that_version(self, store: S3Store) -> None:
         version = store.put("key", b"first").version
-        with pytest.raises(ConfigError, match=r"this store does not support the request\. Use AWS S3, R2 or MinIO"):
+        with raises(ConfigError, "AWS S3", "R2", "MinIO"):
             store.put("key", b"second", if_version=version)
 
     def test_of_many_who_race_for_an_exchange_one_wins(self, store: S3Store) -> None:
@@ -176,8 +177,8 @@ def test_requests_are_anonymous_paid_for_or_with_a_session_token_as_declared(mon
     token = {"R2_DATASET_READ_SESSION_TOKEN": "token"}
 
     def headers(environment: dict[str, str], access: Access) -> dict[str, str]:
-        place = place_of("s3://bucket", {**environment, "DATAPREP_ENDPOINT_URL": url})
-        assert isinstance(place, S3Place)
+        place = parse_place("s3://bucket", {**environment, "DATAPREP_ENDPOINT_URL": url})
+        assert isinstance(place, S3Address)
         refusal(lambda: [*replace(place, access=access)().list()])
         return EmptyPages.seen[-1]
 
@@ -202,7 +203,7 @@ def test_a_bucket_that_is_not_there_is_not_an_empty_one(swift: SwiftServer) -> N
         lambda: store.put("key", b"x", if_absent=True),
         lambda: store.sweep(),
     ):
-        assert "bucket no-such-bucket does not exist" in refusal(use).message
+        assert_names(refusal(use).message, "no-such-bucket")
 
 
 def test_an_endpoint_that_cannot_be_reached_is_named() -> None:
@@ -213,7 +214,7 @@ def test_an_endpoint_that_cannot_be_reached_is_named() -> None:
 
 def test_a_client_with_retries_or_checksums_of_its_own_is_refused(swift: SwiftServer) -> None:
     plain = boto3.client("s3", endpoint_url=swift.url, aws_access_key_id="a", aws_secret_access_key="b")
-    with pytest.raises(ConfigError, match="s3_client"):
+    with raises(ConfigError, "s3_client"):
         S3Store(plain, "bucket")
 
 
@@ -230,10 +231,10 @@ def test_a_resource_of_dagster_aws_makes_the_client(swift: SwiftServer) -> None:
 
     bucket = new_bucket(swift.url)
     place = R2StorageResource(s3=resource, bucket=bucket).address()
-    assert isinstance(place, S3Place)
+    assert isinstance(place, S3Address)
     assert s3_client(place).meta.region_name == "auto"
     place().put("key", b"x")
-    with pytest.raises(ConfigError, match="s3_client"):
+    with raises(ConfigError, "s3_client"):
         S3Store(resource.get_client(), bucket)
 
 

@@ -11,6 +11,7 @@ from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client, new_store
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy, strict_parts
 from dataprep_assets_tests.fakes.swift_server import SwiftServer
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.stores.contract import content, sha256
 
 pytestmark = pytest.mark.slow
@@ -72,7 +73,7 @@ def test_the_first_error_of_a_composition_ends_the_parts_that_wait(swift: SwiftS
         store = new_store(proxy.url, bucket, retry=patient)
         started = time.monotonic()
         # three parts: two are copied, and that which crosses the boundary is sent
-        with pytest.raises(ConfigError, match="AccessDenied"):
+        with raises(ConfigError, "AccessDenied"):
             store.compose(["half", "half"], "whole")
         assert time.monotonic() - started < 60
     assert direct.head("whole") is None

@@ -22,6 +22,7 @@ from dataprep_assets.stores.upload import (
     plan_parts,
     send_parts,
 )
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.stores.contract import content, sha256
 
 MIB = 1024 * 1024
@@ -52,11 +53,11 @@ def test_part_counts_at_the_limit(size: int) -> None:
 
 
 def test_what_no_store_takes_is_refused() -> None:
-    with pytest.raises(ConfigError, match="5 MiB"):
+    with raises(ConfigError, "5 MiB"):
         plan_parts(1, part_bytes=MIN_PART_BYTES - 1)
-    with pytest.raises(ConfigError, match="5 TiB"):
+    with raises(ConfigError, "5 TiB"):
         plan_parts(MAX_OBJECT_BYTES + 1, part_bytes=MIN_PART_BYTES)
-    with pytest.raises(ConfigError, match="5 TiB"):
+    with raises(ConfigError, "5 TiB"):
         plan_concatenation([MAX_OBJECT_BYTES, 1])
 
 
@@ -123,7 +124,7 @@ def test_a_file_that_is_not_what_was_recorded_is_refused(tmp_path: Path, change:
     parts = parts_of(path, data, 30_000)
     changed = {"flip": data[:-1] + b"?", "shorter": data[:-1], "longer": data + b"?"}[change]
     path.write_bytes(changed)
-    with pytest.raises(IntegrityError, match="file"):
+    with raises(IntegrityError, path):
         send_parts(
             path, parts, lambda part, view: None, sha256=sha256(data), lanes=2, label="x", stop=threading.Event()
         )

@@ -9,7 +9,8 @@ from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.stream import separators
 from dataprep_assets.stream.separators import separators_match_documents
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
-from dataprep_assets.stream.tokenizer import literal_lines, rendered_remarks
+from dataprep_assets.stream.tokenizer import describe_literals, find_rendered_remarks
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special, make_plan
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
     PAD,
@@ -27,7 +28,7 @@ def test_a_lost_separator_names_its_document(shard: Shard) -> None:
     ends = np.fromfile(shard.directory / ENDS, "<u8")
     edit(shard.directory / TOKENS, "<u2", put(int(ends[7]) - 1, 5))
     found = separators_match_documents(shard.directory, shard.receipt)
-    assert f"document 7 (from token offset {ends[6]}) does not end with separator {SEPARATOR}" in found.summary
+    assert_names(found.summary, "document 7", ends[6], SEPARATOR)
 
 
 def test_a_shard_that_tells_of_another_separator_than_its_recipe_is_told(shard: Shard) -> None:
@@ -35,7 +36,7 @@ def test_a_shard_that_tells_of_another_separator_than_its_recipe_is_told(shard: 
     assert separators_match_documents(shard.directory, shard.receipt, plan).passed
     other = replace(plan, separator_id=PAD, bos_id=PAD)
     found = separators_match_documents(shard.directory, shard.receipt, other)
-    assert f"its separator is {SEPARATOR}, but {PAD} in its recipe" in found.summary
+    assert_names(found.summary, SEPARATOR, PAD)
     assert "(and 1 more)" in found.summary
 
 
@@ -45,7 +46,7 @@ def test_a_stray_separator_fails_the_count(shard: Shard) -> None:
     document = int(np.flatnonzero(length > 10)[0]) + 1
     edit(shard.directory / TOKENS, "<u2", put(int(ends[document]) - 5, SEPARATOR))
     found = separators_match_documents(shard.directory, shard.receipt)
-    assert f"holds {len(ends) + 1} separators (id {SEPARATOR}), expected {len(ends)}" in found.summary
+    assert_names(found.summary, len(ends) + 1, SEPARATOR, len(ends))
 
 
 @pytest.mark.parametrize("block", [1 << 20, 7])
@@ -59,8 +60,8 @@ def test_a_doubled_separator_names_both_offsets(
     edit(shard.directory / TOKENS, "<u2", put(end - 2, SEPARATOR))
     receipt = with_ledger(shard.receipt, literal_separators=1)
     found = separators_match_documents(shard.directory, receipt)
-    assert f"doubled separator (id {SEPARATOR}) at token offsets {end - 2} and {end - 1}, document 2" in found.summary
-    assert found.facts["doubled"] == 1
+    assert_names(found.summary, SEPARATOR, end - 2, end - 1, 2)
+    assert found.facts["repeated_separators"] == 1
     assert not found.warning
 
 
@@ -78,10 +79,10 @@ def test_a_missing_and_a_doubled_bos_name_their_document(special: Special) -> No
     start = int(np.fromfile(shard.directory / ENDS, "<u8")[0])
     edit(shard.directory / TOKENS, "<u2", put(start + 1, PAD))
     found = separators_match_documents(shard.directory, shard.receipt)
-    assert f"doubled BOS (id {PAD}) at token offsets {start} and {start + 1}, document 1" in found.summary
+    assert_names(found.summary, "BOS", PAD, start, start + 1, 1)
     edit(shard.directory / TOKENS, "<u2", put(start, 5))
     found = separators_match_documents(shard.directory, shard.receipt)
-    assert f"document 1 (from token offset {start}) does not start with BOS {PAD}" in found.summary
+    assert_names(found.summary, 1, start, "BOS", PAD)
 
 
 @pytest.mark.parametrize(("mode", "many", "told"), [("text", 5, True), ("text", 4, False), ("match", 10, False)])
@@ -89,8 +90,8 @@ def test_texts_that_a_template_rendered_are_told_before_they_are_plain_text(mode
     literal = bundle().special_tokens[0].content
     texts = [f"{literal}user" if number < many else "user" for number in range(10)]
     keys = ("document", "special_tokens")
-    remarks = list(rendered_remarks(texts, bundle(), mode, keys))
+    remarks = list(find_rendered_remarks(texts, bundle(), mode, keys))
     assert [(remark.keys, remark.hint) for remark in remarks] == [(keys, True)] * told
-    lines = list(literal_lines(Ledger(documents=10, special_literals=many), mode))
+    lines = list(describe_literals(Ledger(documents=10, special_literals=many), mode))
     assert len(lines) == 1
-    assert not list(literal_lines(Ledger(documents=10), mode))
+    assert not list(describe_literals(Ledger(documents=10), mode))

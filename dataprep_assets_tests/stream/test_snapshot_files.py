@@ -29,7 +29,7 @@ def test_a_flipped_byte_names_its_file(files: dict[str, Path]) -> None:
     files["b.zst"].write_bytes(data)
     found = digests_match(expected, files)
     assert not found.passed
-    assert found.summary.startswith("b.zst: sha256")
+    assert found.summary.startswith("b.zst: expected sha256")
     assert found.facts["defects"] == 1
 
 

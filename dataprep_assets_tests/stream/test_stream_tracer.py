@@ -14,9 +14,9 @@ import pytest
 import zstandard
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import Retraction, add_retractions, id_of
+from dataprep_assets.curation.retractions import Retraction, add_retractions, hash_id_of
 from dataprep_assets.engine.trace.place import TokenRange
-from dataprep_assets.engine.trace.trace import Question, Trace, trace
+from dataprep_assets.engine.trace.trace import Trace, TraceQuery, trace_documents
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, NotFoundError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
@@ -26,9 +26,10 @@ from dataprep_assets.pipelines.corpus.source.source_rows import corpus_tracer
 from dataprep_assets.pipelines.corpus.view import artifact_name
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.stream import stream_index
-from dataprep_assets.stream.stream_index import search
+from dataprep_assets.stream.stream_index import count_at_most
 from dataprep_assets.stream.stream_tracer import StreamTracer
 from dataprep_assets_tests.fakes.places import Places
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, reference_ids
 
@@ -144,7 +145,7 @@ def test_every_document_is_at_every_place_that_is_told(built: Built) -> None:
         expected = [[*ids, separator] for ids in reference_ids([text for _, _, text, _ in documents])]
         total = sum(map(len, expected))
         for number, (file, row, content, _) in enumerate(documents):
-            (found,) = trace(tracer, document=number, split=split)
+            (found,) = trace_documents(tracer, document=number, split=split)
             assert (found.split, found.document, found.source) == (split, number, f"{file}:{row}")
             assert found.text == content
             assert found.tokens == len(expected[number])
@@ -175,7 +176,7 @@ def test_a_row_of_plain_json_lines_has_its_bytes_and_others_say_why_not(built: B
     }
     for split, documents in built.documents.items():
         for number, (file, _, _, name) in enumerate(documents):
-            (found,) = trace(tracer, document=number, split=split)
+            (found,) = trace_documents(tracer, document=number, split=split)
             at = tracer.source_bytes(found)
             assert at is not None
             told = replace(found, source_bytes=at)
@@ -191,7 +192,7 @@ def test_a_row_of_plain_json_lines_has_its_bytes_and_others_say_why_not(built: B
 def test_no_bytes_are_told_of_a_source_that_changed_or_is_gone(built: Built, tmp_path: Path) -> None:
     shutil.copytree(built.source, tmp_path / "source")
     tracer = built.tracer(declared(tmp_path / "source"))
-    (found,) = trace(tracer, id="doc-205")
+    (found,) = trace_documents(tracer, id="doc-205")
     assert found.file == "val/f.jsonl"
     path = tmp_path / "source" / found.file
     for change in (
@@ -209,7 +210,7 @@ def test_every_way_leads_to_the_document_and_back(built: Built) -> None:
     tracer = built.tracer()
     for split, documents in built.documents.items():
         for number, (file, row, _, name) in enumerate(documents):
-            (found,) = tracer.find(Question(document=number, split=split))
+            (found,) = tracer.find(TraceQuery(document=number, split=split))
             combined, shard = found.places[1], found.places[0]
             partition = shard.artifact.split("/")[2]
             same: list[dict[str, Any]] = [
@@ -222,15 +223,17 @@ def test_every_way_leads_to_the_document_and_back(built: Built) -> None:
                 {"megatron_index": number, "split": split},
             ]
             for question in same:
-                assert trace(tracer, **question) == [found], question
-            by_id = trace(tracer, id=name)
+                assert trace_documents(tracer, **question) == [found], question
+            by_id = trace_documents(tracer, id=name)
             assert found in by_id
             assert {one.source for one in by_id} == {
                 f"{f}:{r}" for every in built.documents.values() for f, r, _, n in every if n == name
             }
             for samples in (place.at["samples"] for place in found.places if "mds_bins" in place.artifact):
                 assert isinstance(samples, list)
-                assert all(found in trace(tracer, view="mds", sample=sample, split=split) for sample in samples)
+                assert all(
+                    found in trace_documents(tracer, view="mds", sample=sample, split=split) for sample in samples
+                )
 
 
 def test_a_row_that_is_no_document_is_told_with_its_reason(built: Built) -> None:
@@ -239,16 +242,14 @@ def test_a_row_that_is_no_document_is_told_with_its_reason(built: Built) -> None
     for file in {file for file, _ in kept}:
         for row in range(0, 43):
             if (file, row) not in kept:
-                with pytest.raises(NotFoundError, match=rf"row {row} of {file} is not a document: it"):
-                    trace(tracer, file=file, row=row)
-    with pytest.raises(NotFoundError, match="it was dropped as missing_text"):
-        trace(tracer, file="train/c1/a.jsonl", row=6)
-    with pytest.raises(
-        NotFoundError, match=r"it was dropped as bad_json \(unexpected character, expected a string key\)"
-    ):
-        trace(tracer, file="train/c2/d.jsonl", row=2)
-    with pytest.raises(NotFoundError, match="it is blank, was filtered or retracted, or is beyond the end of the file"):
-        trace(tracer, file="train/c1/a.jsonl", row=1)
+                with raises(NotFoundError, row, file):
+                    trace_documents(tracer, file=file, row=row)
+    with raises(NotFoundError, 6, "missing_text"):
+        trace_documents(tracer, file="train/c1/a.jsonl", row=6)
+    with raises(NotFoundError, 2, "bad_json"):
+        trace_documents(tracer, file="train/c2/d.jsonl", row=2)
+    with raises(NotFoundError, 1, "blank"):
+        trace_documents(tracer, file="train/c1/a.jsonl", row=1)
 
 
 def test_a_retracted_row_is_called_so(built: Built, tmp_path: Path) -> None:
@@ -259,53 +260,59 @@ def test_a_retracted_row_is_called_so(built: Built, tmp_path: Path) -> None:
     corpus = declared(source, retractions=tmp_path / "retracted.jsonl")
     ids = corpus.document.ids(sensitive=False)
     assert ids is not None
-    add_retractions(tmp_path / "retracted.jsonl", ids, [Retraction(hash=id_of(one, ids), given=one) for one in named])
+    add_retractions(
+        tmp_path / "retracted.jsonl", ids, [Retraction(hash=hash_id_of(one, ids), given=one) for one in named]
+    )
     assert not run_pipeline(corpus, root).failed
     for file, row in rows.items():
-        with pytest.raises(NotFoundError, match=rf"row {row} of {file} is not a document: it is retracted$"):
-            trace(built.tracer(corpus, root), file=file, row=row)
+        with raises(NotFoundError, row, file, "retracted"):
+            trace_documents(built.tracer(corpus, root), file=file, row=row)
     (source / "val/f.jsonl").unlink()
-    with pytest.raises(NotFoundError, match="it is blank, was filtered or retracted, or is beyond the end of the file"):
-        trace(built.tracer(corpus, root), file="val/f.jsonl", row=40)
+    with raises(NotFoundError, 40, "blank"):
+        trace_documents(built.tracer(corpus, root), file="val/f.jsonl", row=40)
 
 
 @pytest.mark.parametrize(
-    ("question", "told"),
+    ("question", "values"),
     [
-        ({"token": 10**9, "split": "train"}, r"token 1000000000 is out of range: train has \d+, counted from 0"),
-        ({"token": -1, "split": "val"}, "token -1 is out of range: val"),
-        ({"document": 40, "split": "val"}, "document 40 is out of range: val has 40"),
-        ({"document": 0}, "one of train, val, or set shard"),
-        ({"document": 0, "split": "test"}, "unknown split 'test'. Available: train, val"),
-        ({"document": 0, "shard": "train-00009"}, "unknown shard 'train-00009'. Available: train-00000, train-00001"),
-        ({"file": "train/x.jsonl", "row": 1}, "unknown source file 'train/x.jsonl'. Available: train/c1/a.jsonl"),
-        ({"id": "nobody"}, "no document of sample_corpus has this id"),
-        ({"view": "mds", "sample": 10**6, "split": "val"}, "sample 1000000 is out of range: the view mds of val"),
+        ({"token": 10**9, "split": "train"}, ("token", 10**9, "train", 0)),
+        ({"token": -1, "split": "val"}, ("token", -1, "val")),
+        ({"document": 40, "split": "val"}, ("document", 40, "val")),
+        ({"document": 0}, ("train, val", "shard")),
+        ({"document": 0, "split": "test"}, ("'test'", "train, val")),
+        ({"document": 0, "shard": "train-00009"}, ("'train-00009'", "train-00000, train-00001")),
+        ({"file": "train/x.jsonl", "row": 1}, ("'train/x.jsonl'", "train/c1/a.jsonl")),
+        ({"id": "nobody"}, ("sample_corpus", "id")),
+        ({"view": "mds", "sample": 10**6, "split": "val"}, ("sample", 10**6, "mds", "val")),
     ],
 )
-def test_what_does_not_exist_is_one_clear_line(built: Built, question: dict[str, Any], told: str) -> None:
-    with pytest.raises(NotFoundError, match=told) as raised:
-        trace(built.tracer(), **question)
+def test_what_does_not_exist_is_one_clear_line(
+    built: Built, question: dict[str, Any], values: tuple[object, ...]
+) -> None:
+    with raises(NotFoundError, *values) as raised:
+        trace_documents(built.tracer(), **question)
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("question", "told"),
+    ("question", "values"),
     [
-        ({}, "use exactly one of token, document"),
-        ({"token": 1, "document": 1}, "not token and document"),
-        ({"file": "f"}, "use exactly one"),
-        ({"row": 1}, "`file` and `row` must be used together"),
-        ({"token": 1, "shard": "train-00000", "file": "f"}, "`file` and `row` must be used together"),
-        ({"npy_shard": "val_000000", "sample": 0, "split": "val"}, "cannot be combined with `split` or `shard`"),
-        ({"npy_shard": "train_000000"}, "`sample` must be used with either `view` or `npy_shard`"),
-        ({"text": "a"}, "documents are indexed by the field 'id'. Use `id`"),
-        ({"npy_shard": "train_000000", "sample": 0}, "has no npy_shard"),
+        ({}, ("token, document",)),
+        ({"token": 1, "document": 1}, ("token and document",)),
+        ({"file": "f"}, ("row",)),
+        ({"row": 1}, ("`file`", "`row`")),
+        ({"token": 1, "shard": "train-00000", "file": "f"}, ("`file`", "`row`")),
+        ({"npy_shard": "val_000000", "sample": 0, "split": "val"}, ("`split`", "`shard`")),
+        ({"npy_shard": "train_000000"}, ("`sample`", "`view`", "`npy_shard`")),
+        ({"text": "a"}, ("'id'", "`id`")),
+        ({"npy_shard": "train_000000", "sample": 0}, ("npy_shard",)),
     ],
 )
-def test_a_question_that_cannot_be_answered_is_refused(built: Built, question: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        trace(built.tracer(), **question)
+def test_a_question_that_cannot_be_answered_is_refused(
+    built: Built, question: dict[str, Any], values: tuple[object, ...]
+) -> None:
+    with raises(ConfigError, *values):
+        trace_documents(built.tracer(), **question)
 
 
 def test_documents_are_found_by_their_text_where_no_id_is_declared(built: Built, tmp_path: Path) -> None:
@@ -314,13 +321,13 @@ def test_documents_are_found_by_their_text_where_no_id_is_declared(built: Built,
     tracer = corpus_tracer(corpus, LocalArtifacts(tmp_path), corpus_specs(corpus))
     for content in (text(3), text(22), ""):
         wanted = {f"{f}:{r}" for every in built.documents.values() for f, r, t, _ in every if t == content}
-        assert {one.source for one in trace(tracer, text=content)} == wanted
-    with pytest.raises(NotFoundError, match="no document of sample_corpus has this text"):
-        trace(tracer, text=text(22), split="val")
-    with pytest.raises(ConfigError, match=r"needs `document\.id_field`"):
-        trace(tracer, id="doc-1")
-    with pytest.raises(IntegrityError, match="indexed with different `document` settings"):
-        trace(built.tracer(corpus=corpus), text=text(3))
+        assert {one.source for one in trace_documents(tracer, text=content)} == wanted
+    with raises(NotFoundError, "sample_corpus", "text"):
+        trace_documents(tracer, text=text(22), split="val")
+    with raises(ConfigError, "`document.id_field`"):
+        trace_documents(tracer, id="doc-1")
+    with raises(IntegrityError, "`document`"):
+        trace_documents(built.tracer(corpus=corpus), text=text(3))
 
 
 def test_sensitive_documents_are_found_under_their_key_and_not_shown(
@@ -333,15 +340,15 @@ def test_sensitive_documents_are_found_under_their_key_and_not_shown(
     corpus = keyed.model_copy(update={"document": keyed.document.model_copy(update={"id_key": None})})
     run_pipeline(keyed, tmp_path)
     store = LocalArtifacts(tmp_path)
-    (found,) = trace(corpus_tracer(keyed, store, corpus_specs(keyed)), id="doc-301")
+    (found,) = trace_documents(corpus_tracer(keyed, store, corpus_specs(keyed)), id="doc-301")
     assert found.source == "train/c10/g.parquet:2"
     assert found.text is None
     assert "text" not in found.to_json()
-    with pytest.raises(ConfigError, match=r"has no `document\.id_key`, so documents are found only by row"):
-        trace(corpus_tracer(corpus, store, corpus_specs(corpus)), id="doc-300")
+    with raises(ConfigError, "`document.id_key`"):
+        trace_documents(corpus_tracer(corpus, store, corpus_specs(corpus)), id="doc-300")
     monkeypatch.setenv("TRACED_KEY", "another key of thirty-two chars.")
-    with pytest.raises(IntegrityError, match="indexed with different `document` settings"):
-        trace(corpus_tracer(keyed, store, corpus_specs(keyed)), id="doc-300")
+    with raises(IntegrityError, "`document`"):
+        trace_documents(corpus_tracer(keyed, store, corpus_specs(keyed)), id="doc-300")
 
 
 def test_what_was_made_of_other_shards_is_not_traced_and_said(built: Built, tmp_path: Path) -> None:
@@ -351,7 +358,7 @@ def test_what_was_made_of_other_shards_is_not_traced_and_said(built: Built, tmp_
     run_pipeline(built.corpus, root)
     run_pipeline(other.model_copy(update={"views": ()}), root)  # the views stay behind
     tracer = corpus_tracer(other, LocalArtifacts(root), corpus_specs(other))
-    (found,) = trace(tracer, document=5, split="train")
+    (found,) = trace_documents(tracer, document=5, split="train")
     assert found.text == built.documents["train"][5][2]
     assert [place.artifact.split("/")[1] for place in found.places] == ["token_bins", "combined_bins"]
     assert len(tracer.notes) == 6
@@ -362,19 +369,19 @@ def test_a_missing_shard_is_named(built: Built, tmp_path: Path) -> None:
     root = tmp_path / "root"
     run_pipeline(built.corpus.model_copy(update={"views": ()}), root)
     (root / "sample_corpus" / "token_bins" / "train-00001" / "receipt.json").unlink()
-    with pytest.raises(MissingArtifactError, match=r"trace: 1 of \d shards of sample_corpus are missing.*train-00001"):
+    with raises(MissingArtifactError, 1, "sample_corpus", "train-00001"):
         built.tracer(root=root)
 
 
 def test_lines_for_a_person_begin_with_the_source(built: Built) -> None:
-    (found,) = trace(built.tracer(), file="train/c1/b.jsonl.zst", row=2)
+    (found,) = trace_documents(built.tracer(), file="train/c1/b.jsonl.zst", row=2)
     told = list(found.lines())
     assert told[0] == "train/c1/b.jsonl.zst:2"
     assert any(line.startswith("  sample_corpus/megatron_bins: train.bin: tokens [") for line in told)
     assert told[-1].startswith("  text: '")
     long = replace(found.places[0], at={"samples": [3, 4, 5], "sample_ids": [9, 2, 7, 1, 8]})
     assert list(replace(found, places=(long,)).lines())[2].endswith("samples 3 to 5, sample ids 9, 2, 7, 1 and 1 more")
-    assert list(replace(found, text="x" * 500).lines())[-1].endswith("and 100 characters more")
+    assert list(replace(found, text="x" * 500).lines())[-1].endswith("and 100 more characters")
     value = json.loads(json.dumps(found.to_json()))
     assert value["source"] == told[0]
     assert value["places"][0]["bytes"] == [2 * at for at in value["places"][0]["tokens"]]
@@ -399,8 +406,8 @@ def test_a_bucket_gives_the_same_answers_and_token_files_are_not_downloaded(
     local = built.tracer()
 
     def both(**question: Any) -> list[Trace]:
-        found = trace(tracer, **question)
-        assert found == trace(local, **question)
+        found = trace_documents(tracer, **question)
+        assert found == trace_documents(local, **question)
         return found
 
     for number in range(0, 100, 9):
@@ -429,4 +436,4 @@ def test_a_remote_search_is_that_of_numpy(size: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(stream_index, "_PAGE", 4)
     numbers = np.sort(np.random.default_rng(size).integers(0, 50, size)).astype(np.uint64)
     for value in range(-0, 52):
-        assert search(Remote(numbers), value) == int(np.searchsorted(numbers, value, side="right"))  # type: ignore[arg-type]
+        assert count_at_most(Remote(numbers), value) == int(np.searchsorted(numbers, value, side="right"))  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from dataprep_assets.engine.checks.check import files_intact
 from dataprep_assets.stream import token_bins_checks as proofs
 from dataprep_assets.stream.separators import separators_match_documents
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Sample, Shard, Special
 from dataprep_assets_tests.pipelines.corpus.shard_proofs import (
     PAD,
@@ -47,14 +48,14 @@ def test_a_flipped_byte_is_named_by_file(shard: Shard) -> None:
     edit(shard.directory / TOKENS, "u1", put(1001, 0xFF))
     found = files_intact(shard.directory, shard.receipt)
     assert not found.passed
-    assert found.summary.startswith("sample/token_bins/train-00000: tokens.bin: sha256")
+    assert found.summary.startswith("sample/token_bins/train-00000: tokens.bin: ")
 
 
 def test_a_missing_and_an_unlisted_file_are_named(shard: Shard) -> None:
     (shard.directory / ENDS).rename(shard.directory / "old.bin")
     found = files_intact(shard.directory, shard.receipt)
     assert "document_ends.bin: missing (and 1 more)" in found.summary
-    assert "old.bin: not in the receipt" in str(found.table[1]["defect"])
+    assert_names(str(found.table[1]["defect"]), "old.bin")
 
 
 def test_a_missing_bin_is_a_failed_finding_of_every_reader(shard: Shard, sample: Sample) -> None:
@@ -86,7 +87,7 @@ def test_a_source_file_that_lost_rows_is_named(shard: Shard) -> None:
     receipt = replace(shard.receipt, sources=({**first, "documents": first["documents"] - 1}, *rest))
     found = proofs.ledger_balances(shard.directory, receipt)
     rows = first["rows_in"]
-    assert f"source file {first['file']}: {rows:,} rows in, but {rows - 1} documents" in found.summary
+    assert_names(found.summary, first["file"], rows, rows - 1)
 
 
 def test_drops_balance_with_the_quarantine_and_a_lost_line_is_missed(sample: Sample, special: Special) -> None:
@@ -113,7 +114,7 @@ def test_another_dtype_than_that_of_the_recipe_fails(shard: Shard) -> None:
     assert proofs.size_matches(shard.directory, shard.receipt, "uint16").passed
     other = proofs.size_matches(shard.directory, shard.receipt, "uint32")
     assert not other.passed
-    assert "its ids are uint16, but uint32 in its recipe" in other.summary
+    assert_names(other.summary, "uint16", "uint32")
 
 
 def test_a_cut_bin_and_cut_ends_fail(shard: Shard) -> None:
@@ -124,12 +125,12 @@ def test_a_cut_bin_and_cut_ends_fail(shard: Shard) -> None:
     edit(shard.directory / ENDS, "<u8", lambda ends: ends[:-1])
     defects = [str(row["defect"]) for row in proofs.size_matches(shard.directory, shard.receipt).table]
     assert len(defects) == 3
-    assert "the last document ends at token" in defects[2]
+    assert_names(defects[2], "last")
 
 
 def test_ends_that_decrease_name_the_document(shard: Shard) -> None:
     edit(shard.directory / ENDS, "<u8", put(5, 1))
-    assert "document 5 ends at token 1," in proofs.size_matches(shard.directory, shard.receipt).summary
+    assert_names(proofs.size_matches(shard.directory, shard.receipt).summary, "document 5", 1)
 
 
 # --- ids_in_vocabulary
@@ -140,7 +141,7 @@ def test_an_id_outside_the_vocabulary_is_named_by_its_offset(shard: Shard, monke
     edit(shard.directory / TOKENS, "<u2", put(12_345, 4096))
     edit(shard.directory / TOKENS, "<u2", put(20_000, 65_535))
     found = proofs.ids_in_vocabulary(shard.directory, shard.receipt, 4096)
-    assert "id 4096 at token offset 12345 of tokens.bin is not below 4096; 2 ids are not" in found.summary
+    assert_names(found.summary, 4096, 12345, "tokens.bin", 2)
 
 
 def test_a_range_other_than_the_ledgers_and_a_dtype_too_narrow_fail(shard: Shard) -> None:
@@ -148,4 +149,4 @@ def test_a_range_other_than_the_ledgers_and_a_dtype_too_narrow_fail(shard: Shard
     assert "the ledger has [" in found.summary
     assert proofs.ids_in_vocabulary(shard.directory, shard.receipt, 65_536).passed
     found = proofs.ids_in_vocabulary(shard.directory, shard.receipt, 65_537)
-    assert "uint16 is too small for a vocabulary of 65537" in found.summary
+    assert_names(found.summary, "uint16", 65537)

@@ -8,7 +8,9 @@ import pytest
 
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.stream.tokenizer import bundle_at_hand, load_bundle
+from dataprep_assets.stream.tokenizer import find_local_tokenizer, load_declared_tokenizer
+from dataprep_assets.tokenization.settings import OLDER_FILES
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.samples import SAMPLE
 
 COMMIT = "0" * 40
@@ -21,9 +23,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    load_bundle.cache_clear()  # a new process would read it anew
+    load_declared_tokenizer.cache_clear()  # a new process would read it again
     (tmp_path / "models--org--model" / "snapshots" / COMMIT).mkdir(parents=True)
     shutil.copy(SAMPLE / "tokenizer" / FILES[0], tmp_path / "models--org--model" / "snapshots" / COMMIT)
+    (tmp_path / "models--org--model" / ".no_exist" / COMMIT).mkdir(parents=True)
+    for file in OLDER_FILES:
+        (tmp_path / "models--org--model" / ".no_exist" / COMMIT / file).touch()
     return tmp_path / "models--org--model"
 
 
@@ -31,22 +36,28 @@ TOKENIZER = TokenizerDeclaration(repo="org/model", revision=COMMIT)
 
 
 def test_a_fetch_that_was_killed_between_its_files_left_no_tokenizer(cache: Path) -> None:
-    assert bundle_at_hand(TOKENIZER, "text") is None
-    with pytest.raises(TokenizerError, match=rf"org/model@{COMMIT}: {FILES[1]} cannot be downloaded"):
-        load_bundle(TOKENIZER)
+    assert find_local_tokenizer(TOKENIZER, "text") is None
+    with raises(TokenizerError, f"org/model@{COMMIT}", FILES[1]):
+        load_declared_tokenizer(TOKENIZER)
 
 
 def test_all_of_its_files_are_a_tokenizer(cache: Path) -> None:
     shutil.copy(SAMPLE / "tokenizer" / FILES[1], cache / "snapshots" / COMMIT)
-    found = bundle_at_hand(TOKENIZER, "text")
+    found = find_local_tokenizer(TOKENIZER, "text")
     assert found is not None
     assert found.directory == cache / "snapshots" / COMMIT
 
 
+@pytest.mark.parametrize("file", OLDER_FILES)
+def test_an_older_file_that_the_cache_does_not_know_is_to_be_downloaded(cache: Path, file: str) -> None:
+    shutil.copy(SAMPLE / "tokenizer" / FILES[1], cache / "snapshots" / COMMIT)
+    (cache / ".no_exist" / COMMIT / file).unlink()
+    assert find_local_tokenizer(TOKENIZER, "text") is None
+
+
 def test_a_file_that_the_repository_is_known_not_to_have_is_not_missing(cache: Path) -> None:
-    (cache / ".no_exist" / COMMIT).mkdir(parents=True)
     (cache / ".no_exist" / COMMIT / FILES[1]).touch()
-    assert bundle_at_hand(TOKENIZER, "text") == load_bundle(TOKENIZER)
+    assert find_local_tokenizer(TOKENIZER, "text") == load_declared_tokenizer(TOKENIZER)
 
 
 @pytest.mark.parametrize(
@@ -63,5 +74,5 @@ def test_a_file_that_the_repository_is_known_not_to_have_is_not_missing(cache: P
 def test_a_file_of_another_kind_is_named(tmp_path: Path, name: str, data: bytes, said: str) -> None:
     shutil.copytree(SAMPLE / "tokenizer", tmp_path / "t")
     (tmp_path / "t" / name).write_bytes(data)
-    with pytest.raises(TokenizerError, match=f"{name}: it is .*{said}"):
-        load_bundle(TokenizerDeclaration(path=tmp_path / "t"))
+    with raises(TokenizerError, name, said):
+        load_declared_tokenizer(TokenizerDeclaration(path=tmp_path / "t"))

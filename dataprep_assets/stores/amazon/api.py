@@ -7,7 +7,7 @@ aws-chunked trailers that they are sent in (over TLS only).
 Messages repeat only the status and the code of a response, because an error's text can contain key ids and signatures.
 
 Entry points: :func:`s3_client_config`, :func:`s3_client`, :func:`translate_errors`, :class:`RefusedError`,
-:func:`explain`.
+:func:`explain_refusal`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,21 +21,21 @@ from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, parse_retry_after
-from dataprep_assets.stores.store import NEEDS_BOTO3, no_object
+from dataprep_assets.stores.store import NEEDS_BOTO3, missing_object_error
 
 if TYPE_CHECKING:
-    from dataprep_assets.stores.connect import S3Place
+    from dataprep_assets.stores.connect import S3Address
 
 keep_secrets_from_logs()
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
-# This is more than one store uses at a time (`s3.WORKERS`), because urllib3 closes connections beyond its pool's size,
-# and every further request would then open a new one.
+# More than one store uses at a time (`s3.WORKERS`), because urllib3 closes connections beyond its pool's size, and
+# every further request would open a new one.
 CONNECTIONS = 32
 
-# Some of these codes have a misleading status: RequestTimeout and BadDigest are sent with 400.
-# ConditionalRequestConflict and OperationAborted (409) mean that another request for the same key was in progress.
+# Retry by code, because some statuses mislead: RequestTimeout and BadDigest have 400. ConditionalRequestConflict and
+# OperationAborted (409) mean that another request for the same key was in progress.
 _RETRY_CODES = {
     "BadDigest",
     "ConditionalRequestConflict",
@@ -52,7 +52,7 @@ _RETRY_CODES = {
     "TooManyRequests",
     "XAmzContentSHA256Mismatch",
 }
-# These are retried, because a single server may have a wrong clock, or a clock may be corrected in the meantime.
+# Retried, because only one server's clock may be wrong, or a clock may be corrected in the meantime.
 _CLOCK_CODES = {"RequestExpired", "RequestTimeTooSkewed"}
 
 
@@ -93,12 +93,12 @@ def s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_seconds: 
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         tcp_keepalive=True,
-        # This project sends a signed Content-MD5 with every body; boto3 would hash it again over plain HTTP.
+        # This project signs a Content-MD5 of every body, which boto3 would otherwise hash again over plain HTTP.
         s3={"payload_signing_enabled": False},
     )
 
 
-def s3_client(place: "S3Place", config: Any = None) -> Any:
+def s3_client(place: "S3Address", config: Any = None) -> Any:
     """Return a low-level client for the bucket of `place`, with `config` or :func:`s3_client_config`.
 
     If an endpoint is set without a region, the region is `auto`, R2's only one. Raises ConfigError.
@@ -115,7 +115,7 @@ def s3_client(place: "S3Place", config: Any = None) -> Any:
     if endpoint is not None:
         check_endpoint(endpoint, "endpoint_url", allow_http=place.allow_http)
     try:
-        session = _session(place.profile)
+        session = _open_session(place.profile)
         region = place.region or session.get_config_variable("region") or ("auto" if endpoint is not None else None)
         client = session.create_client(
             "s3",
@@ -129,7 +129,7 @@ def s3_client(place: "S3Place", config: Any = None) -> Any:
     except ProfileNotFound:
         raise ConfigError(
             f"unknown profile {place.profile!r} (AWS_PROFILE, --profile). Run `aws configure list-profiles` to list "
-            "the profiles"
+            "the available profiles"
         ) from None
     except (BotoCoreError, ValueError) as error:
         # Show only the error's type, because its text could contain the output of a credential process.
@@ -139,16 +139,16 @@ def s3_client(place: "S3Place", config: Any = None) -> Any:
     # Check again, because the endpoint may come from boto3's own chain (AWS_ENDPOINT_URL or a profile).
     check_endpoint(client.meta.endpoint_url, "endpoint_url", allow_http=place.allow_http)
     if place.access == "requester_pays":
-        client.meta.events.register("before-call.s3", _pay)
+        client.meta.events.register("before-call.s3", _agree_to_pay)
     return client
 
 
-def _pay(params: Any, **_: Any) -> None:
+def _agree_to_pay(params: Any, **_: Any) -> None:
     """Add the signed header that agrees to pay for a request."""
     params["headers"]["x-amz-request-payer"] = "requester"
 
 
-def _session(profile: str | None) -> Any:
+def _open_session(profile: str | None) -> Any:
     """Return a new botocore session, because sessions are not safe to share.
 
     Only botocore's service descriptions are shared, because reading them takes six times as long as everything else.
@@ -156,12 +156,12 @@ def _session(profile: str | None) -> Any:
     import botocore.session
 
     session = botocore.session.Session(profile=profile)
-    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    session.register_component("data_loader", _build_loader(session.get_config_variable("data_path")))
     return session
 
 
 @lru_cache
-def _loader(data_path: str | None) -> Any:
+def _build_loader(data_path: str | None) -> Any:
     from botocore.loaders import create_loader
 
     return create_loader(data_path)
@@ -176,7 +176,7 @@ def check_client(client: Any) -> None:
         raise ConfigError("the S3 client uses boto3's own retries or checksums. Create it with s3_client(resource)")
 
 
-def endpoint_of(client: Any) -> str:
+def find_endpoint(client: Any) -> str:
     """Return the scheme, host and port of the store for messages."""
     parts = urlsplit(client.meta.endpoint_url)
     return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
@@ -205,8 +205,8 @@ def translate_errors(label: str, endpoint: str, names: CredentialNames) -> Itera
     try:
         yield
     except ClientError as error:
-        raise _from_answer(error.response) from None
-    # The order is from specific to general, because the classes below include base classes of those above.
+        raise _from_response(error.response) from None
+    # Specific classes come first, because later ones include their base classes.
     except (ConnectTimeoutError, EndpointConnectionError) as error:
         raise RetryableError(
             f"cannot connect to {endpoint} ({type(error).__name__}); check the endpoint and the network"
@@ -228,7 +228,7 @@ def translate_errors(label: str, endpoint: str, names: CredentialNames) -> Itera
     ) as error:
         raise RetryableError(f"the connection to {endpoint} broke ({type(error).__name__})") from None
     except ResponseParserError:
-        raise RetryableError(f"{endpoint} returned an answer that is not S3") from None
+        raise RetryableError(f"the response of {endpoint} is not an S3 response") from None
     except BotoCoreError as error:
         raise ConfigError(
             f"{label}: boto3 cannot sign or send the request ({type(error).__name__}). Set {names.key_id} and "
@@ -237,33 +237,40 @@ def translate_errors(label: str, endpoint: str, names: CredentialNames) -> Itera
         ) from None
 
 
-def _from_answer(response: Mapping[str, Any]) -> Exception:
+def _from_response(response: Mapping[str, Any]) -> Exception:
     meta = response.get("ResponseMetadata", {})
     status = int(meta.get("HTTPStatusCode", 0))
     code = str(response.get("Error", {}).get("Code", "")) or str(status)
     if status in RETRY_STATUS or code in _RETRY_CODES:
         wait = parse_retry_after(meta.get("HTTPHeaders", {}).get("retry-after"))
-        clock = ": this machine's clock differs from the store's. Set it (NTP)" if code in _CLOCK_CODES else ""
+        clock = (
+            ": the clock of this machine differs from the store's. Set the clock, for example with NTP"
+            if code in _CLOCK_CODES
+            else ""
+        )
         return RetryableError(f"HTTP {status}, {code}{clock}", wait)
     return RefusedError(status, code)
 
 
-def explain(refused: RefusedError, *, label: str, bucket: str, endpoint: str, names: CredentialNames) -> DataprepError:
+def explain_refusal(
+    error: RefusedError, *, label: str, bucket: str, endpoint: str, names: CredentialNames
+) -> DataprepError:
     """Return the error for a refusal, with its meaning and the remedy.
 
     `label` names the object in messages, `bucket` and `endpoint` the requested location, and `names` the variables to
     check.
     """
-    code, status = refused.code, refused.status
-    where = f"{label}: {endpoint} refused the request ({refused})"
+    code, status = error.code, error.status
+    prefix = f"{label}: {endpoint} refused the request ({error})"
     if code == "InvalidAccessKeyId":
-        return ConfigError(f"{where}: unknown access key id. Check {names.key_id} and the endpoint")
+        return ConfigError(f"{prefix}: unknown access key ID. Check {names.key_id} and the endpoint")
     if code == "SignatureDoesNotMatch":
         return ConfigError(
-            f"{where}: the secret does not match the key id. Check {names.secret} (no surrounding blanks)"
+            f"{prefix}: the secret does not match the access key ID. Check {names.secret}, and remove surrounding "
+            "spaces"
         )
     if code in ("ExpiredToken", "InvalidToken", "TokenRefreshRequired"):
-        return ConfigError(f"{where}: the session token has expired. Create new credentials")
+        return ConfigError(f"{prefix}: the session token has expired. Create new credentials")
     if code in (
         "PermanentRedirect",
         "AuthorizationHeaderMalformed",
@@ -272,19 +279,21 @@ def explain(refused: RefusedError, *, label: str, bucket: str, endpoint: str, na
         301,
         307,
     ):
-        return ConfigError(f"{where}: wrong region or endpoint for bucket {bucket}. On R2 the region is `auto`")
+        return ConfigError(
+            f"{prefix}: wrong region or endpoint for bucket {bucket}. Correct them. On R2, the region is `auto`"
+        )
     if code == "NoSuchBucket":
-        return ConfigError(f"{where}: bucket {bucket} does not exist. Check the bucket's name and the endpoint")
+        return ConfigError(f"{prefix}: bucket {bucket} does not exist. Check the bucket's name and the endpoint")
     if status in (401, 403):
         return ConfigError(
-            f"{where}: these credentials lack the permission. Check {names.key_id}, {names.secret} and the token's "
+            f"{prefix}: these credentials lack the permission. Check {names.key_id}, {names.secret} and the token's "
             f"permissions for bucket {bucket} (R2: Object Read, or Object Read & Write). For a source in a public "
             "bucket, set `access: anonymous`; in a requester-pays bucket, `access: requester_pays`"
         )
     if status == 404:
-        return no_object(where)
+        return missing_object_error(prefix)
     if status == 501 or code == "NotImplemented":
-        return ConfigError(f"{where}: this store does not support the request. Use AWS S3, R2 or MinIO")
+        return ConfigError(f"{prefix}: this store does not support the request. Use AWS S3, R2 or MinIO")
     if code in ("QuotaExceeded", "EntityTooLarge", "XMinioStorageFull"):
-        return SourceError(f"{where}: the store is full. Free space, or raise the quota")
-    return SourceError(f"{where}. Check the bucket, endpoint and region")
+        return SourceError(f"{prefix}: the store is full. Free space, or raise the quota")
+    return SourceError(f"{prefix}. Check the bucket, endpoint and region")

@@ -5,7 +5,7 @@ Under SSE-KMS or a customer's key an ETag has the same form but is neither. Ever
 bytes of two versions never mix.
 
 Entry points: :class:`S3Bucket`, whose requests are labeled, retried and translated into errors with a remedy;
-:func:`read_range`, :class:`Stream`, :func:`etag_complaint`.
+:func:`read_range`, :class:`Stream`, :func:`find_etag_mismatch`.
 """
 
 import hashlib
@@ -19,16 +19,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dataprep_assets.errors import DataprepError, IntegrityError, SourceError, TransferError, count_of
-from dataprep_assets.stores.amazon.api import CredentialNames, RefusedError, endpoint_of, explain, translate_errors
+from dataprep_assets.stores.amazon.api import (
+    CredentialNames,
+    RefusedError,
+    explain_refusal,
+    find_endpoint,
+    translate_errors,
+)
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, check_key, no_object
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, check_key, missing_object_error
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Larger blocks are slower, because the allocator maps memory for each of them, and a block has left the cache when it
-# is written. With 1 MiB a download took three times the system time and 25 % more time in total (256 MiB, two cores).
+# A larger block is slower, because the allocator maps memory for each block, and a block has left the processor's
+# cache when it is written. With 1 MiB a download took three times the system time and 25% more time in total (256 MiB,
+# two cores).
 _BLOCK = 256 * 1024
 _EMPTY_PAGES = 1_000
 
@@ -46,24 +53,24 @@ PART_BYTES = "dataprep-part-bytes"
 """Metadata key for the part size of objects assembled on the server; only the last part may be smaller."""
 
 
-def etag_of(answer: Mapping[str, Any]) -> str:
+def read_etag(response: Mapping[str, Any]) -> str:
     """Return the ETag of a response without its quotes."""
-    return str(answer.get("ETag", "")).strip('"')
+    return str(response.get("ETag", "")).strip('"')
 
 
-def is_opaque(answer: Mapping[str, Any]) -> bool:
+def is_opaque(response: Mapping[str, Any]) -> bool:
     """Return whether the object's ETag is not a digest, because of encryption with KMS or a customer's key."""
-    # KMS is `aws:kms` or `aws:kms:dsse`. With the store's own key (`AES256`) an ETag is still an MD5.
-    return str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in answer
+    # KMS is `aws:kms` or `aws:kms:dsse`. With the store's own key (`AES256`), an ETag is still an MD5.
+    return str(response.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in response
 
 
-def plain_md5(answer: Mapping[str, Any]) -> str | None:
+def find_md5(response: Mapping[str, Any]) -> str | None:
     """Return the MD5 (hex) of the object's content, or None if its ETag is not an MD5."""
-    etag = etag_of(answer)
-    return etag if MD5.fullmatch(etag) and not is_opaque(answer) else None
+    etag = read_etag(response)
+    return etag if MD5.fullmatch(etag) and not is_opaque(response) else None
 
 
-def composite(md5s: Sequence[str | None]) -> str | None:
+def compute_composite_etag(md5s: Sequence[str | None]) -> str | None:
     """Return the ETag of a multipart object whose parts have these MD5s (hex), or None if one is unknown."""
     if None in md5s:
         return None
@@ -71,10 +78,10 @@ def composite(md5s: Sequence[str | None]) -> str | None:
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(md5s)}"
 
 
-def recorded_sha256(answer: Mapping[str, Any]) -> str | None:
+def read_recorded_sha256(response: Mapping[str, Any]) -> str | None:
     """Return the SHA-256 (hex) recorded by this project's upload, or None."""
     # Other writers can set any metadata, so a value that is not a digest is ignored.
-    sha256 = answer.get("Metadata", {}).get(DIGEST, "")
+    sha256 = response.get("Metadata", {}).get(DIGEST, "")
     return sha256 if SHA256.fullmatch(sha256) else None
 
 
@@ -90,7 +97,7 @@ class S3Bucket:
         self.retry = retry
         self._client = client
         self._credentials = credentials
-        self._endpoint = endpoint_of(client)
+        self._endpoint = find_endpoint(client)
         # Set once the bucket is known to exist. Until then, a 404 response to HEAD may mean that the bucket is missing.
         self._seen = False
 
@@ -113,11 +120,11 @@ class S3Bucket:
         Raises RetryableError, RefusedError, ConfigError.
         """
         with translate_errors(label, self._endpoint, self._credentials):
-            answer: Mapping[str, Any] = getattr(self._client, operation)(Bucket=self.name, **request)
+            response: Mapping[str, Any] = getattr(self._client, operation)(Bucket=self.name, **request)
         self._seen = True
-        return answer
+        return response
 
-    def tried(self, attempt: Callable[[], T], label: str, stopped: Callable[[], bool] = lambda: False) -> T:
+    def run_with_retries(self, attempt: Callable[[], T], label: str, stopped: Callable[[], bool] = lambda: False) -> T:
         """Call `attempt` within the retry policy; `label` names it in errors, and `stopped()` ends waits early."""
         return self.retry.run(attempt, label=label, stopped=stopped)
 
@@ -126,69 +133,69 @@ class S3Bucket:
     ) -> Mapping[str, Any]:
         """Call the client's method `operation` and retry temporary failures; `label` names the object in messages.
 
-        Returns {} for a refusal whose code or status (as text) is in `answers`; raises the error of `explain` for
-        others.
+        Returns {} for a refusal whose code or status (as text) is in `answers`; raises the error of `explain_refusal`
+        for others.
         """
         try:
-            return self.tried(partial(self.attempt, operation, label, request), label)
-        except RefusedError as refused:
-            # A missing bucket has the same status as a missing key, but is never treated as one.
-            if {refused.code, str(refused.status)} & answers and refused.code != "NoSuchBucket":
+            return self.run_with_retries(partial(self.attempt, operation, label, request), label)
+        except RefusedError as error:
+            # A missing bucket has the same status as a missing key, but is always an error.
+            if {error.code, str(error.status)} & answers and error.code != "NoSuchBucket":
                 return {}
-            raise self.explain(refused, label) from None
+            raise self.explain(error, label) from None
 
-    def explain(self, refused: RefusedError, label: str) -> DataprepError:
+    def explain(self, error: RefusedError, label: str) -> DataprepError:
         """Return the error for a refusal, with its meaning and the remedy."""
-        if refused.code == "InvalidObjectState":
+        if error.code == "InvalidObjectState":
             return SourceError(
-                f"{label}: the object is archived ({refused}). Restore it from the archive, then run again"
+                f"{label}: the object is archived ({error}). Restore it from the archive, then run again"
             )
-        return explain(refused, label=label, bucket=self.name, endpoint=self._endpoint, names=self._credentials)
+        return explain_refusal(error, label=label, bucket=self.name, endpoint=self._endpoint, names=self._credentials)
 
     def head(self, key: str) -> Mapping[str, Any] | None:
         """Return HeadObject's response, or None if the object does not exist."""
         label, request = self.label(key), {"Key": self.key_of(key)}
-        ask = partial(self.tried, partial(self.attempt, "head_object", label, request), label)
+        ask = partial(self.run_with_retries, partial(self.attempt, "head_object", label, request), label)
         try:
             return ask()
-        except RefusedError as refused:
-            # A HEAD response has no body, so a request with a body finds the cause: key, bucket or credentials.
-            if refused.status != 404:
+        except RefusedError as error:
+            # Find the cause (key, bucket or credentials) by a request with a body in its response, which HEAD lacks.
+            if error.status != 404:
                 self.call("list_objects_v2", label, Prefix=self.prefix, MaxKeys=1)
                 try:
-                    return ask()  # retried, because the listing waited for a wrong clock, which HEAD does not report
+                    return ask()  # retry, because the listing waited for a wrong clock, which HEAD does not report
                 except RefusedError:
-                    raise self.explain(refused, label) from None
+                    raise self.explain(error, label) from None
             if not self._seen:
-                # A refusal (403) is ignored, because the keys may allow reading objects but not listing them.
+                # Ignore a refusal (403), because the keys may allow reading objects but not listing them.
                 self.call("list_objects_v2", label, answers={"403"}, Prefix=self.prefix, MaxKeys=1)
                 self._seen = True
         return None
 
     def require(self, key: str) -> Mapping[str, Any]:
         """Return HeadObject's response; raise MissingArtifactError if the object does not exist."""
-        answer = self.head(key)
-        if answer is None:
-            raise no_object(self.label(key))
-        return answer
+        response = self.head(key)
+        if response is None:
+            raise missing_object_error(self.label(key))
+        return response
 
     def require_object(self, key: str) -> ObjectInfo:
         """Return the object; raise MissingArtifactError if it does not exist."""
         return self.info(key, self.require(key))
 
-    def info(self, key: str, answer: Mapping[str, Any]) -> ObjectInfo:
+    def info(self, key: str, response: Mapping[str, Any]) -> ObjectInfo:
         """Return the object described by HeadObject's response."""
         return ObjectInfo(
             key=key,
-            bytes=answer["ContentLength"],
-            version=etag_of(answer),
-            sha256=recorded_sha256(answer),
-            md5=plain_md5(answer),
+            bytes=response["ContentLength"],
+            version=read_etag(response),
+            sha256=read_recorded_sha256(response),
+            md5=find_md5(response),
         )
 
-    def blocks(self, answer: Mapping[str, Any], label: str) -> Iterator[bytes]:
+    def blocks(self, response: Mapping[str, Any], label: str) -> Iterator[bytes]:
         """Yield the body of a GET response in blocks; raise RetryableError if it ends early."""
-        body = answer["Body"]
+        body = response["Body"]
         try:
             while True:
                 with translate_errors(label, self._endpoint, self._credentials):
@@ -212,19 +219,20 @@ class S3Bucket:
 
         def attempt() -> Mapping[str, Any]:
             page = self.attempt(operation, label, request)
-            # An empty body is parsed without an error, so only this field distinguishes it from an empty listing.
+            # Require this field, because an empty body is parsed without an error and would look like an empty
+            # listing.
             if "IsTruncated" not in page:
-                raise RetryableError("the answer is not a listing")
+                raise RetryableError("the response is not a listing")
             return page
 
         while True:
             try:
-                page = self.tried(attempt, label)
-            except RefusedError as refused:
+                page = self.run_with_retries(attempt, label)
+            except RefusedError as error:
                 # The upload was completed or aborted after it was listed, so it has no parts.
-                if operation == "list_parts" and refused.code == "NoSuchUpload":
+                if operation == "list_parts" and error.code == "NoSuchUpload":
                     return
-                raise self.explain(refused, label) from None
+                raise self.explain(error, label) from None
             items = page.get(field_name, ())
             yield from items
             if not page["IsTruncated"]:
@@ -232,11 +240,15 @@ class S3Bucket:
             # Empty pages are valid, for example after many deletions, but a broken proxy may return them forever.
             empty = 0 if items else empty + 1
             if empty > _EMPTY_PAGES:
-                raise TransferError(f"{label}: the store returned {_EMPTY_PAGES:,} empty pages in a row without an end")
-            before = dict(request)
+                raise TransferError(
+                    f"{label}: the store returned {_EMPTY_PAGES:,} empty pages of its listing in a row. Try again later"
+                )
+            page_request = dict(request)
             request |= _next_page_fields(operation, page)
-            if request == before:
-                raise TransferError(f"{label}: the store returned an incomplete listing without a continuation token")
+            if request == page_request:
+                raise TransferError(
+                    f"{label}: the store returned an incomplete listing without a continuation token. Try again later"
+                )
 
     def remove(self, key: str) -> None:
         """Remove an object; do nothing if it does not exist."""
@@ -247,14 +259,14 @@ class S3Bucket:
         try:
             self.remove(key)
         except DataprepError as error:
-            logger.warning("%s: the wrong object could not be removed; remove it: %s", self.label(key), error)
+            logger.warning("%s: the faulty object could not be removed (%s). Remove it by hand", self.label(key), error)
 
     # Multipart uploads. `name` is the key in the bucket, including the prefix.
 
     def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload and return its id."""
-        answer = self.call("create_multipart_upload", self.label(key), Key=self.key_of(key), Metadata=dict(metadata))
-        return str(answer["UploadId"])
+        response = self.call("create_multipart_upload", self.label(key), Key=self.key_of(key), Metadata=dict(metadata))
+        return str(response["UploadId"])
 
     def unfinished_uploads(self, prefix: str) -> Iterator[Mapping[str, Any]]:
         """Yield the unfinished uploads whose keys in the bucket begin with `prefix`."""
@@ -263,9 +275,9 @@ class S3Bucket:
 
     def newest_part(self, name: str, upload: str) -> float:
         """Return when the upload's latest part arrived, in seconds since 1970, or minus infinity without parts."""
-        return max((part["LastModified"].timestamp() for part in self._parts(name, upload)), default=-math.inf)
+        return max((part["LastModified"].timestamp() for part in self._list_parts(name, upload)), default=-math.inf)
 
-    def _parts(self, name: str, upload: str) -> Iterator[Mapping[str, Any]]:
+    def _list_parts(self, name: str, upload: str) -> Iterator[Mapping[str, Any]]:
         label = f"list of the parts of s3://{self.name}/{name}"
         return self.pages("list_parts", "Parts", label, Key=name, UploadId=upload)
 
@@ -292,7 +304,7 @@ def _stop_redirecting_bucket_heads(client: Any) -> None:
     def mark(params: Mapping[str, Any], **_: Any) -> None:
         params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
-    # The id ensures a single handler if several stores share the client.
+    # With this id, stores that share the client register the handler only once.
     client.meta.events.register("before-call.s3.HeadBucket", mark, unique_id="dataprep-bucket-heads")
 
 
@@ -320,13 +332,15 @@ def read_range(bucket: S3Bucket, info: ObjectInfo, start: int, stop: int) -> Ite
     Raises RetryableError for temporary failures, and ConflictError if the object has a different version.
     """
     try:
-        answer = _open(bucket, info.key, start, stop, info.version)
+        response = _request_range(bucket, info.key, start, stop, info.version)
     except _PastEndError:
-        raise ConflictError(f"{bucket.label(info.key)}: the object became shorter") from None
-    yield from bucket.blocks(answer, bucket.label(info.key))
+        raise ConflictError(
+            f"{bucket.label(info.key)}: the object became shorter while it was being read. Run again"
+        ) from None
+    yield from bucket.blocks(response, bucket.label(info.key))
 
 
-def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str | None) -> Mapping[str, Any]:
+def _request_range(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str | None) -> Mapping[str, Any]:
     """Request [start, stop) of the object and return the response with its unread body.
 
     Raises RetryableError, ConflictError, _PastEndError or the error that explains a refusal.
@@ -338,29 +352,31 @@ def _open(bucket: S3Bucket, key: str, start: int, stop: int | None, version: str
     if version is not None:
         request["IfMatch"] = f'"{version}"'
     try:
-        answer = bucket.attempt("get_object", label, request)
-    except RefusedError as refused:
-        if refused.status == 412:
-            raise ConflictError(f"{label}: no longer version {version}") from None
-        if refused.status == 416:
+        response = bucket.attempt("get_object", label, request)
+    except RefusedError as error:
+        if error.status == 412:
+            raise ConflictError(f"{label}: version {version} no longer exists. Run again") from None
+        if error.status == 416:
             raise _PastEndError from None
-        raise bucket.explain(refused, label) from None
-    answer_start, answer_stop, _ = _parse_extent(answer)
-    # The version is also checked here, because some stores ignore If-Match.
-    if version is not None and etag_of(answer) != version:
-        answer["Body"].close()
-        raise ConflictError(f"{label}: has version {etag_of(answer)}, not {version}")
-    if answer_start != start or (stop is not None and answer_stop > stop):
-        answer["Body"].close()
-        raise RetryableError(f"requested bytes {start}-{stop}, but the answer contains {answer_start}-{answer_stop}")
-    return answer
+        raise bucket.explain(error, label) from None
+    response_start, response_stop, _ = _parse_extent(response)
+    # Check the version here as well, because some stores ignore If-Match.
+    if version is not None and read_etag(response) != version:
+        response["Body"].close()
+        raise ConflictError(f"{label}: expected version {version}, but found {read_etag(response)}. Run again")
+    if response_start != start or (stop is not None and response_stop > stop):
+        response["Body"].close()
+        raise RetryableError(
+            f"requested bytes {start}-{stop}, but the response contains {response_start}-{response_stop}"
+        )
+    return response
 
 
-def _parse_extent(answer: Mapping[str, Any]) -> tuple[int, int, int]:
+def _parse_extent(response: Mapping[str, Any]) -> tuple[int, int, int]:
     """Return the first byte, the end (exclusive) and the object's size from a GET response."""
-    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.get("ContentRange", ""))
+    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", response.get("ContentRange", ""))
     if match is None:
-        length = int(answer.get("ContentLength", 0))
+        length = int(response.get("ContentLength", 0))
         return 0, length, length
     return int(match[1]), int(match[2]) + 1, int(match[3])
 
@@ -371,12 +387,12 @@ class Stream:
 
     bucket: S3Bucket
     key: str
-    # `position` is the next byte to read. `stop` is None until the first response contains the object's size.
+    # Next byte to read. `stop` is None until the first response contains the object's size.
     position: int
     stop: int | None
-    # The first response sets the version, and all further requests require it.
+    # Set by the first response, and required by all further requests.
     version: str | None
-    # This is the body of the current response, or None before the first one and after a failure.
+    # Body of the current response; None before the first one and after a failure.
     source: Iterator[bytes] | None = None
 
     def blocks(self) -> Iterator[bytes]:
@@ -386,47 +402,49 @@ class Stream:
             self._check_version()
             return
         try:
-            while block := self.bucket.tried(self._next, label):
+            while block := self.bucket.run_with_retries(self._read_next_block, label):
                 yield block
         finally:
             self._close()
 
-    def _next(self) -> bytes:
+    def _read_next_block(self) -> bytes:
         """Return the next block, or b"" at the end; raise RetryableError and close a connection that failed."""
         try:
             if self.position == self.stop:
                 return b""
-            if self.source is None and not self._open():
+            if self.source is None and not self._request_range():
                 return b""
             assert self.source is not None
             block = next(self.source, b"")
             if not block:
-                raise RetryableError(f"short body: it ended at byte {self.position}")
+                raise RetryableError(f"incomplete response: ended at byte {self.position}")
         except RetryableError:
             self._close()
             raise
         self.position += len(block)
         return block
 
-    def _open(self) -> bool:
+    def _request_range(self) -> bool:
         try:
-            answer = _open(self.bucket, self.key, self.position, self.stop, self.version)
+            response = _request_range(self.bucket, self.key, self.position, self.stop, self.version)
         except _PastEndError:
             self._check_version()
             return False
-        self.version = etag_of(answer)
-        _, answer_stop, total = _parse_extent(answer)
+        self.version = read_etag(response)
+        _, response_stop, total = _parse_extent(response)
         self._check_end(total)
         if self.stop is None:
-            self.stop = answer_stop
-        self.source = self.bucket.blocks(answer, self.bucket.label(self.key))
+            self.stop = response_stop
+        self.source = self.bucket.blocks(response, self.bucket.label(self.key))
         return True
 
     def _check_version(self) -> None:
         """Check the version with HEAD, because an empty range cannot be requested."""
         info = self.bucket.require_object(self.key)
         if self.version not in (None, info.version):
-            raise ConflictError(f"{self.bucket.label(self.key)}: has version {info.version}, not {self.version}")
+            raise ConflictError(
+                f"{self.bucket.label(self.key)}: expected version {self.version}, but found {info.version}. Run again"
+            )
         self._check_end(info.bytes)
 
     def _check_end(self, total: int) -> None:
@@ -444,7 +462,7 @@ class Stream:
         self.source = None
 
 
-def etag_complaint(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
+def find_etag_mismatch(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
     """Return an error message if the object's ETag contradicts the bytes of `path`, or "" if it does not.
 
     A plain ETag is the MD5. The ETag of a multipart object is the MD5 of its parts' MD5s, and can be verified only if
@@ -454,7 +472,7 @@ def etag_complaint(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
     if info.md5 is not None:
         actual = _md5_parts(path, max(info.bytes, 1))[0].hex()
     elif (step := _part_bytes(bucket, info)) is not None:
-        actual = composite([digest.hex() for digest in _md5_parts(path, step)]) or ""
+        actual = compute_composite_etag([digest.hex() for digest in _md5_parts(path, step)]) or ""
     else:
         return ""
     return "" if actual == info.version else f"its ETag is {info.version}, but the bytes give {actual}"
@@ -462,11 +480,11 @@ def etag_complaint(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
 
 def _part_bytes(bucket: S3Bucket, info: ObjectInfo) -> int | None:
     """Return the part size of a multipart object, if it is recorded and agrees with the number of parts."""
-    # The object is requested, because an ObjectInfo has no metadata; the metadata of a different version is not used.
-    parts, answer = COMPOSITE.fullmatch(info.version), bucket.head(info.key)
-    if parts is None or answer is None or etag_of(answer) != info.version or is_opaque(answer):
+    # Request the object, because an ObjectInfo has no metadata. Ignore the metadata of a different version.
+    parts, response = COMPOSITE.fullmatch(info.version), bucket.head(info.key)
+    if parts is None or response is None or read_etag(response) != info.version or is_opaque(response):
         return None
-    recorded_size = answer.get("Metadata", {}).get(PART_BYTES, "")
+    recorded_size = response.get("Metadata", {}).get(PART_BYTES, "")
     # Other writers can set this value. `isascii` is needed, because `isdigit` also accepts `²`.
     step = int(recorded_size) if recorded_size.isascii() and recorded_size.isdigit() else 0
     return step if step and -(-info.bytes // step) == int(parts[2]) else None

@@ -50,14 +50,14 @@ from dataprep_assets.stores.amazon.bucket import (
     WRITE,
     S3Bucket,
     Stream,
-    etag_complaint,
-    etag_of,
-    plain_md5,
+    find_etag_mismatch,
+    find_md5,
+    read_etag,
     read_range,
 )
 from dataprep_assets.stores.amazon.upload import Composer, put_whole, send_file
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets.stores.store import ObjectInfo, Progress, Store, check_key, check_range, conflict
+from dataprep_assets.stores.store import ObjectInfo, Progress, Store, check_key, check_range, conflict_error
 from dataprep_assets.stores.upload import MIN_PART_BYTES, plan_parts
 
 # An upload holds one part per worker in memory: 192 MiB.
@@ -69,7 +69,7 @@ _NAMES = CredentialNames()
 
 # Copying more than this in one request may take a server longer than the time limit of a read.
 _COPY_BYTES = 256 * 1024 * 1024
-# Larger ranges need fewer requests; 32 ranges keep every worker busy until the end.
+# Larger ranges need fewer requests, and 32 ranges keep every worker busy until the end.
 _SMALLEST_RANGE, _RANGES = 8 * 1024 * 1024, 32
 
 
@@ -109,7 +109,7 @@ class S3Store(Store):
                 f"s3://{bucket}: workers={workers} and range_bytes={range_bytes} must be positive, and "
                 f"copy_bytes={copy_bytes} at least 5 MiB"
             )
-        # This call only rejects small parts, now rather than at the first large upload.
+        # Called only to reject a small part size now, and not at the first large upload.
         plan_parts(0, part_bytes=part_bytes)
         check_client(client)
         prefix = prefix.strip("/")
@@ -128,23 +128,26 @@ class S3Store(Store):
         return self._bucket.url
 
     def head(self, key: str) -> ObjectInfo | None:
-        answer = self._bucket.head(key)
-        return None if answer is None else self._bucket.info(key, answer)
+        response = self._bucket.head(key)
+        return None if response is None else self._bucket.info(key, response)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        below = self._bucket.prefix
+        store_prefix = self._bucket.prefix
         label = f"list of {self._bucket.label(prefix)}"
         last_name = b""
-        for item in self._bucket.pages("list_objects_v2", "Contents", label, Prefix=below + prefix):
+        for item in self._bucket.pages("list_objects_v2", "Contents", label, Prefix=store_prefix + prefix):
             name = item["Key"].encode()
-            # This also ends a listing that repeats its pages.
+            # This condition also ends a listing that repeats its pages.
             if name <= last_name:
-                raise TransferError(f"{label}: the store's listing is not sorted by key, or has a key twice")
+                raise TransferError(
+                    f"{label}: the store's listing is not sorted by key, or has a key twice. Use AWS S3, R2 or MinIO"
+                )
             last_name = name
-            key = item["Key"].removeprefix(below)
-            # Consoles create empty objects with a trailing slash to represent folders; one with content is data.
+            key = item["Key"].removeprefix(store_prefix)
+            # Skip the empty objects with a trailing slash by which consoles represent folders. One with content is
+            # data.
             if key and not (key.endswith("/") and item["Size"] == 0):
-                yield ObjectInfo(key=key, bytes=item["Size"], version=etag_of(item))
+                yield ObjectInfo(key=key, bytes=item["Size"], version=read_etag(item))
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
         check_range(start, stop, self._bucket.label(key))
@@ -154,21 +157,21 @@ class S3Store(Store):
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
         label, view = self._bucket.label(key), memoryview(data)
         if if_absent and if_version is not None:
-            raise ConfigError(f"{label}: if_absent and if_version cannot be combined")
+            raise ConfigError(f"{label}: if_absent and if_version cannot be combined. Remove one of them")
         metadata = {DIGEST: hashlib.sha256(data).hexdigest()}
         if not if_absent and if_version is None:
             return put_whole(self._bucket, key, view, metadata, {})
-        # The response to a successful write can be lost; the next attempt then finds its own object.
+        # If the response to a successful write is lost, the next attempt recognizes its own object by this mark.
         metadata[WRITE] = secrets.token_hex(16)
         condition = {"IfNoneMatch": "*"} if if_absent else {"IfMatch": f'"{if_version}"'}
         try:
             return put_whole(self._bucket, key, view, metadata, condition)
         except RefusedError:
-            answer = self._bucket.head(key)
-            if answer is not None and answer.get("Metadata", {}).get(WRITE) == metadata[WRITE]:
-                self._check_md5(plain_md5(answer), hashlib.md5(data, usedforsecurity=False).hexdigest(), label)
-                return self._bucket.info(key, answer)
-            raise conflict(label, if_version, answer and etag_of(answer)) from None
+            response = self._bucket.head(key)
+            if response is not None and response.get("Metadata", {}).get(WRITE) == metadata[WRITE]:
+                self._check_md5(find_md5(response), hashlib.md5(data, usedforsecurity=False).hexdigest(), label)
+                return self._bucket.info(key, response)
+            raise conflict_error(label, if_version, response and read_etag(response)) from None
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
         size, sha256, label = path.stat().st_size, sha256.lower(), self._bucket.label(key)
@@ -176,8 +179,8 @@ class S3Store(Store):
             data = path.read_bytes()
             if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
                 raise IntegrityError(
-                    f"{label}: {path} does not have sha256 {sha256}. The file changed, or its record belongs to "
-                    "other bytes. Build it again. Nothing was published"
+                    f"{label}: {path} does not have sha256 {sha256}, so the file changed after it was recorded. "
+                    "Rebuild the artifact. Nothing was published"
                 )
             info = put_whole(self._bucket, key, memoryview(data), {DIGEST: sha256}, {})
             if progress is not None and size:
@@ -205,10 +208,10 @@ class S3Store(Store):
                 size=info.bytes,
                 target=target,
                 sha256=expected_sha256,
-                # The ETag is checked only without a SHA-256, because this check reads the file a second time.
-                verify=None if expected_sha256 else lambda path, _: etag_complaint(self._bucket, info, path),
+                # Check the ETag only without a SHA-256, because the check reads the file a second time.
+                verify=None if expected_sha256 else lambda path, _: find_etag_mismatch(self._bucket, info, path),
                 label=label,
-                part_bytes=self._step(info.bytes),
+                part_bytes=self._choose_step(info.bytes),
                 workers=self._workers,
                 retry=self._bucket.retry,
                 progress=report,
@@ -228,25 +231,25 @@ class S3Store(Store):
         self._bucket.remove(key)
 
     def sweep(self, prefix: str = "", *, older_than_seconds: float = 0.0) -> int:
-        # Some stores round up an upload's time, so without an age limit no times are compared.
+        # Without an age limit, compare no times, because some stores round up an upload's time.
         latest = datetime.now(UTC).timestamp() - older_than_seconds if older_than_seconds else math.inf
         swept = 0
         for upload in self._bucket.unfinished_uploads(self._bucket.prefix + prefix):
             name, identity = upload["Key"], upload["UploadId"]
             if upload["Initiated"].timestamp() > latest:
                 continue
-            # An old upload may still be running, for example for a large file on a slow network.
+            # An old upload may still be running, e.g., for a large file on a slow network.
             if older_than_seconds and self._bucket.newest_part(name, identity) > latest:
                 continue
             self._bucket.abort(name, identity)
             swept += 1
         return swept
 
-    def _check_md5(self, actual: str | None, expected: str, label: str) -> None:
-        if actual is not None and actual != expected:
-            raise TransferError(f"{label}: the object has MD5 {actual}, but {expected} was sent. Remove it")
+    def _check_md5(self, actual: str | None, expected_md5: str, label: str) -> None:
+        if actual is not None and actual != expected_md5:
+            raise TransferError(f"{label}: the object has MD5 {actual}, but {expected_md5} was sent. Remove the object")
 
-    def _step(self, size: int) -> int:
+    def _choose_step(self, size: int) -> int:
         """Return the size of a download's ranges, which is small enough to give every worker some ranges."""
         # The step depends only on the size, so that every run splits an object the same way.
         return min(self._range_bytes, max(_SMALLEST_RANGE, -(-size // _RANGES)))

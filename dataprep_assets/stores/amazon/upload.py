@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.errors import DataprepError, IntegrityError, TransferError
+from dataprep_assets.errors import DataprepError, IntegrityError, TransferError, count_of
 from dataprep_assets.stores.amazon.api import RefusedError
 from dataprep_assets.stores.amazon.bucket import (
     COMPOSITE,
@@ -32,10 +32,10 @@ from dataprep_assets.stores.amazon.bucket import (
     PART_BYTES,
     S3Bucket,
     Stream,
-    composite,
-    etag_of,
+    compute_composite_etag,
+    find_md5,
     is_opaque,
-    plain_md5,
+    read_etag,
 )
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.retry import RetryableError
@@ -54,12 +54,12 @@ from dataprep_assets.stores.upload import (
 _LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "InvalidRequest"}
 
 
-class SpoiltError(Exception):
+class SpoiledUploadError(Exception):
     """An upload that cannot succeed, because its parts are missing or wrong. A new upload may succeed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sent:
+class SentPart:
     """A part that the store has received. `md5` is None if its ETag is not an MD5."""
 
     number: int
@@ -88,25 +88,25 @@ def put_whole(
             "Metadata": dict(metadata),
             **condition,
         }
-        answer = bucket.attempt("put_object", label, request)
-        _check_md5(answer, digest.hexdigest())
+        response = bucket.attempt("put_object", label, request)
+        _check_md5(response, digest.hexdigest())
         # Verify the write with HEAD, because a store may confirm it without keeping the object.
-        head_answer = bucket.head(key)
+        head_response = bucket.head(key)
         # After a conditional write another writer may already have replaced the object.
-        if head_answer is None or (etag_of(head_answer) != etag_of(answer) and not condition):
+        if head_response is None or (read_etag(head_response) != read_etag(response) and not condition):
             raise RetryableError("the store confirmed the write, but the object is missing")
-        return answer
+        return response
 
     try:
-        answer = bucket.tried(attempt, label)
-    except RefusedError as refused:
-        # Some stores answer an unmet If-Match with 404, because there is no object to match.
-        unmet = refused.status == 412 or (refused.status == 404 and refused.code != "NoSuchBucket")
+        response = bucket.run_with_retries(attempt, label)
+    except RefusedError as error:
+        # Some stores answer an unmet If-Match with 404 if there is no object to match.
+        unmet = error.status == 412 or (error.status == 404 and error.code != "NoSuchBucket")
         if condition and unmet:
             raise
-        raise bucket.explain(refused, label) from None
+        raise bucket.explain(error, label) from None
     return ObjectInfo(
-        key=key, bytes=len(view), version=etag_of(answer), sha256=metadata.get(DIGEST), md5=plain_md5(answer)
+        key=key, bytes=len(view), version=read_etag(response), sha256=metadata.get(DIGEST), md5=find_md5(response)
     )
 
 
@@ -118,15 +118,15 @@ def send_part(
     view: memoryview,
     *,
     stop: threading.Event,
-) -> Sent:
+) -> SentPart:
     """Send `view` as part `number` (from 1) of the upload with the id `upload`, and verify its MD5.
 
-    `stop` ends the retries. Raises SpoiltError if the upload no longer exists.
+    `stop` ends the retries. Raises SpoiledUploadError if the upload no longer exists.
     """
     digest = hashlib.md5(view, usedforsecurity=False)
     label = f"{bucket.label(key)}, part {number}"
 
-    def attempt() -> Sent:
+    def attempt() -> SentPart:
         request = {
             "Key": bucket.key_of(key),
             "UploadId": upload,
@@ -134,76 +134,90 @@ def send_part(
             "Body": PartBody(view),
             "ContentMD5": _base64(digest),
         }
-        answer = bucket.attempt("upload_part", label, request)
-        _check_md5(answer, digest.hexdigest())
-        return Sent(number=number, etag=etag_of(answer), md5=plain_md5(answer))
+        response = bucket.attempt("upload_part", label, request)
+        _check_md5(response, digest.hexdigest())
+        return SentPart(number=number, etag=read_etag(response), md5=find_md5(response))
 
     try:
-        return bucket.tried(attempt, label, stop.is_set)
-    except RefusedError as refused:
-        if refused.code == "NoSuchUpload":
-            raise SpoiltError("the store dropped the upload while it was in progress") from None
-        raise bucket.explain(refused, label) from None
+        return bucket.run_with_retries(attempt, label, stop.is_set)
+    except RefusedError as error:
+        if error.code == "NoSuchUpload":
+            raise SpoiledUploadError("the store dropped the upload while it was in progress") from None
+        raise bucket.explain(error, label) from None
 
 
-def _check_md5(answer: Mapping[str, Any], expected: str) -> None:
-    md5 = plain_md5(answer)
-    if md5 != expected and not is_opaque(answer):
-        raise RetryableError(f"the store has MD5 {md5}, but {expected} was sent")
+def _check_md5(response: Mapping[str, Any], expected_md5: str) -> None:
+    md5 = find_md5(response)
+    if md5 != expected_md5 and not is_opaque(response):
+        raise RetryableError(f"the store has MD5 {md5}, but {expected_md5} was sent")
 
 
-def complete(
-    bucket: S3Bucket, key: str, upload: str, sent: Sequence[Sent], size: int, sha256: str | None
+def complete_upload(
+    bucket: S3Bucket, key: str, upload: str, sent_parts: Sequence[SentPart], size: int, sha256: str | None
 ) -> ObjectInfo:
     """Complete the upload with the id `upload` and return its object.
 
-    `sent` are its parts in order, `size` is their total size in bytes, and `sha256` (hex) is the digest in the
-    metadata. Raises SpoiltError if the object differs from the sent bytes.
+    `sent_parts` are its parts in order, `size` is their total size in bytes, and `sha256` (hex) is the digest in the
+    metadata. Raises SpoiledUploadError if the object differs from the sent bytes.
     """
     label = bucket.label(key)
-    parts = [{"PartNumber": part.number, "ETag": f'"{part.etag}"'} for part in sent]
+    parts = [{"PartNumber": part.number, "ETag": f'"{part.etag}"'} for part in sent_parts]
     request = {"Key": bucket.key_of(key), "UploadId": upload, "MultipartUpload": {"Parts": parts}}
     completed_etag = lost_code = ""
     try:
-        completed_etag = etag_of(
-            bucket.tried(partial(bucket.attempt, "complete_multipart_upload", label, request), label)
+        completed_etag = read_etag(
+            bucket.run_with_retries(partial(bucket.attempt, "complete_multipart_upload", label, request), label)
         )
-    except RefusedError as refused:
-        if refused.code not in _LOST:
-            raise bucket.explain(refused, label) from None
-        lost_code = refused.code
-    # Check the object, because the response can be lost after the completion and the object can differ from the parts.
-    head_answer = bucket.head(key)
-    expected_etag = composite([part.md5 for part in sent])
+    except RefusedError as error:
+        if error.code not in _LOST:
+            raise bucket.explain(error, label) from None
+        lost_code = error.code
+    # Check the object, because the response may have been lost after the completion, and the object may differ from
+    # the parts.
+    head_response = bucket.head(key)
+    expected_etag = compute_composite_etag([part.md5 for part in sent_parts])
     if lost_code:
-        if head_answer is not None and _is_proven(head_answer, size=size, expected=expected_etag, sha256=sha256):
-            return bucket.info(key, head_answer)
-        raise SpoiltError(f"the store has lost the upload or parts of it ({lost_code})")
-    complaint = _complaint(head_answer, size=size, expected=expected_etag, sha256=sha256)
-    if not complaint and head_answer is not None:
-        return bucket.info(key, head_answer)
-    # Only this completion's object is removed, because another writer may have written the same key since.
-    if head_answer is not None and etag_of(head_answer) == completed_etag:
+        if head_response is not None and _is_proven(
+            head_response, size=size, expected_digest=expected_etag, sha256=sha256
+        ):
+            return bucket.info(key, head_response)
+        raise SpoiledUploadError(f"the store has lost the upload or parts of it ({lost_code})")
+    defect = _find_difference(head_response, size=size, expected_digest=expected_etag, sha256=sha256)
+    if not defect and head_response is not None:
+        return bucket.info(key, head_response)
+    # Remove only this completion's object, because another writer may have written the same key since.
+    if head_response is not None and read_etag(head_response) == completed_etag:
         bucket.remove_quietly(key)
-    raise SpoiltError(f"the finished object is wrong: {complaint}")
+    raise SpoiledUploadError(f"the finished object is wrong: {defect}")
 
 
-def _is_proven(found: Mapping[str, Any], *, size: int, expected: str | None, sha256: str | None) -> bool:
+def _is_proven(response: Mapping[str, Any], *, size: int, expected_digest: str | None, sha256: str | None) -> bool:
     """Return whether an unconfirmed completion succeeded, that is, the object is the sent one and not an older one."""
-    stored_sha256 = found.get("Metadata", {}).get(DIGEST)
-    is_same = etag_of(found) == expected if sha256 is None else stored_sha256 == sha256
-    return is_same and not _complaint(found, size=size, expected=expected, sha256=sha256)
+    stored_sha256 = response.get("Metadata", {}).get(DIGEST)
+    is_same = read_etag(response) == expected_digest if sha256 is None else stored_sha256 == sha256
+    return is_same and not _find_difference(response, size=size, expected_digest=expected_digest, sha256=sha256)
 
 
-def _complaint(found: Mapping[str, Any] | None, *, size: int, expected: str | None, sha256: str | None) -> str:
-    if found is None:
+def _describe(info: ObjectInfo) -> str:
+    return f"{count_of(info.bytes, 'byte')}, MD5 {info.md5} and sha256 {info.sha256}"
+
+
+def _find_difference(
+    response: Mapping[str, Any] | None, *, size: int, expected_digest: str | None, sha256: str | None
+) -> str:
+    if response is None:
         return "the object does not exist"
-    if found["ContentLength"] != size:
-        return f"it has {found['ContentLength']} bytes, but {size} were sent"
-    etag = etag_of(found)
-    if expected is not None and COMPOSITE.fullmatch(etag) and not is_opaque(found) and etag != expected:
-        return f"its ETag is {etag}, but the sent bytes give {expected}"
-    stored_sha256 = found.get("Metadata", {}).get(DIGEST)
+    if response["ContentLength"] != size:
+        return f"it has {response['ContentLength']} bytes, but {size} were sent"
+    etag = read_etag(response)
+    if (
+        expected_digest is not None
+        and COMPOSITE.fullmatch(etag)
+        and not is_opaque(response)
+        and etag != expected_digest
+    ):
+        return f"its ETag is {etag}, but the sent bytes give {expected_digest}"
+    stored_sha256 = response.get("Metadata", {}).get(DIGEST)
     if sha256 is not None and stored_sha256 != sha256:
         return f"its recorded sha256 is {stored_sha256}, not {sha256}"
     return ""
@@ -218,16 +232,18 @@ def send_file(
     removes the uploads of killed processes.
     """
     parts = plan_parts(path.stat().st_size, part_bytes=part_bytes)
-    complaint = ""
+    defect = ""
     for _ in range(2):
         reversible_progress = ReversibleProgress(progress)
         try:
-            return _send_file_once(bucket, path, key, parts, sha256=sha256, workers=workers, given=reversible_progress)
-        except SpoiltError as error:
-            complaint = str(error)
-            reversible_progress.take_back()
+            return _send_file_once(
+                bucket, path, key, parts, sha256=sha256, workers=workers, progress=reversible_progress
+            )
+        except SpoiledUploadError as error:
+            defect = str(error)
+            reversible_progress.revert_progress()
     raise TransferError(
-        f"{bucket.label(key)}: {complaint}, twice in a row. The partial upload was discarded. Try again later"
+        f"{bucket.label(key)}: {defect}, twice in a row. The partial upload was discarded. Try again later"
     )
 
 
@@ -239,19 +255,19 @@ def _send_file_once(
     *,
     sha256: str,
     workers: int,
-    given: ReversibleProgress,
+    progress: ReversibleProgress,
 ) -> ObjectInfo:
     upload = bucket.create_upload(key, {DIGEST: sha256})
     stop = threading.Event()
 
-    def send(part: UploadPart, view: memoryview) -> Sent:
-        sent = send_part(bucket, key, upload, part.number, view, stop=stop)
-        given(part.bytes)
-        return sent
+    def send(part: UploadPart, view: memoryview) -> SentPart:
+        sent_part = send_part(bucket, key, upload, part.number, view, stop=stop)
+        progress(part.bytes)
+        return sent_part
 
     try:
-        sent = send_parts(path, parts, send, sha256=sha256, lanes=workers, label=bucket.label(key), stop=stop)
-        return complete(bucket, key, upload, sent, parts[-1].stop, sha256)
+        sent_parts = send_parts(path, parts, send, sha256=sha256, lanes=workers, label=bucket.label(key), stop=stop)
+        return complete_upload(bucket, key, upload, sent_parts, parts[-1].stop, sha256)
     except BaseException:
         # Abort on KeyboardInterrupt as well, because the parts would otherwise remain, and be billed, until a sweep.
         bucket.abort_quietly(bucket.key_of(key), upload)
@@ -278,12 +294,12 @@ class Composer:
         objects = map_all(self._bucket.require_object, keys, self._workers)
         # Empty sources add nothing. If all sources are empty, the first one is copied.
         sources = [source for source in objects if source.bytes] or objects[:1]
-        # A copy keeps the source's metadata, so it is possible only if the source has the digest to record.
+        # Copy only if the source has the digest to record, because a copy keeps the source's metadata.
         if len(sources) == 1 and (sha256 is None or sha256 == sources[0].sha256):
             return self.copy(sources[0].key, key)
         parts = plan_concatenation([source.bytes for source in sources])
         if len(parts) <= 1:
-            data = b"".join(self._piece(sources, piece) for pieces in parts for piece in pieces)
+            data = b"".join(self._read_piece(sources, piece) for pieces in parts for piece in pieces)
             digest = hashlib.sha256(data).hexdigest()
             if sha256 not in (None, digest):
                 raise IntegrityError(
@@ -294,14 +310,14 @@ class Composer:
 
     def copy(self, source: str, key: str) -> ObjectInfo:
         """Copy an object and its metadata; see `Store.copy`."""
-        answer = self._bucket.require(source)
-        source_info = self._bucket.info(source, answer)
+        response = self._bucket.require(source)
+        source_info = self._bucket.info(source, response)
         if source_info.bytes <= self._copy_bytes:
             return self._copy_whole(source_info, key)
         ranges = plan_parts(source_info.bytes, part_bytes=self._copy_bytes)
         parts = [(Piece(0, part.start, part.stop),) for part in ranges]
-        # CopyObject copies the metadata itself, while an upload in parts must receive it.
-        return self._assemble([source_info], parts, key, dict(answer.get("Metadata", {})))
+        # CopyObject copies the metadata itself; an upload in parts must receive it.
+        return self._assemble([source_info], parts, key, dict(response.get("Metadata", {})))
 
     def _assemble(
         self,
@@ -312,25 +328,26 @@ class Composer:
     ) -> ObjectInfo:
         """Create an object from pieces of others; try at most twice."""
         lengths = [sum(piece.bytes for piece in pieces) for pieces in parts]
-        # The source's part size is dropped, because the result may have different parts.
+        # Drop the source's part size, because the result may have different parts.
         metadata = {name: value for name, value in metadata.items() if name != PART_BYTES} | _cut_metadata(lengths)
-        complaint = ""
+        defect = ""
         for _ in range(2):
             upload = self._bucket.create_upload(key, metadata)
             stop = threading.Event()
             work = partial(self._assemble_part, sources, key, upload, stop)
             try:
                 sent_parts = map_all(work, [*enumerate(parts, 1)], self._workers, stop)
-                return complete(self._bucket, key, upload, sent_parts, sum(lengths), metadata.get(DIGEST))
-            except SpoiltError as error:
-                complaint = str(error)
+                return complete_upload(self._bucket, key, upload, sent_parts, sum(lengths), metadata.get(DIGEST))
+            except SpoiledUploadError as error:
+                defect = str(error)
                 self._bucket.abort_quietly(self._bucket.key_of(key), upload)
             except BaseException:
-                # No later run resumes a composition, so its parts would remain, and be billed, until a sweep.
+                # Abort, because no later run resumes a composition, and its parts would remain, and be billed, until a
+                # sweep.
                 self._bucket.abort_quietly(self._bucket.key_of(key), upload)
                 raise
         raise TransferError(
-            f"{self._bucket.label(key)}: {complaint}, twice in a row. The partial upload was discarded. Try again later"
+            f"{self._bucket.label(key)}: {defect}, twice in a row. The partial upload was discarded. Try again later"
         )
 
     def _assemble_part(
@@ -340,14 +357,14 @@ class Composer:
         upload: str,
         stop: threading.Event,
         numbered: tuple[int, tuple[Piece, ...]],
-    ) -> Sent:
+    ) -> SentPart:
         number, pieces = numbered
         if len(pieces) == 1 and _is_copyable(sources[pieces[0].source], pieces[0]):
             return self._copy_part(sources[pieces[0].source], pieces[0], key, upload, number, stop)
-        data = b"".join(self._piece(sources, piece) for piece in pieces)
+        data = b"".join(self._read_piece(sources, piece) for piece in pieces)
         return send_part(self._bucket, key, upload, number, memoryview(data), stop=stop)
 
-    def _piece(self, sources: Sequence[ObjectInfo], piece: Piece) -> bytes:
+    def _read_piece(self, sources: Sequence[ObjectInfo], piece: Piece) -> bytes:
         """Read the bytes of a piece for the client to send.
 
         The bytes are verified here, because sending computes a new digest.
@@ -369,17 +386,17 @@ class Composer:
             if source.md5 is not None and piece.bytes == source.bytes:
                 good = hashlib.md5(data, usedforsecurity=False).hexdigest() == source.md5
             else:
-                # A range has no digest, so two reads must agree.
+                # Read twice, because a range has no digest.
                 good = data == read()
             if not good:
                 raise RetryableError(f"bytes {piece.start}-{piece.stop - 1} arrived damaged")
             return data
 
-        return self._bucket.tried(attempt, self._bucket.label(source.key))
+        return self._bucket.run_with_retries(attempt, self._bucket.label(source.key))
 
     def _copy_part(
         self, source: ObjectInfo, piece: Piece, key: str, upload: str, number: int, stop: threading.Event
-    ) -> Sent:
+    ) -> SentPart:
         label = f"{self._bucket.label(key)}, part {number} from {self._bucket.label(source.key)}"
         is_whole = piece.bytes == source.bytes
         request: dict[str, Any] = {
@@ -391,22 +408,22 @@ class Composer:
         if not is_whole:
             request["CopySourceRange"] = f"bytes={piece.start}-{piece.stop - 1}"
 
-        def attempt() -> Sent:
-            answer = self._bucket.attempt("upload_part_copy", label, request)
-            etag = etag_of(answer.get("CopyPartResult", {}))
+        def attempt() -> SentPart:
+            response = self._bucket.attempt("upload_part_copy", label, request)
+            etag = read_etag(response.get("CopyPartResult", {}))
             if not etag:
-                raise RetryableError("the answer has no part")
-            md5 = etag if MD5.fullmatch(etag) and not is_opaque(answer) else None
+                raise RetryableError("the response has no part")
+            md5 = etag if MD5.fullmatch(etag) and not is_opaque(response) else None
             if is_whole and md5 and source.md5 and md5 != source.md5:
                 raise RetryableError(f"the copied part has MD5 {md5}, but its source has {source.md5}")
-            return Sent(number=number, etag=etag, md5=md5)
+            return SentPart(number=number, etag=etag, md5=md5)
 
         try:
-            return self._bucket.tried(attempt, label, stop.is_set)
-        except RefusedError as refused:
-            if refused.code == "NoSuchUpload":
-                raise SpoiltError("the store dropped the upload while it was in progress") from None
-            raise self._source_changed(refused, source, label) from None
+            return self._bucket.run_with_retries(attempt, label, stop.is_set)
+        except RefusedError as error:
+            if error.code == "NoSuchUpload":
+                raise SpoiledUploadError("the store dropped the upload while it was in progress") from None
+            raise self._source_changed(error, source, label) from None
 
     def _copy_whole(self, source: ObjectInfo, key: str) -> ObjectInfo:
         label = f"copy of {self._bucket.label(source.key)} to {key}"
@@ -414,20 +431,23 @@ class Composer:
         copy_info: ObjectInfo | None = None
         for _ in range(2):
             try:
-                self._bucket.tried(partial(self._bucket.attempt, "copy_object", label, request), label)
-            except RefusedError as refused:
-                raise self._source_changed(refused, source, label) from None
-            answer = self._bucket.head(key)
-            copy_info = None if answer is None else self._bucket.info(key, answer)
+                self._bucket.run_with_retries(partial(self._bucket.attempt, "copy_object", label, request), label)
+            except RefusedError as error:
+                raise self._source_changed(error, source, label) from None
+            response = self._bucket.head(key)
+            copy_info = None if response is None else self._bucket.info(key, response)
             if (
                 copy_info is not None
                 and (copy_info.bytes, copy_info.sha256) == (source.bytes, source.sha256)
                 and (copy_info.md5 == source.md5 or None in (copy_info.md5, source.md5))
             ):
                 return copy_info
-        raise TransferError(
-            f"{label}: the copy is {copy_info}, but the source is {source}. Remove the copy, then run again"
+        difference = (
+            "the copy is missing"
+            if copy_info is None
+            else f"the copy has {_describe(copy_info)}, but the source has {_describe(source)}"
         )
+        raise TransferError(f"{label}: {difference}. Remove the copy, then run again")
 
     def _copy_source(self, source: ObjectInfo) -> dict[str, Any]:
         return {
@@ -435,12 +455,12 @@ class Composer:
             "CopySourceIfMatch": f'"{source.version}"',
         }
 
-    def _source_changed(self, refused: RefusedError, source: ObjectInfo, label: str) -> DataprepError:
-        if refused.status == 412 or refused.code == "NoSuchKey":
+    def _source_changed(self, error: RefusedError, source: ObjectInfo, label: str) -> DataprepError:
+        if error.status == 412 or error.code == "NoSuchKey":
             return ConflictError(
                 f"{label}: {self._bucket.label(source.key)} was replaced or removed during the copy. Run again"
             )
-        return self._bucket.explain(refused, label)
+        return self._bucket.explain(error, label)
 
 
 def _cut_metadata(lengths: Sequence[int]) -> dict[str, str]:
