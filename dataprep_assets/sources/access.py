@@ -13,13 +13,22 @@ from errno import EACCES
 from glob import escape
 from pathlib import Path
 from posixpath import split
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-from dataprep_assets.errors import SourceError, combine_errors, count_of
+from dataprep_assets.errors import SourceError, combine_errors, count_of, os_error_reason
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
-from dataprep_assets.sources.hub import HubRepo
-from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot, link_out, list_cached_files, raise_unlisted
+from dataprep_assets.sources.hub_cache import (
+    HubFile,
+    cached_snapshot,
+    list_cached_files,
+    outward_link_error,
+    raise_unlisted,
+)
 from dataprep_assets.stores.files import sha256_file
+
+# imported only for types, because most sources are local
+if TYPE_CHECKING:
+    from dataprep_assets.sources.hub import HubRepo
 
 # Folders that `datasets` writes contain Arrow files of the dataset, and cached results of its functions.
 #
@@ -31,12 +40,14 @@ _STATE, _INFO = "state.json", "dataset_info.json"
 _MAX_STATE = 16 << 20
 
 
-def without_dataset(files: Iterable[SourceFile], read: Callable[[SourceFile], bytes] | None = None) -> frozenset[str]:
+def find_files_without_dataset(
+    files: Iterable[SourceFile], read_file: Callable[[SourceFile], bytes] | None = None
+) -> frozenset[str]:
     """Return the paths of Arrow files that do not belong to a dataset.
 
     Args:
         files: All files of a source.
-        read: Reads a file of the source; None if the files are not local, so that only names decide.
+        read_file: Reads a file of the source; None if the files are not local, so that only names decide.
     """
     all_files = list(files)
     arrow: dict[str, list[str]] = {}
@@ -52,21 +63,21 @@ def without_dataset(files: Iterable[SourceFile], read: Callable[[SourceFile], by
         state = marks.get((folder, _STATE))
         if state is None and (folder, _INFO) not in marks:
             continue
-        dataset_files = None if state is None or read is None else _named_files(state, read)
+        dataset_files = None if state is None or read_file is None else _named_files(state, read_file)
         stray_paths.update(f"{folder}/{name}".lstrip("/") for name in names if not _is_data_of(name, dataset_files))
     return frozenset(stray_paths)
 
 
-def _is_data_of(name: str, named: frozenset[str] | None) -> bool:
-    return not name.startswith("cache-") if named is None else name in named
+def _is_data_of(name: str, names: frozenset[str] | None) -> bool:
+    return not name.startswith("cache-") if names is None else name in names
 
 
-def _named_files(state: SourceFile, read: Callable[[SourceFile], bytes]) -> frozenset[str] | None:
+def _named_files(state: SourceFile, read_file: Callable[[SourceFile], bytes]) -> frozenset[str] | None:
     """Return the files that a `state.json` names; None if it names no files, such as a file of a different tool."""
     if state.size_bytes > _MAX_STATE:
         return None
     try:
-        return frozenset(str(entry["filename"]) for entry in json.loads(read(state))["_data_files"]) or None
+        return frozenset(str(entry["filename"]) for entry in json.loads(read_file(state))["_data_files"]) or None
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 
@@ -100,15 +111,15 @@ class Listing:
     def from_files(
         cls,
         files: Iterable[SourceFile],
-        read: Callable[[SourceFile], bytes] | None = None,
+        read_file: Callable[[SourceFile], bytes] | None = None,
         *,
         commit: str | None = None,
         url_prefix: str = "",
         left_out: Iterable[str] = (),
     ) -> Self:
-        """Build the listing of these files; `read` reads one of them if they are local."""
+        """Build the listing of these files; `read_file` reads one of them if they are local."""
         all_files, other_paths = tuple(files), frozenset(left_out)
-        if stray_paths := without_dataset(all_files, read):
+        if stray_paths := find_files_without_dataset(all_files, read_file):
             all_files = tuple(file for file in all_files if file.relpath not in stray_paths)
         return cls(files=all_files, commit=commit, url_prefix=url_prefix, left_out=stray_paths | other_paths)
 
@@ -145,44 +156,51 @@ class SourceAccess(Protocol):
         ...
 
 
+def find_copies(access: SourceAccess, relpaths: Sequence[str], *, sensitive: bool) -> tuple[Path, ...]:
+    """Return a mirror's copies of source files; for sensitive data only the folder, because names may be secret."""
+    if sensitive:
+        return (access.storage,) if access.mirrored and relpaths else ()
+    return tuple(copy for relpath in relpaths for copy in access.copies(relpath))
+
+
 def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
-    """Return the digest of a present file of the source. Raises SourceError, naming the file, if it cannot be read."""
+    """Return the digest of an existing file of a source. Raises SourceError, naming the file, if it cannot be read."""
     try:
         return sha256_file(access.path(entry))
     except OSError as error:
-        raise SourceError(f"{entry.relpath}: cannot be read: {error.strerror or error}") from error
+        raise SourceError(f"{entry.relpath}: cannot be read: {os_error_reason(error)}") from error
 
 
-def size_of(path: Path | str) -> int:
+def read_size(path: Path | str) -> int:
     """Return the size of a source file.
 
     Raises SourceError if it is not a regular file, because reading a FIFO would block.
     """
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
-        what = "a folder" if stat.S_ISDIR(status.st_mode) else "a FIFO, socket or device"
-        raise SourceError(f"{path}: is {what}, not a regular file. Remove it from the source")
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a FIFO, socket or device"
+        raise SourceError(f"{path}: is {kind}, not a regular file. Remove it from the source")
     return status.st_size
 
 
 def _require_present(access: SourceAccess, entries: Iterable[ManifestEntry]) -> None:
-    wrong = []
+    defects = []
     for entry in entries:
         try:
-            size = size_of(access.path(entry))
+            size = read_size(access.path(entry))
         except OSError as error:
-            wrong.append(
+            defects.append(
                 f"{entry.relpath}: {error.strerror or error}, but the manifest lists it. Restore the file, or "
-                "materialize `manifest` again"
+                "rebuild `manifest`"
             )
             continue
         if size != entry.size_bytes:
-            wrong.append(
-                f"{entry.relpath}: has {count_of(size, 'byte')}, but the manifest lists {entry.size_bytes}. If the "
-                "source was meant to change, materialize `manifest` again"
+            defects.append(
+                f"{entry.relpath}: has {count_of(size, 'byte')}, but the manifest lists {entry.size_bytes}. Restore "
+                "the file, or rebuild `manifest` if the change was intended"
             )
-    if wrong:
-        raise combine_errors([SourceError(message) for message in wrong])
+    if defects:
+        raise combine_errors([SourceError(message) for message in defects])
 
 
 @dataclass(frozen=True)
@@ -196,36 +214,39 @@ class LocalTree:
 
     def list(self) -> Listing:
         if self.only is not None:
-            return Listing(files=(SourceFile(self.only, size_of(self.root / self.only)),))
+            return Listing(files=(SourceFile(self.only, read_size(self.root / self.only)),))
         if not self.root.is_dir():
-            raise SourceError(f"{self.root}: not a folder. Set the folder that contains the data files")
+            raise SourceError(f"{self.root}: not a folder. Set the path of the folder that contains the data files")
         files: list[SourceFile] = []
         unusable_paths: list[str] = []
         root = self.root.resolve()
-        # Without `followlinks`, files behind a link to a folder would be omitted silently. Each link is checked below.
+        # Follow links, because files behind a link to a folder would otherwise be omitted silently. Each link is
+        # checked below.
         for folder, folders, names in os.walk(self.root, onerror=raise_unlisted, followlinks=True):
-            # Strings are used, because creating a Path per file would take longer than the rest of the listing.
-            below = "" if Path(folder) == self.root else f"{Path(folder).relative_to(self.root).as_posix()}/"
-            inside = []
+            # Use strings, because a Path per file would take longer than the rest of the listing.
+            prefix = "" if Path(folder) == self.root else f"{Path(folder).relative_to(self.root).as_posix()}/"
+            entries = []
             for name in folders:
                 if name == _OF_THE_DISK:
                     continue
                 try:
                     self._require_folder(f"{folder}/{name}", root)
-                    inside.append(name)
+                    entries.append(name)
                 except SourceError:
-                    if not _has_hidden_part(below + name):
+                    if not _has_hidden_part(prefix + name):
                         raise
-                    unusable_paths.append(below + name)
-            folders[:] = inside
+                    unusable_paths.append(prefix + name)
+            folders[:] = entries
             for name in names:
                 try:
-                    files.append(SourceFile(relpath=below + name, size_bytes=self._size(f"{folder}/{name}", root)))
+                    files.append(
+                        SourceFile(relpath=prefix + name, size_bytes=self._read_size(f"{folder}/{name}", root))
+                    )
                 except SourceError:
-                    # An editor's lock is a dangling link, so errors of hidden names are ignored.
-                    if not _has_hidden_part(below + name):
+                    # Ignore errors of hidden names, because an editor's lock is a dangling link.
+                    if not _has_hidden_part(prefix + name):
                         raise
-                    unusable_paths.append(below + name)
+                    unusable_paths.append(prefix + name)
         return Listing.from_files(files, lambda file: self.path(file).read_bytes(), left_out=unusable_paths)
 
     def _require_folder(self, path: str, root: Path) -> None:
@@ -235,7 +256,7 @@ class LocalTree:
         if not os.access(path, os.R_OK | os.X_OK):
             raise_unlisted(PermissionError(EACCES, os.strerror(EACCES), path))
 
-    def _size(self, path: str, root: Path) -> int:
+    def _read_size(self, path: str, root: Path) -> int:
         """Return the size of a file.
 
         Raises SourceError if it is not a file, cannot be read, or is a link out of the folder.
@@ -243,7 +264,7 @@ class LocalTree:
         if os.path.islink(path):
             self._check_link(Path(path), root)
         try:
-            return size_of(path)
+            return read_size(path)
         except OSError as error:
             raise SourceError(
                 f"{path}: {error.strerror}: broken link or unreadable file. Restore or remove it",
@@ -253,10 +274,10 @@ class LocalTree:
     def _check_link(self, link: Path, root: Path) -> None:
         target = Path(os.path.realpath(link))
         if not self.follow_links and not target.is_relative_to(root):
-            raise link_out(link, f"the source's folder {self.root}", link.relative_to(self.root).as_posix())
+            raise outward_link_error(link, f"the source's folder {self.root}", link.relative_to(self.root).as_posix())
         if target.is_dir() and Path(os.path.realpath(link.parent)).is_relative_to(target):
             raise SourceError(
-                f"{link}: a link to one of its parent folders, which would make an endless tree. Remove the link"
+                f"{link}: is a link to one of its parent folders, which creates an endless tree. Remove the link"
             )
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
@@ -290,7 +311,7 @@ class HubCache:
         files = list_cached_files(self.folder, self.revision, follow_links=self.follow_links)
         snapshot = self.folder / "snapshots" / commit
         return Listing.from_files(
-            map(_as_source_file, files),
+            map(_to_source_file, files),
             lambda file: (snapshot / file.relpath).read_bytes(),
             commit=commit,
             url_prefix=_url_prefix("/".join(self.folder.name.split("--")[1:]), commit),
@@ -303,7 +324,7 @@ class HubCache:
         _require_present(self, entries)
 
     def path(self, entry: ManifestEntry) -> Path:
-        # The link is not resolved, because the blob has neither the file's name nor its suffix.
+        # Do not resolve the link, because the blob has neither the file's name nor its suffix.
         return self.folder / "snapshots" / (entry.commit or "") / entry.relpath
 
     def copies(self, relpath: str) -> Sequence[Path]:
@@ -318,25 +339,25 @@ class HubCache:
 class HubMirror:
     """A dataset repository on the Hugging Face Hub, mirrored on demand."""
 
-    repo: HubRepo
+    repo: "HubRepo"
     mirrored = True
 
     def list(self) -> Listing:
         commit = self.repo.resolve_commit()
         return Listing.from_files(
-            map(_as_source_file, self.repo.list_files(commit)),
+            map(_to_source_file, self.repo.list_files(commit)),
             commit=commit,
             url_prefix=_url_prefix(self.repo.repo_id, commit),
         )
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
-        return self.repo.disk_needed([_as_hub_file(e) for e in entries])
+        return self.repo.disk_needed([_to_hub_file(e) for e in entries])
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
         if not entries:
             return
         # All entries of a manifest have the same commit.
-        self.repo.mirror(_commit(entries[0]), [_as_hub_file(e) for e in entries], progress=progress)
+        self.repo.mirror(_commit(entries[0]), [_to_hub_file(e) for e in entries], progress=progress)
 
     def path(self, entry: ManifestEntry) -> Path:
         return self.repo.snapshot_dir(_commit(entry)) / entry.relpath
@@ -355,13 +376,13 @@ def _url_prefix(repo: str, commit: str) -> str:
 
 def _commit(entry: ManifestEntry) -> str:
     if entry.commit is None:
-        raise SourceError(f"{entry.relpath}: the manifest has no commit. Materialize `manifest` again")
+        raise SourceError(f"{entry.relpath}: the manifest has no commit. Rebuild `manifest`")
     return entry.commit
 
 
-def _as_source_file(file: HubFile) -> SourceFile:
+def _to_source_file(file: HubFile) -> SourceFile:
     return SourceFile(relpath=file.relpath, size_bytes=file.size, sha256=file.sha256, etag=file.etag or None)
 
 
-def _as_hub_file(entry: ManifestEntry) -> HubFile:
+def _to_hub_file(entry: ManifestEntry) -> HubFile:
     return HubFile(relpath=entry.relpath, size=entry.size_bytes, sha256=entry.sha256, etag=entry.etag or "")

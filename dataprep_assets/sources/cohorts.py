@@ -7,7 +7,7 @@ then decides whether an element is valid.
 The files contain patient data, so messages and `repr` never contain a file's content or name. Messages name the month,
 the record and the byte.
 
-Entry points: `expected_months`, `find_cohorts`, `month_of`; `CohortReader`.
+Entry points: `expected_months`, `find_cohorts`, `parse_month`; `CohortReader`.
 """
 
 import re
@@ -18,12 +18,12 @@ from typing import Any, Literal
 
 import orjson
 
-from dataprep_assets.bounds import is_close, report_position
+from dataprep_assets.bounds import reads_single_rows, report_position
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import COMPRESSION, SourceFile
 from dataprep_assets.sources.readers.blocks import TextReader
-from dataprep_assets.sources.readers.json_elements import Elements, strip_mark
-from dataprep_assets.sources.readers.json_values import parse
+from dataprep_assets.sources.readers.json_elements import ElementScanner, strip_mark
+from dataprep_assets.sources.readers.json_values import parse_value
 from dataprep_assets.sources.readers.row_files import (
     MAX_RECORD_BYTES,
     TOO_LARGE,
@@ -31,47 +31,49 @@ from dataprep_assets.sources.readers.row_files import (
     is_too_large,
     whole_lines,
 )
-from dataprep_assets.sources.readers.unreadable import unreadable
+from dataprep_assets.sources.readers.unreadable import unreadable_error
 
 CohortFormat = Literal["json_array", "json_object", "jsonl"]
 
 REFUSED = ("bad_json", "invalid_utf8", "not_an_object", TOO_LARGE)
 """Reasons for refusing an element of a cohort, as counted in the ledger."""
-_SAID = 16
-"""Number of records between two position reports of the reader."""
+_RECORDS_PER_REPORT = 16
+"""Number of records per position report of the reader."""
 _MONTH = re.compile(r"(?P<year>[0-9]{4})-(?P<month>0[1-9]|1[0-2])")
 _DIGITS = re.compile(r"[0-9]+")
 _WHITE = b" \t\r\n"
 
 
-def expected_months(first: str, last: str, absent: Collection[str] = ()) -> list[str]:
-    """Return the months ``YYYY-MM`` from ``first`` to ``last``, both included, without the ``absent`` ones.
+def expected_months(first: str, last: str, absent_months: Collection[str] = ()) -> list[str]:
+    """Return the months ``YYYY-MM`` from ``first`` to ``last``, both included, without the ``absent_months`` ones.
 
     Raises ConfigError for a value that is not a month, for a first month after the last, and for an absent month
     outside the range.
     """
-    for month in (first, last, *absent):
+    for month in (first, last, *absent_months):
         if not _MONTH.fullmatch(month):
-            raise ConfigError(f"months: {month!r} is not a year and a month (YYYY-MM)")
+            raise ConfigError(f"{month!r}: must be a year and a month (YYYY-MM)")
     if first > last:
-        raise ConfigError(f"months: first {first} is after last {last}")
-    months = [_name(number) for number in range(_number(first), _number(last) + 1)]
-    if outside := sorted(set(absent) - set(months)):
-        raise ConfigError(f"months: {outside} are not between {first} and {last}")
-    return [month for month in months if month not in absent]
+        raise ConfigError(f"first ({first}) must not be after last ({last}). Correct one of them")
+    months = [_format_month(number) for number in range(_month_number(first), _month_number(last) + 1)]
+    if outside := sorted(set(absent_months) - set(months)):
+        raise ConfigError(
+            f"{', '.join(outside)}: must be within {first} to {last}. Correct the list, `first` or `last`"
+        )
+    return [month for month in months if month not in absent_months]
 
 
-def _number(month: str) -> int:
+def _month_number(month: str) -> int:
     year, number = month.split("-")
     return int(year) * 12 + int(number) - 1
 
 
-def _name(number: int) -> str:
+def _format_month(number: int) -> str:
     return f"{number // 12:04d}-{number % 12 + 1:02d}"
 
 
 def find_cohorts(
-    files: Iterable[SourceFile], pattern: str, expected: Sequence[str], absent: Collection[str] = ()
+    files: Iterable[SourceFile], pattern: str, expected_months: Sequence[str], absent_months: Collection[str] = ()
 ) -> dict[str, SourceFile]:
     """Return month → file for the expected months that have a file, in order.
 
@@ -81,25 +83,25 @@ def find_cohorts(
     never name a file.
     """
     file_of_month: dict[str, SourceFile] = {}
-    twice: set[str] = set()
+    repeated_months: set[str] = set()
     for file in files:
-        if (month := month_of(file.relpath, pattern)) is not None:
+        if (month := parse_month(file.relpath, pattern)) is not None:
             if month in file_of_month:
-                twice.add(month)
+                repeated_months.add(month)
             file_of_month[month] = file
-    if wrong := sorted(twice & {*expected, *absent}):
+    if wrong_names := sorted(repeated_months & {*expected_months, *absent_months}):
         raise SourceError(
-            f"months: {_list_months(wrong)} have several files each. Leave only one file per month in the source"
+            f"months: several files for {_list_months(wrong_names)}. Keep only one file per month in the source"
         )
-    if wrong := sorted(file_of_month.keys() & set(absent)):
+    if wrong_names := sorted(file_of_month.keys() & set(absent_months)):
         raise SourceError(
-            f"months: {_list_months(wrong)} have a file, but months.allow_missing lists them as missing. Correct "
-            "allow_missing"
+            f"months: the source has files for {_list_months(wrong_names)}, but `months.allow_missing` lists them as "
+            "missing. Correct `months.allow_missing`"
         )
-    return {month: file_of_month[month] for month in expected if month in file_of_month}
+    return {month: file_of_month[month] for month in expected_months if month in file_of_month}
 
 
-def month_of(relpath: str, pattern: str) -> str | None:
+def parse_month(relpath: str, pattern: str) -> str | None:
     """Return the month ``YYYY-MM`` of a file by its path inside the source; None if ``pattern`` does not match."""
     match = re.fullmatch(pattern, relpath)
     if match is None or not all(_DIGITS.fullmatch(part or "") for part in match.group("year", "month")):
@@ -111,7 +113,7 @@ def _list_months(months: Sequence[str]) -> str:
     return ", ".join(months[:8]) + (f" and {len(months) - 8} more" if len(months) > 8 else "")
 
 
-def compression_of(relpath: str) -> str | None:
+def find_compression(relpath: str) -> str | None:
     """Return ``zstd``, ``gzip``, ``xz``, ``bzip2`` or None, by the suffix of the name."""
     return COMPRESSION.get(Path(relpath).suffix.lower())
 
@@ -161,36 +163,38 @@ class CohortReader:
         """Bytes of the file as stored that were read."""
         return self._blocks.bytes_read
 
-    def unreadable(self, first: str) -> BadRecordError:
+    def unreadable_error(self, first: str) -> BadRecordError:
         """Return the error for a file without records; `first` is the position of its first element and its defect."""
-        return unreadable(self._blocks.path, self._format, self._blocks.compression, self._label, first)
+        return unreadable_error(self._blocks.path, self._format, self._blocks.compression, self._label, first)
 
     def __iter__(self) -> Iterator[PatientRecord | BadRecord]:
         elements = (
-            _lines(self._data(), self._largest)
+            _read_lines(self._read_data(), self._largest)
             if self._format == "jsonl"
-            else Elements(self._format.removeprefix("json_"), self._label, self._largest).cut_elements(self._data())
+            else ElementScanner(self._format.removeprefix("json_"), self._label, self._largest).cut_elements(
+                self._read_data()
+            )
         )
         for row, (byte, raw) in enumerate(elements, 1):
-            if row % _SAID == 1 or is_close():
+            if row % _RECORDS_PER_REPORT == 1 or reads_single_rows():
                 report_position(self._label, row, byte)
             if raw is None or is_too_large(raw, self._largest):
                 yield BadRecord(row, byte, TOO_LARGE)
             elif raw:  # a blank line has a number, but is not a record
-                yield self._record(row, byte, raw)
+                yield self._parse_record(row, byte, raw)
 
-    def _data(self) -> Iterator[bytes]:
+    def _read_data(self) -> Iterator[bytes]:
         return iter(self._blocks)
 
-    def _record(self, row: int, byte: int, raw: bytes) -> PatientRecord | BadRecord:
+    def _parse_record(self, row: int, byte: int, raw: bytes) -> PatientRecord | BadRecord:
         key, value = None, None
         try:
-            # With braces, the pair becomes an object, so the parser also checks the key, the colon and the end.
-            value = parse(b"{%b}" % raw if self._format == "json_object" else raw)
+            # Add braces, so that the parser also checks the pair's key, colon and end.
+            value = parse_value(b"{%b}" % raw if self._format == "json_object" else raw)
         except orjson.JSONDecodeError:
             return self._bad_record(row, byte, raw)
         if self._format == "json_object":
-            ((key, value),) = value.items()  # exactly one, because elements are cut at the commas between pairs
+            ((key, value),) = value.items()  # exactly one pair, because elements are cut at the commas between pairs
         if not isinstance(value, dict):
             return BadRecord(row, byte, "not_an_object")
         return PatientRecord(row, byte, key, value)
@@ -202,11 +206,11 @@ class CohortReader:
             return BadRecord(row, byte, "invalid_utf8")
         if self._format == "jsonl":
             return BadRecord(row, byte, "bad_json")
-        broken = f"{self._label}: record {row} at byte {byte} is not JSON. Correct the file or download it again"
+        broken = f"{self._label}: record {row} at byte {byte} is not valid JSON. Correct the file, or download it again"
         raise CorruptSourceError(broken, file=self._label, row=row, byte=byte) from None
 
 
-def _lines(blocks: Iterator[bytes], largest: int) -> Iterator[tuple[int, bytes | None]]:
+def _read_lines(blocks: Iterator[bytes], largest: int) -> Iterator[tuple[int, bytes | None]]:
     """Yield the byte offset and the stripped content of each line; None for a line of more than `largest` bytes.
 
     The content of a blank line is empty.

@@ -26,24 +26,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urljoin, urlsplit
 
-from dataprep_assets.errors import ConfigError, SourceError, TransferError, count_of, raise_alone
+from dataprep_assets.errors import ConfigError, SourceError, TransferError, count_of, raise_detached
 from dataprep_assets.sources.hub_cache import (
     COMMIT,
     HubFile,
+    check_commit,
     check_file,
-    commit_of,
     default_cache_dir,
+    find_size,
     is_inside,
-    link,
+    link_blob,
     locked_directory,
     repo_folder,
-    size_of,
 )
 from dataprep_assets.stores import ranged
-from dataprep_assets.stores.client_logs import keep_secrets_from_logs, without_queries
+from dataprep_assets.stores.client_logs import keep_secrets_from_logs, strip_queries
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.files import check_headroom
-from dataprep_assets.stores.locks import own_file
+from dataprep_assets.stores.locks import open_own_file
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, RetryPolicy, parse_retry_after
 
@@ -79,8 +79,8 @@ class RemoteFile:
     endpoint: str
     token: str | None = field(repr=False)
     timeout_seconds: float
-    # The storage URL of the last HEAD request. It is signed, so it expires and never appears in a message. Workers of
-    # one file share it: a worker that finds it expired replaces it for all.
+    # The storage URL of the last HEAD request. It is signed, so it expires and never appears in a message. A file's
+    # workers share it, and the first one that finds it expired replaces it for all.
     location: str = field(default="", repr=False)
 
     def locate(self) -> None:
@@ -91,32 +91,37 @@ class RemoteFile:
         from huggingface_hub import get_hf_file_metadata
 
         with translate_errors(self.label):
-            answer = get_hf_file_metadata(
-                self._url(), token=self.token, timeout=self.timeout_seconds, endpoint=self.endpoint
+            response = get_hf_file_metadata(
+                self._resolve_url(), token=self.token, timeout=self.timeout_seconds, endpoint=self.endpoint
             )
-        if answer.commit_hash is not None and answer.commit_hash != self.commit:
-            raise SourceError(f"{self.label}: the hub answered for a different commit, {answer.commit_hash}")
-        if answer.etag is not None and answer.etag != self.file.etag:
+        if response.commit_hash is not None and response.commit_hash != self.commit:
             raise SourceError(
-                f"{self.label}: the hub serves object {answer.etag}, but the file list has {self.file.etag}"
+                f"{self.label}: the Hub sent commit {response.commit_hash} instead of the requested commit. Check "
+                "HF_ENDPOINT and any proxy"
             )
-        if answer.size is not None and answer.size != self.file.size:
+        if response.etag is not None and response.etag != self.file.etag:
             raise SourceError(
-                f"{self.label}: the hub serves {count_of(answer.size, 'byte')}, but the file list has {self.file.size}"
+                f"{self.label}: the Hub sent object {response.etag}, but its file list has {self.file.etag}. Check "
+                "HF_ENDPOINT and any proxy"
             )
-        self.location = answer.location
+        if response.size is not None and response.size != self.file.size:
+            raise SourceError(
+                f"{self.label}: the Hub sent {count_of(response.size, 'byte')}, but its file list has "
+                f"{self.file.size}. Check HF_ENDPOINT and any proxy"
+            )
+        self.location = response.location
 
     def read_range(self, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes [start, end). Raises RetryableError for errors that may be temporary."""
         from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
         location = self.location
-        url = self._url()
+        url = self._resolve_url()
         headers = build_hf_headers(token=self.token)
-        if origin_of(location) != origin_of(url):
-            # Storage hosts use signed URLs. The token is only for the Hub; the session also drops it on redirects.
+        if parse_origin(location) != parse_origin(url):
+            # Storage hosts use signed URLs, so send the token only to the Hub. The session also drops it on redirects.
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
-        # The range must count stored bytes, not the bytes of an encoding.
+        # Request stored bytes, because the range must not count the bytes of an encoding.
         headers["Accept-Encoding"] = "identity"
         headers["Range"] = f"bytes={start}-{end - 1}"
         with (
@@ -125,31 +130,33 @@ class RemoteFile:
                 "GET", location, headers=headers, timeout=self.timeout_seconds, follow_redirects=True
             ) as response,
         ):
-            # This applies only to storage URLs; the same status from the Hub itself is a refusal.
+            # Only for storage URLs, because the same status from the Hub itself is a refusal.
             if location != url and response.status_code in _EXPIRED_STATUS:
                 self.locate()
-                raise RetryableError(f"the storage URL was refused (HTTP {response.status_code}); requested a new one")
+                raise RetryableError(
+                    f"the storage URL was refused (HTTP {response.status_code}), so a new one is requested"
+                )
             hf_raise_for_status(response)
-            self._check_answer(response.status_code, response.headers, start, end)
+            self._check_response(response.status_code, response.headers, start, end)
             yield from response.iter_raw(1024 * 1024)
 
-    def _check_answer(self, status: int, headers: Mapping[str, str], start: int, end: int) -> None:
+    def _check_response(self, status: int, headers: Mapping[str, str], start: int, end: int) -> None:
         encoding = headers.get("Content-Encoding", "identity")
         if encoding != "identity":
-            raise RetryableError(f"the body is {encoding}-encoded, although identity was requested")
+            raise RetryableError(f"the response is {encoding}-encoded, although no encoding was requested")
         if status == 206:
             expected_range = f"bytes {start}-{end - 1}/{self.file.size}"
             actual = headers.get("Content-Range", "")
             if actual != expected_range:
-                raise RetryableError(f"requested {expected_range!r}, but the answer contains {actual!r}")
+                raise RetryableError(f"requested {expected_range!r}, but the response contains {actual!r}")
         # A server may return the whole file if the range is the whole file.
         elif start > 0 or end < self.file.size:
             raise SourceError(
-                f"{self.label}: the server ignored the range {start}-{end - 1} (HTTP {status}). A proxy in between "
-                "may not support ranges"
+                f"{self.label}: the server ignored the range {start}-{end - 1} (HTTP {status}). Check whether a proxy "
+                "supports ranges"
             )
 
-    def _url(self) -> str:
+    def _resolve_url(self) -> str:
         from huggingface_hub import hf_hub_url
 
         return hf_hub_url(
@@ -178,10 +185,10 @@ def translate_errors(label: str) -> Iterator[None]:
             f"{label}: HF_HUB_OFFLINE is set, so nothing can be downloaded. Unset it, or mirror the repository first"
         ) from error
     except HfHubHTTPError as error:
-        # The error is not chained, because the original messages and their requests contain the signed URL.
-        raise_alone(_from_status(error, label))
+        # Not chained, because the original messages and their requests contain the signed URL.
+        raise_detached(_from_status(error, label))
     except transport_error as error:
-        raise_alone(RetryableError(f"{type(error).__name__}: {without_queries(str(error))}"))
+        raise_detached(RetryableError(f"{type(error).__name__}: {strip_queries(str(error))}"))
 
 
 def _from_status(error: "HfHubHTTPError", label: str) -> Exception:
@@ -189,23 +196,25 @@ def _from_status(error: "HfHubHTTPError", label: str) -> Exception:
     if status in RETRY_STATUS:
         return RetryableError(f"HTTP {status}", _retry_after(error.response.headers))
     if status == 404:
-        return SourceError(f"{label}: not found on the hub (HTTP 404)")
+        return SourceError(
+            f"{label}: not found on the Hub (HTTP 404). Check the repository, the revision and the file name"
+        )
     if status in (401, 403):
         return SourceError(
-            f"{label}: the hub refused access (HTTP {status}). Check the token and the repository's name, and "
+            f"{label}: the Hub refused access (HTTP {status}). Check the token and the repository's name, and "
             "whether you accepted its terms"
         )
-    return SourceError(f"{label}: the hub answered HTTP {status}")
+    return SourceError(f"{label}: the Hub answered HTTP {status}. Check the repository and HF_ENDPOINT")
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    after = parse_retry_after(headers.get("Retry-After"))
-    if after is None and (limit := _RATE_LIMIT.search(headers.get("RateLimit", ""))) is not None:
-        after = float(limit[1])
-    return after
+    delay = parse_retry_after(headers.get("Retry-After"))
+    if delay is None and (limit := _RATE_LIMIT.search(headers.get("RateLimit", ""))) is not None:
+        delay = float(limit[1])
+    return delay
 
 
-def origin_of(url: str) -> tuple[str, str, int | None]:
+def parse_origin(url: str) -> tuple[str, str, int | None]:
     """Return scheme, host and port of a URL; a token is sent to only one origin."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
@@ -216,7 +225,7 @@ logger = logging.getLogger(__name__)
 # `format_version` of huggingface_hub's cached lists. Its client reads the lists that this module writes.
 _TREE_VERSION = 1
 _FIRST_ATTEMPTS = 5
-_MOST_PAGES = 10_000
+_MAX_PAGES = 10_000
 """Maximum number of pages of a file list. A page has a thousand files, and a repository has fewer than a million."""
 
 
@@ -240,10 +249,10 @@ class HubRepo:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.repo_id) or not is_inside(self.repo_id):
-            raise ConfigError(f"hub repository {self.repo_id!r}: must be 'name' or 'organization/name'")
+            raise ConfigError(f"Hub repository {self.repo_id!r}: must be 'name' or 'organization/name'")
         if not self.revision or not is_inside(self.revision):
             raise ConfigError(
-                f"hub repository {self.repo_id}: revision {self.revision!r} is not a branch, tag or commit"
+                f"Hub repository {self.repo_id}: revision {self.revision!r} must be a branch, tag or commit"
             )
 
     @property
@@ -265,7 +274,7 @@ class HubRepo:
 
     def snapshot_dir(self, commit: str) -> Path:
         """Return the folder in which the files of ``commit`` have their own names."""
-        return self.repo_dir / "snapshots" / commit_of(commit, self.repo_id)
+        return self.repo_dir / "snapshots" / check_commit(commit, self.repo_id)
 
     def resolve_commit(self) -> str:
         """Return the commit (40 hex digits) that ``revision`` currently names.
@@ -282,16 +291,16 @@ class HubRepo:
                 info = api.repo_info(
                     self.repo_id, repo_type="dataset", revision=self.revision, timeout=self.timeout_seconds
                 )
-            return commit_of(info.sha or "", label)
+            return check_commit(info.sha or "", label)
 
-        # This is the first request to the Hub, so it fails after a few seconds without a network.
+        # Few attempts, because this is the first request to the Hub and should fail within seconds without a network.
         soon = replace(self.retry, attempts=min(self.retry.attempts, _FIRST_ATTEMPTS))
         try:
             return soon.run(ask, label=label)
         except TransferError as error:
             raise TransferError(
-                f"{error}. Check that {self.hub_url} can be reached. HF_ENDPOINT sets a different hub; `source: "
-                "{kind: hf_cache}` reads the files on this machine"
+                f"{error}. Check that {self.hub_url} can be reached. Set HF_ENDPOINT for a different Hub, or `source: "
+                "{kind: hf_cache}` to read the files on this machine"
             ) from error
 
     def list_files(self, commit: str) -> list[HubFile]:
@@ -308,19 +317,24 @@ class HubRepo:
         from huggingface_hub.utils import build_hf_headers
 
         headers = build_hf_headers(token=self.token)
-        label = f"file list of {self.repo_id}@{commit_of(commit, self.repo_id)}"
+        label = f"file list of {self.repo_id}@{check_commit(commit, self.repo_id)}"
         first_url = f"{self.hub_url}/api/datasets/{self.repo_id}/tree/{commit}?recursive=true"
         url: str | None = first_url
         files: dict[str, HubFile] = {}
         tree: dict[str, dict[str, Any]] = {}
         pages = 0
         while url is not None:
-            if (pages := pages + 1) > _MOST_PAGES:
-                raise SourceError(f"{label}: more than {_MOST_PAGES:,} pages, which no repository has")
+            if (pages := pages + 1) > _MAX_PAGES:
+                raise SourceError(
+                    f"{label}: the file list has more than {_MAX_PAGES:,} pages. Check HF_ENDPOINT and any proxy"
+                )
             entries, url = self.retry.run(partial(self._tree_page, url, headers, label), label=label)
-            # The token is sent with each page, so a page on a different host is refused.
-            if url is not None and origin_of(url) != origin_of(first_url):
-                raise SourceError(f"{label}: the hub continues the list on a different host, {urlsplit(url).netloc}")
+            # Refuse a page on a different host, because the token is sent with each page.
+            if url is not None and parse_origin(url) != parse_origin(first_url):
+                raise SourceError(
+                    f"{label}: the next page of the file list is on a different host, {urlsplit(url).netloc}. Check "
+                    "HF_ENDPOINT"
+                )
             for entry in entries:
                 if entry["type"] != "file":
                     continue
@@ -330,7 +344,7 @@ class HubRepo:
                 file = HubFile(relpath=repo_file.path, size=size, sha256=sha256, etag=sha256 or repo_file.blob_id)
                 files[file.relpath] = check_file(file, label)
                 tree[file.relpath] = _tree_entry(repo_file)
-        # The tree is written only after all pages are read, because readers assume that it has all files of the commit.
+        # Write the tree only after all pages are read, because readers assume that it has all files of the commit.
         self._write_tree(commit, tree)
         return [files[relpath] for relpath in sorted(files)]
 
@@ -341,8 +355,8 @@ class HubRepo:
         """
         blobs = self.repo_dir / "blobs"
         needed = 0
-        for file in _unique(files):
-            if size_of(blobs / file.etag) == file.size:
+        for file in _deduplicate_files(files):
+            if find_size(blobs / file.etag) == file.size:
                 continue
             needed += max(0, file.size - ranged.partial_bytes(blobs / file.etag))
         return needed
@@ -358,7 +372,7 @@ class HubRepo:
     ) -> list[Path]:
         """Fetch ``files`` of ``commit`` into the cache, and return their snapshot paths in the same order.
 
-        ``workers`` limits the parallel requests over all files, and ``part_bytes`` the length of a range. An existing
+        ``workers`` limits the parallel requests across all files, and ``part_bytes`` the length of a range. An existing
         blob is reused if its digest is right; a wrong one is removed and fetched again. ``progress`` gets byte counts
         (see :func:`dataprep_assets.stores.ranged.download`), reused blobs included.
 
@@ -376,7 +390,7 @@ class HubRepo:
         for directory in (blobs, snapshot):
             directory.mkdir(parents=True, exist_ok=True)
 
-        unique_files = _unique(files)
+        unique_files = _deduplicate_files(files)
         lock = threading.Lock()
 
         def report(count: int) -> None:
@@ -396,9 +410,8 @@ class HubRepo:
             report=report,
         )
         run_all(fetch, unique_files, at_once, fetch.stop)
-        # Links are created after all blobs exist, and the ref last, so that an interruption never leaves a ref to half
-        # a mirror.
-        paths = [link(snapshot, file) for file in files]
+        # Create links after all blobs, and the ref last, so that an interruption never leaves a ref to half a mirror.
+        paths = [link_blob(snapshot, file) for file in files]
         self._write_ref(commit)
         return paths
 
@@ -411,9 +424,9 @@ class HubRepo:
         try:
             entries = response.json()
         except (ValueError, RecursionError) as error:
-            raise RetryableError(f"the hub's answer is not JSON: {error}") from error
-        following = response.links.get("next", {}).get("url")
-        return entries, urljoin(url, following) if following else None
+            raise RetryableError(f"the Hub's response is not JSON: {error}. Check HF_ENDPOINT and any proxy") from error
+        next_url = response.links.get("next", {}).get("url")
+        return entries, urljoin(url, next_url) if next_url else None
 
     def _write_tree(self, commit: str, tree: Mapping[str, Mapping[str, Any]]) -> None:
         """Store the listing where the Hub's client stores it, because a commit's files never change."""
@@ -424,30 +437,30 @@ class HubRepo:
     def _write_ref(self, commit: str) -> None:
         if COMMIT.fullmatch(self.revision):
             return
-        # The draft is not in refs/, because every file there counts as a ref.
+        # Keep the draft outside of refs/, where every file counts as a ref.
         draft_name = f".ref-{quote(self.revision, safe='')}.new"
         self._write(self.repo_dir / "refs" / self.revision, commit, draft_name=draft_name)
 
     def _write(self, path: Path, text: str, *, draft_name: str) -> None:
         """Write a file below ``repo_dir`` by renaming a synced draft."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The draft's name is fixed, so that the next writer overwrites the remains of an interruption.
+        # Use a fixed name, so that the next writer overwrites the remains of an interruption.
         draft = self.repo_dir / draft_name
-        # Two processes that mirror concurrently share the draft.
+        # Lock the repository, because two concurrent mirrors would write the same draft.
         with locked_directory(self.repo_dir):
-            with open(draft, "w", encoding="utf-8", opener=own_file) as stream:
+            with open(draft, "w", encoding="utf-8", opener=open_own_file) as stream:
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(draft, path)
 
 
-def _tree_entry(found: "RepoFile") -> dict[str, Any]:
+def _tree_entry(file: "RepoFile") -> dict[str, Any]:
     """Return a file's entry in `trees/<commit>.json`, in format 1 of huggingface_hub's `_tree_cache` module."""
-    entry: dict[str, Any] = {"size": found.size, "blob_id": found.blob_id}
-    if found.lfs is not None:
-        entry |= {"lfs_sha256": found.lfs.sha256, "lfs_size": found.lfs.size}
-    if xet := getattr(found, "xet_hash", None):
+    entry: dict[str, Any] = {"size": file.size, "blob_id": file.blob_id}
+    if file.lfs is not None:
+        entry |= {"lfs_sha256": file.lfs.sha256, "lfs_size": file.lfs.size}
+    if xet := getattr(file, "xet_hash", None):
         entry["xet_hash"] = xet
     return entry
 
@@ -496,7 +509,7 @@ class _BlobFetcher:
         )
 
     def _is_usable(self, blob: Path, file: HubFile, label: str) -> bool:
-        size = size_of(blob)
+        size = find_size(blob)
         if size == file.size:
             actual = ranged.digest_file(blob, git=file.sha256 is None, stopped=self.stop.is_set)
             if actual == file.etag:
@@ -507,12 +520,12 @@ class _BlobFetcher:
                 "%s: the cached blob %s has %d bytes, not %d; downloading it again", label, blob, size, file.size
             )
         if size is not None or blob.is_symlink():
-            # Wrong bytes must not stay readable, and a dangling link into a shared store is useless. An absent name is
-            # not touched, because another process may be creating the right blob.
+            # Remove wrong bytes, which must not stay readable, and a dangling link into a shared store, which is
+            # useless. Do not touch an absent name, because another process may be creating the right blob.
             blob.unlink(missing_ok=True)
         return False
 
 
-def _unique(files: Sequence[HubFile]) -> list[HubFile]:
+def _deduplicate_files(files: Sequence[HubFile]) -> list[HubFile]:
     """Return one file per blob, in order, because repositories may have the same content under several names."""
     return list({file.etag: file for file in reversed(files)}.values())[::-1]

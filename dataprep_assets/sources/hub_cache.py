@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataprep_assets.errors import SourceError, count_of
-from dataprep_assets.stores.store import why_not_a_name
+from dataprep_assets.errors import SourceError, count_of, os_error_reason
+from dataprep_assets.stores.store import explain_invalid_name
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -50,19 +50,19 @@ def check_file(file: HubFile, label: str) -> HubFile:
     if not _BLOB.fullmatch(file.etag) or file.sha256 not in (None, file.etag):
         raise SourceError(f"{label}: {file.relpath} has no usable digest (etag {file.etag!r}, sha256 {file.sha256!r})")
     if file.sha256 is None and _SHA256.fullmatch(file.etag):
-        raise SourceError(f"{label}: {file.relpath} has the etag of an LFS file, {file.etag}, but no sha256")
+        raise SourceError(f"{label}: {file.relpath} has an LFS etag, {file.etag}, but no sha256")
     return file
 
 
 def is_inside(relpath: str) -> bool:
     """Return whether a path, or a name with slashes, stays below its base folder."""
-    return not why_not_a_name(relpath) and "\\" not in relpath
+    return not explain_invalid_name(relpath) and "\\" not in relpath
 
 
-def commit_of(value: str, label: str) -> str:
+def check_commit(value: str, label: str) -> str:
     """Return the commit. Raises SourceError for anything except 40 hex digits."""
     if not COMMIT.fullmatch(value):
-        raise SourceError(f"{label}: {value!r} is not a commit of 40 hex digits")
+        raise SourceError(f"{label}: must be a commit of 40 hex digits, not {value!r}")
     return value
 
 
@@ -89,7 +89,7 @@ def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
     """
     snapshots = repo_dir / "snapshots"
     if not is_inside(revision):
-        raise SourceError(f"revision {revision!r} is not a branch, tag or commit")
+        raise SourceError(f"revision {revision!r} must be a branch, tag or commit")
     if COMMIT.fullmatch(revision):
         commit = revision
     else:
@@ -98,8 +98,9 @@ def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
             commit = ref.read_text(encoding="utf-8").strip()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise SourceError(
-                f"{repo_dir} has no ref {revision!r} ({ref}). Available refs: {_names(repo_dir / 'refs')}; "
-                f"snapshots: {_names(snapshots)}. Mirror the repository, or set one of these commits as the revision"
+                f"{repo_dir} has no ref {revision!r} ({ref}). Available refs: {_list_names(repo_dir / 'refs')}; "
+                f"snapshots: {_list_names(snapshots)}. Mirror the repository, or set one of these commits as the "
+                "revision"
             ) from error
         if not COMMIT.fullmatch(commit):
             raise SourceError(
@@ -108,23 +109,23 @@ def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
     if not (snapshots / commit).is_dir():
         raise SourceError(
             f"{repo_dir} has no snapshot of commit {commit} (revision {revision!r}). Available snapshots: "
-            f"{_names(snapshots)}. Mirror that revision first"
+            f"{_list_names(snapshots)}. Mirror this revision first"
         )
     return commit, snapshots / commit
 
 
-def link_out(link: Path, source: str, relpath: str | None = None) -> SourceError:
+def outward_link_error(link: Path, source: str, relpath: str | None = None) -> SourceError:
     """Return the error for a link that leads out of a source or its cache."""
     return SourceError(
-        f"{link}: a link to a file outside {source}. Put the file itself there. If you trust the links, declare "
-        "`follow_links: true` (in `source`, of a blend in `sources`)",
+        f"{link}: is a link to a file outside {source}. Replace the link with the file. If you trust the links, set "
+        "`follow_links: true` in `source` (for a blend, in `sources`)",
         relpath=relpath,
     )
 
 
 def raise_unlisted(error: OSError) -> None:
     """Raise SourceError for `os.walk`, which would otherwise omit the files of an unreadable folder."""
-    raise SourceError(f"{error.filename}: the folder cannot be read: {error.strerror}") from error
+    raise SourceError(f"{error.filename}: the folder cannot be read: {os_error_reason(error)}") from error
 
 
 def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: bool = False) -> list[HubFile]:
@@ -138,19 +139,19 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
     cache = repo_dir.resolve().parent
     dangling: list[str] = []
     for directory, folders, names in os.walk(snapshot, onerror=raise_unlisted):
-        # os.walk lists a dangling link as a file, and a link to a folder as a folder. The layout only has the former.
+        # os.walk lists a dangling link as a file, and a link to a folder as a folder. The layout has only links to
+        # files.
         folders.sort()
         for name in names:
             path = Path(directory, name)
             relpath = path.relative_to(snapshot).as_posix()
-            size = size_of(path)
+            size = find_size(path)
             if size is None:
                 dangling.append(relpath)
                 continue
             if not follow_links and path.is_symlink() and not path.resolve().is_relative_to(cache):
-                raise link_out(path, f"the cache {cache}")
-            # Only the first link is followed, because the blob may be a link into a store that several repositories
-            # share.
+                raise outward_link_error(path, f"the cache {cache}")
+            # Follow only the first link, because the blob may be a link into a store that several repositories share.
             blob = Path(os.readlink(path)).name if path.is_symlink() else ""
             etag = blob if _BLOB.fullmatch(blob) else ""
             files.append(
@@ -159,18 +160,19 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
     if dangling:
         sample = ", ".join(sorted(dangling)[:5]) + (", ..." if len(dangling) > 5 else "")
         raise SourceError(
-            f"{count_of(len(dangling), 'file')} in {snapshot} have lost their blob: {sample}. Mirror the revision again"
+            f"blobs are missing for {count_of(len(dangling), 'file')} in {snapshot}: {sample}. Mirror the revision "
+            "again"
         )
     return sorted(files, key=lambda file: file.relpath)
 
 
-def link(snapshot: Path, file: HubFile) -> Path:
+def link_blob(snapshot: Path, file: HubFile) -> Path:
     """Create or correct the snapshot's relative link to the file's blob, and return the link's path.
 
     Raises SourceError if another process keeps replacing the link.
     """
     path = snapshot / file.relpath
-    # The target leads up from snapshots/<commit>, and from each folder of the path below it.
+    # The target leads up from snapshots/<commit>, and once more per folder of the file's path.
     up = "../" * (2 + file.relpath.count("/"))
     target = f"{up}blobs/{file.etag}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -184,7 +186,9 @@ def link(snapshot: Path, file: HubFile) -> Path:
             path.unlink(missing_ok=True)
         else:
             return path
-    raise SourceError(f"{path}: another process keeps replacing the link to {target}")
+    raise SourceError(
+        f"{path}: another process keeps replacing the link to {target}. Stop that process, then run again"
+    )
 
 
 @contextmanager
@@ -199,7 +203,7 @@ def locked_directory(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def size_of(path: Path) -> int | None:
+def find_size(path: Path) -> int | None:
     """Return the size in bytes; None if the file does not exist or its link is dangling."""
     try:
         return path.stat().st_size
@@ -207,6 +211,6 @@ def size_of(path: Path) -> int | None:
         return None
 
 
-def _names(directory: Path) -> str:
+def _list_names(directory: Path) -> str:
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
     return ", ".join(names) or "none"

@@ -35,15 +35,23 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import ConfigError, MissingArtifactError, SourceError, count_of
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import Listing
 from dataprep_assets.stores import ranged
-from dataprep_assets.stores.connect import BUCKET_URL, BUCKETS, Access, BucketPlace, StoreAddress, bucket_urls, place_of
-from dataprep_assets.stores.endpoints import check_endpoint
+from dataprep_assets.stores.connect import (
+    BUCKET_URL,
+    BUCKETS,
+    Access,
+    BucketAddress,
+    StoreAddress,
+    format_bucket_urls,
+    parse_place,
+)
+from dataprep_assets.stores.endpoints import check_endpoint, check_region
 from dataprep_assets.stores.files import check_headroom
-from dataprep_assets.stores.locks import own_file, try_lock
+from dataprep_assets.stores.locks import open_own_file, try_lock
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store, check_key
@@ -51,7 +59,7 @@ from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store, check
 logger = logging.getLogger(__name__)
 
 WORKERS = 8
-"""Number of parallel requests over all files of one `fetch`."""
+"""Number of parallel requests across all files of one `fetch`."""
 
 _OPTIONS = {"endpoint_url": None, "region": "auto", "access": "keys"}
 """Options that only some kinds of buckets support → their defaults."""
@@ -83,16 +91,17 @@ class ObjectStorePrefix:
 
     def __post_init__(self) -> None:
         match = re.fullmatch(BUCKET_URL, self.url)
-        if "@" in self.url:  # not shown, because the part before the @ may be a secret
+        if "@" in self.url:  # not shown, because text before an @ may be a secret
             raise ConfigError("source.url: contains credentials. Remove them, and set them in the environment")
         key = (match[2] or "")[1:] if match else ""
         if match is None or not _is_key(key.removesuffix("/") if key else "x"):
-            raise ConfigError(f"source.url: {self.url!r} has no bucket and prefix. Use one of {bucket_urls()}")
+            raise ConfigError(f"source.url: {self.url!r} has no bucket. Use {format_bucket_urls()}")
         for name, default in _OPTIONS.items():
             if getattr(self, name) != default and not hasattr(BUCKETS[match[1]], name):
                 raise ConfigError(f"source.{name}: not supported by {match[1]}://. Remove it")
         if self.endpoint_url is not None:
             check_endpoint(self.endpoint_url, "source.endpoint_url", allow_http=self.allow_http)
+        check_region(self.region, "source.region")
 
     @property
     def storage(self) -> Path:
@@ -102,8 +111,8 @@ class ObjectStorePrefix:
 
     def address(self) -> StoreAddress:
         """Return the prefix as an address of `stores`, with the environment of this process."""
-        place = place_of(self.url, os.environ)
-        assert isinstance(place, BucketPlace)
+        place = parse_place(self.url, os.environ)
+        assert isinstance(place, BucketAddress)
         options = {name: getattr(self, name) for name in _OPTIONS if hasattr(place, name)}
         return place.with_options(allow_http=place.allow_http or self.allow_http, **options)
 
@@ -123,9 +132,9 @@ class ObjectStorePrefix:
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
         """Return the bytes of missing or different files, minus the space that an interrupted fetch allocated."""
         needed = 0
-        for entry in _unique(entries):
+        for entry in _deduplicate_entries(entries):
             path = self.path(entry)
-            if _size_of(path) == entry.size_bytes and _read_record(_record_of(path)).get("etag") == entry.etag:
+            if _read_size(path) == entry.size_bytes and _read_record(_record_path(path)).get("etag") == entry.etag:
                 continue
             needed += max(0, entry.size_bytes - ranged.partial_bytes(path))
         return needed
@@ -137,7 +146,7 @@ class ObjectStorePrefix:
         an object removed or changed since the manifest), ConfigError (no access), TransferError and CorruptSourceError,
         each naming the object. Completed ranges are kept, and the next call resumes from there.
         """
-        unique_entries = _unique(entries)
+        unique_entries = _deduplicate_entries(entries)
         if not unique_entries:
             return
         _check_names(unique_entries)
@@ -159,8 +168,8 @@ class ObjectStorePrefix:
         """Return the path of the mirrored file. Raises SourceError if the key is not a path below the mirror."""
         if not _is_key(entry.relpath):
             raise SourceError(
-                f"{self.object_url(entry)!r}: this key cannot be a file's path (an empty part, '.' or '..', a "
-                "control character, or the prefix '.uploads/'). Rename the object, or exclude it with `include`"
+                f"{self.object_url(entry)!r}: this key is not a valid file path: it has an empty part, '.', '..', a "
+                "control character, or the prefix '.uploads/'. Rename the object, or exclude it with `include`"
             )
         return self.storage / entry.relpath
 
@@ -176,7 +185,7 @@ class ObjectStorePrefix:
 
 @dataclass(kw_only=True)
 class _Fetcher:
-    """Reuse of one verified file of the mirror, or download of a missing or changed one."""
+    """Fetcher of one file: it reuses the mirror's verified copy, or downloads a missing or changed file."""
 
     source: ObjectStorePrefix
     store: Store
@@ -189,7 +198,7 @@ class _Fetcher:
         path, label = self.source.path(entry), self.source.object_url(entry)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(_record_of(path), label, self.stop.is_set) as record:
+            with _lock_record(_record_path(path), label, self.stop.is_set) as record:
                 self._ensure(entry, path, record, label)
         except OSError as error:
             if error.errno in _IN_THE_WAY:
@@ -206,11 +215,11 @@ class _Fetcher:
 
     def _ensure(self, entry: ManifestEntry, path: Path, record: int, label: str) -> None:
         if entry.etag is None:
-            raise SourceError(f"{label}: the manifest has no version of it. Materialize `manifest` again")
+            raise SourceError(f"{label}: the manifest has no version of this object. Rebuild `manifest`")
         if self._is_usable(entry, path, label):
             self.report(entry.size_bytes)
             return
-        # The record is emptied before the file changes, so that no record describes unverified bytes.
+        # Empty the record before the file changes, so that no record describes unverified bytes.
         os.ftruncate(record, 0)
         path.unlink(missing_ok=True)
         info = self._pinned_info(entry, label)
@@ -219,7 +228,7 @@ class _Fetcher:
             size=entry.size_bytes,
             target=path,
             sha256=info.sha256,
-            verify=None if info.sha256 else lambda part, _: self._complaint(info, part),
+            verify=None if info.sha256 else lambda part, _: self._find_difference(info, part),
             label=label,
             part_bytes=self.source.part_bytes,
             workers=self.workers,
@@ -237,12 +246,12 @@ class _Fetcher:
         """
         info = self.store.head(entry.relpath)
         if info is None:
-            raise _is_gone(label)
+            raise _removed_object_error(label)
         if (info.version, info.bytes) != (entry.etag, entry.size_bytes):
             raise _changed_error(
                 label,
-                f"the store has {count_of(info.bytes, 'byte')} of version {info.version}, but the manifest lists "
-                f"{entry.size_bytes} of {entry.etag}",
+                f"version {info.version} with {count_of(info.bytes, 'byte')}, but the manifest lists version "
+                f"{entry.etag} with {entry.size_bytes}",
             )
         return info
 
@@ -252,9 +261,9 @@ class _Fetcher:
         except ConflictError:
             raise _changed_error(label, f"version {entry.etag} was replaced during the download") from None
         except MissingArtifactError:
-            raise _is_gone(label) from None
+            raise _removed_object_error(label) from None
 
-    def _complaint(self, info: ObjectInfo, path: Path) -> str:
+    def _find_difference(self, info: ObjectInfo, path: Path) -> str:
         """Return the difference between a fetched file and the store's own digests; "" if they match."""
         digest: Any
         if info.md5 is not None:
@@ -272,11 +281,11 @@ class _Fetcher:
                 if self.stop.is_set():
                     raise StoppedError(f"{path}: stopped while its digest was computed")
         actual = digest.digest().hex()
-        return "" if actual == expected_digest else f"{name} is {actual}, but the store's is {expected_digest}"
+        return "" if actual == expected_digest else f"expected {name} {expected_digest}, but found {actual}"
 
     def _is_usable(self, entry: ManifestEntry, path: Path, label: str) -> bool:
-        record = _read_record(_record_of(path))
-        if {_size_of(path), record.get("size")} != {entry.size_bytes} or record.get("etag") != entry.etag:
+        record = _read_record(_record_path(path))
+        if {_read_size(path), record.get("size")} != {entry.size_bytes} or record.get("etag") != entry.etag:
             return False
         actual = ranged.digest_file(path, stopped=self.stop.is_set)
         if actual == record.get("sha256"):
@@ -293,24 +302,23 @@ class _Fetcher:
 
 def _changed_error(label: str, difference: str) -> SourceError:
     return SourceError(
-        f"{label}: the object changed since the manifest was built ({difference}). If this was intended, materialize "
-        "`manifest` again; otherwise restore the object"
+        f"{label}: the object changed after the manifest was built ({difference}). Restore the object, or rebuild "
+        "`manifest` if the change was intended"
     )
 
 
-def _is_gone(label: str) -> SourceError:
+def _removed_object_error(label: str) -> SourceError:
     return SourceError(
-        f"{label}: the object no longer exists. Restore it, or materialize `manifest` again if it was removed on "
-        "purpose"
+        f"{label}: the object no longer exists. Restore the object, or rebuild `manifest` if the removal was intended"
     )
 
 
 @contextmanager
-def _locked(record: Path, label: str, stopped: Callable[[], bool]) -> Iterator[int]:
+def _lock_record(record: Path, label: str, stopped: Callable[[], bool]) -> Iterator[int]:
     """Open and lock a file's record for one process or thread at a time, if the file system supports locks."""
-    descriptor = own_file(record, os.O_RDWR | os.O_CREAT)
+    descriptor = open_own_file(record, os.O_RDWR | os.O_CREAT)
     try:
-        # Without locks, two processes at worst fetch the file twice.
+        # Continue without locks: at worst, two processes fetch the file twice.
         while not try_lock(descriptor, required=False):
             if stopped():
                 raise StoppedError(f"{label}: stopped while waiting for another process to download it")
@@ -320,14 +328,14 @@ def _locked(record: Path, label: str, stopped: Callable[[], bool]) -> Iterator[i
         os.close(descriptor)
 
 
-def _record_of(path: Path) -> Path:
+def _record_path(path: Path) -> Path:
     return path.with_name(path.name + ".etag")
 
 
 def _read_record(record: Path) -> dict[str, Any]:
     """Return the verified values of a file; empty if the record is missing or incomplete."""
     try:
-        value = json_of(record.read_bytes())
+        value = load_untrusted_json(record.read_bytes())
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -361,12 +369,12 @@ def _is_key(key: str) -> bool:
     return True
 
 
-def _size_of(path: Path) -> int | None:
+def _read_size(path: Path) -> int | None:
     try:
         return path.stat().st_size
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def _unique(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
+def _deduplicate_entries(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
     return list({entry.relpath: entry for entry in entries}.values())

@@ -18,8 +18,7 @@ from urllib.parse import unquote, urlsplit
 from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.access import Listing, LocalTree, SourceAccess
-from dataprep_assets.sources.object_store import ObjectStorePrefix
-from dataprep_assets.stores.connect import bucket_urls, is_bucket
+from dataprep_assets.stores.connect import format_bucket_urls, is_bucket
 
 PLACES = ("path", "dagster/uri", "uri")
 """Metadata keys with the location of a materialization's files, in order of preference.
@@ -46,7 +45,7 @@ Home = Callable[[], str | None]
 """Returns DAGSTER_HOME of the queried instance; None if it has no particular home."""
 
 
-# Contains at most one pair, which `set_provider` sets.
+# At most one pair, set by `set_provider`.
 _answering: list[tuple[Lookup, Home]] = []
 
 
@@ -57,9 +56,11 @@ def set_provider(lookup: Lookup, home: Home, *, by_default: bool = False) -> Non
 
 
 @lru_cache(maxsize=64)
-def _materializations(key: tuple[str, ...], _: int) -> tuple[Materialization, ...]:
+def _find_materializations(key: tuple[str, ...], _: int) -> tuple[Materialization, ...]:
     if not _answering:
-        raise SourceError(f"{'/'.join(key)}: the location of this asset's files is not known outside Dagster")
+        raise SourceError(
+            f"{'/'.join(key)}: the location of this asset's files is known only in Dagster. Set `source.path`"
+        )
     return tuple(_answering[0][0](key))
 
 
@@ -80,27 +81,30 @@ def open_asset(
     name = "/".join(key)
     if place is not None and "{partition}" not in place:
         return _open_place(name, place, cache_dir, follow_links)
-    # The number of the time slot is part of the cache key, so that the next slot queries Dagster again.
-    materializations = _materializations(tuple(key), int(time.monotonic()) // _REMEMBERED_SECONDS)
+    # The cache key includes the number of the time slot, so that the next slot queries Dagster again.
+    materializations = _find_materializations(tuple(key), int(time.monotonic()) // _REMEMBERED_SECONDS)
     if not materializations:
         raise SourceError(
-            f"{name} was never materialized, or does not exist (`dg list defs` lists all assets). Materialize it "
-            f"first: `{launch(key)}`, or in the UI"
+            f"{name} was never materialized, or does not exist (`dg list defs` lists all assets). Run "
+            f"`{describe_launch(key)}` "
+            "first, or materialize the asset in the UI"
         )
-    places = {materialization.partition: _locate(name, materialization, place) for materialization in materializations}
-    if None in places:
-        return _open_place(name, places[None], cache_dir, follow_links)
-    if len(set(places.values())) < len(places):
+    locations = {
+        materialization.partition: _locate_files(name, materialization, place) for materialization in materializations
+    }
+    if None in locations:
+        return _open_place(name, locations[None], cache_dir, follow_links)
+    if len(set(locations.values())) < len(locations):
         raise SourceError(
-            f"{name}: several partitions have the same path in their metadata. Log a different path for each, or "
-            "declare `source.path` for all"
+            f"{name}: several partitions have the same path in their metadata. Log a different path for each "
+            "partition, or set `source.path`"
         )
     return UpstreamPartitions(
-        {str(p): _open_place(f"{name} [{p}]", address, cache_dir, follow_links) for p, address in places.items()}
+        {str(p): _open_place(f"{name} [{p}]", address, cache_dir, follow_links) for p, address in locations.items()}
     )
 
 
-def launch(key: Sequence[str]) -> str:
+def describe_launch(key: Sequence[str]) -> str:
     """Return the command that materializes an asset.
 
     It sets DAGSTER_HOME, because Dagster would otherwise not record the run.
@@ -109,17 +113,17 @@ def launch(key: Sequence[str]) -> str:
     return f"{f'DAGSTER_HOME={home} ' if home else ''}dg launch --assets {'/'.join(key)}"
 
 
-def _locate(name: str, made: Materialization, declared: str | None) -> str:
+def _locate_files(name: str, materialization: Materialization, declared_path: str | None) -> str:
     """Return the location of a materialization's files."""
-    if declared is not None:
-        if made.partition is None:
-            raise SourceError(f"{name} has no partitions: declare `source.path` without {{partition}}")
-        return declared.replace("{partition}", made.partition)
-    location = next((made.metadata[key] for key in PLACES if made.metadata.get(key)), None)
+    if declared_path is not None:
+        if materialization.partition is None:
+            raise SourceError(f"{name} has no partitions. Set `source.path` without {{partition}}")
+        return declared_path.replace("{partition}", materialization.partition)
+    location = next((materialization.metadata[key] for key in PLACES if materialization.metadata.get(key)), None)
     if location is None:
         raise SourceError(
             f"{name}: its latest materialization has no `path` or `uri` in its metadata. Add one in the asset "
-            '(`metadata={"path": dg.MetadataValue.path(folder)}`), or declare `source.path`'
+            '(`metadata={"path": dg.MetadataValue.path(folder)}`), or set `source.path`'
         )
     return location
 
@@ -128,18 +132,24 @@ def _open_place(name: str, place: str, cache_dir: Path | None, follow_links: boo
     if is_bucket(place):
         if cache_dir is None:
             raise ConfigError(
-                f"source.cache_dir: {name} is in {place}. Set the folder to which its files are downloaded"
+                f"source.cache_dir: missing, but required because {name} is in {place}. Set a folder for the "
+                "downloaded files"
             )
+        from dataprep_assets.sources.object_store import ObjectStorePrefix
+
         return ObjectStorePrefix(url=place.rstrip("/"), cache_dir=cache_dir)
     path = Path(unquote(urlsplit(place).path) if place.startswith("file://") else place)
     if "://" in str(place) and not place.startswith("file://"):
-        raise SourceError(f"{name}: {place}: unsupported location. Use a folder, {bucket_urls('')}")
+        raise SourceError(f"{name}: {place}: unsupported location. Use a folder, {format_bucket_urls('')}")
     if not path.is_absolute():
-        raise SourceError(f"{name}: {place}: not an absolute path. Log an absolute one")
+        raise SourceError(f"{name}: {place}: must be an absolute path. Log an absolute path")
     if path.is_file():
         return LocalTree(path.parent, follow_links, only=path.name)
     if not path.is_dir():
-        raise SourceError(f"{name}: {path}: logged by its latest materialization, but does not exist")
+        raise SourceError(
+            f"{name}: {path}: does not exist, although the latest materialization logged it. Materialize the asset "
+            "again"
+        )
     return LocalTree(path, follow_links)
 
 
@@ -152,14 +162,15 @@ class UpstreamPartitions:
         kinds = {part.mirrored for part in parts.values()}
         if len(kinds) > 1:
             raise SourceError(
-                "source: some partitions are on this machine and others in object storage. Store all in one of them"
+                "source: some partitions are on this machine and others in object storage. Store all partitions in "
+                "one of them"
             )
         self.mirrored = kinds.pop()
         for key in parts:
-            if (above := self._part(key)[0]) != key:
+            if (part_key := self._split_partition(key)[0]) != key:
                 raise SourceError(
-                    f"source: the partition {key} would be in the folder of the partition {above}. Use keys that do "
-                    "not begin with another key and `/`"
+                    f"source: the partition {key} would be in the folder of the partition {part_key}. Rename the "
+                    "partitions so that no key begins with another key and `/`"
                 )
 
     def list(self) -> Listing:
@@ -174,42 +185,44 @@ class UpstreamPartitions:
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
         """Return the number of bytes that `fetch` would add to the disk."""
-        return sum(part.bytes_to_fetch(its) for part, its in self._grouped(entries))
+        return sum(part.bytes_to_fetch(its) for part, its in self._group_by_partition(entries))
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
         """Fetch the missing files, and verify all of them."""
-        for part, its in self._grouped(entries):
-            part.fetch(its, progress)
+        for part, part_entries in self._group_by_partition(entries):
+            part.fetch(part_entries, progress)
 
     def path(self, entry: ManifestEntry | SourceFile) -> Path:
         """Return the local path of a file."""
-        name, inside = self._part(entry.relpath)
+        name, inner_path = self._split_partition(entry.relpath)
         part = self._parts[name]
-        inner = entry._replace(relpath=inside)
-        return part.path(inner) if isinstance(inner, ManifestEntry) else part.storage / inside
+        inner = entry._replace(relpath=inner_path)
+        return part.path(inner) if isinstance(inner, ManifestEntry) else part.storage / inner_path
 
     def copies(self, relpath: str) -> Sequence[Path]:
         """Return a mirror's copies of a file."""
-        name, inside = self._part(relpath)
-        return self._parts[name].copies(inside)
+        name, inner_path = self._split_partition(relpath)
+        return self._parts[name].copies(inner_path)
 
     @property
     def storage(self) -> Path:
         """A path on the disk of the first partition's files."""
         return next(iter(self._parts.values())).storage
 
-    def _part(self, relpath: str) -> tuple[str, str]:
+    def _split_partition(self, relpath: str) -> tuple[str, str]:
         """Return the partition of a file, whose key may contain slashes, and the file's path in it."""
-        # Every leading part of the path is tried. Only one can match, because no key is a folder of another key
+        # Try every leading part of the path. Only one can match, because no key is a folder of another key
         # (`__init__`).
         for name in accumulate(relpath.split("/"), "{}/{}".format):
             if name in self._parts:
                 return name, relpath[len(name) + 1 :]
-        raise SourceError(f"{relpath}: the asset no longer has this partition. Materialize `manifest` again")
+        raise SourceError(f"{relpath}: the asset no longer has this partition. Rebuild `manifest`")
 
-    def _grouped(self, entries: Sequence[ManifestEntry]) -> Iterator[tuple[SourceAccess, Sequence[ManifestEntry]]]:
+    def _group_by_partition(
+        self, entries: Sequence[ManifestEntry]
+    ) -> Iterator[tuple[SourceAccess, Sequence[ManifestEntry]]]:
         groups: dict[str, list[ManifestEntry]] = {}
         for entry in entries:
-            name, inside = self._part(entry.relpath)
-            groups.setdefault(name, []).append(entry._replace(relpath=inside))
+            name, inner_path = self._split_partition(entry.relpath)
+            groups.setdefault(name, []).append(entry._replace(relpath=inner_path))
         return ((self._parts[name], its) for name, its in groups.items())

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from dataprep_assets.planning.manifest import ManifestEntry, build_manifest
 from dataprep_assets.sources.object_store import ObjectStorePrefix
-from dataprep_assets.stores.connect import GcsPlace, S3Place
+from dataprep_assets.stores.connect import GcsAddress, S3Address
 from dataprep_assets.stores.gcs import GcsStore
 from dataprep_assets.stores.store import Store
 from dataprep_assets_tests.fakes.buckets import QUICK, new_client, new_store
@@ -27,10 +27,10 @@ class QuickPrefix(ObjectStorePrefix):
 
     def open(self) -> Store:
         place = self.address()
-        if isinstance(place, S3Place):
+        if isinstance(place, S3Address):
             assert place.endpoint_url is not None
             return new_store(place.endpoint_url, place.bucket, place.prefix)
-        assert isinstance(place, GcsPlace)
+        assert isinstance(place, GcsAddress)
         from google.auth.credentials import AnonymousCredentials
         from google.cloud import storage
 

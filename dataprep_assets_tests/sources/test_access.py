@@ -10,9 +10,10 @@ import pytest
 
 from dataprep_assets.errors import SourceError
 from dataprep_assets.planning.manifest import SourceFile, build_manifest
-from dataprep_assets.sources.access import LocalTree, without_dataset
+from dataprep_assets.sources.access import LocalTree, find_files_without_dataset
 from dataprep_assets.sources.hub_cache import list_cached_files
 from dataprep_assets.sources.upstream import UpstreamPartitions
+from dataprep_assets_tests.messages import raises
 
 COMMIT = "a" * 40
 
@@ -34,7 +35,7 @@ def test_a_folder_that_cannot_be_read_is_an_error(
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    with pytest.raises(SourceError, match="closed: the folder cannot be read: Permission denied"):
+    with raises(SourceError, "closed"):
         listed(tmp_path)
 
 
@@ -82,7 +83,7 @@ def test_caches_of_datasets_are_no_data(
 
 def test_names_decide_where_no_file_can_be_read() -> None:
     files = [SourceFile(name, 1) for name in (f"x/{DATA}", f"x/{CACHE}", "x/state.json", "x/mine.arrow", CACHE)]
-    assert without_dataset(files) == {f"x/{CACHE}"}
+    assert find_files_without_dataset(files) == {f"x/{CACHE}"}
 
 
 def test_a_partition_may_have_slashes_in_its_key(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_a_partition_may_have_slashes_in_its_key(tmp_path: Path) -> None:
     }
     made = build_manifest(list(files.values()), include=["**/*"], splits={"train": ["**/*"]})
     access.fetch(made)
-    with pytest.raises(SourceError, match=r"en/a\.jsonl: the asset no longer has this partition"):
+    with raises(SourceError, "en/a.jsonl"):
         access.copies("en/a.jsonl")
-    with pytest.raises(SourceError, match="the partition en/wiki would be in the folder of the partition en"):
+    with raises(SourceError, "en/wiki", "en"):
         UpstreamPartitions({"en/wiki": LocalTree(tmp_path / "en"), "en": LocalTree(tmp_path)})

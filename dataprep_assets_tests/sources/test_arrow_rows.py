@@ -13,6 +13,7 @@ from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.readers.records import read_records
 from dataprep_assets.sources.readers.rows import count_rows, read_rows
 from dataprep_assets.stores.files import sha256_file
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers import hf_datasets
 
 ROWS: list[dict[str, Any]] = [
@@ -45,16 +46,14 @@ def test_a_stream_that_ends_between_two_batches_is_refused(tmp_path: Path) -> No
         end = sink.tell()
     path.write_bytes(sink.getvalue().to_pybytes()[:end])
     assert pa.ipc.open_stream(path.read_bytes()).read_all().num_rows == 4
-    with pytest.raises(
-        CorruptSourceError, match=r"x\.arrow: invalid Arrow data near row 5: the file ends before its end"
-    ):
+    with raises(CorruptSourceError, "x.arrow", 5):
         _texts(path)
     for cut in (1, 9, 60, end - 4):
         path.write_bytes(sink.getvalue().to_pybytes()[:-cut])
-        with pytest.raises(CorruptSourceError, match=r"x\.arrow"):
+        with raises(CorruptSourceError, "x.arrow"):
             _texts(path)
     path.write_bytes(b"no Arrow at all, but as long as a header of it")
-    with pytest.raises(CorruptSourceError, match=r"x\.arrow: it is text"):
+    with raises(CorruptSourceError, "x.arrow"):
         count_rows(path, format="arrow", compression=None, label="x.arrow")
 
 
@@ -68,7 +67,7 @@ def test_a_file_of_polars_is_read(tmp_path: Path, compression: str) -> None:
     assert [row for block in reader for row in block.rows] == ROWS
     assert (reader.sha256, reader.bytes_read) == (sha256_file(path), path.stat().st_size)
     path.write_bytes(zstandard.compress(path.read_bytes()))
-    with pytest.raises(CorruptSourceError, match=r"If polars wrote it, remove the \.zst or .*write_ipc_stream"):
+    with raises(CorruptSourceError, "write_ipc_stream"):
         count_rows(path, format="arrow", compression="zstd", label="x.arrow.zst")
 
 
@@ -136,5 +135,5 @@ def test_an_offset_that_leads_out_of_the_data_is_an_error_and_not_the_end_of_the
     assert (count(), whole.count(OFFSETS)) == (3, 1)
     for wrong in ((0, 4, 2, 12), (0, -5, 8, 12), (0, 4, 8, 100_000), (0, 4, 8, 8_000_000), (0, 4, 50_000, 12)):
         path.write_bytes(whole.replace(OFFSETS, struct.pack("<4i", *wrong)))
-        with pytest.raises(CorruptSourceError, match=r"f\.arrow: invalid Arrow data near row 1"):
+        with raises(CorruptSourceError, "f.arrow", 1):
             count()

@@ -17,15 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from dataprep_assets.errors import CorruptSourceError, DataprepError, SourceError
+from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.blocks import BlockReader
-from dataprep_assets.sources.readers.contents import foreign, is_array, shape
+from dataprep_assets.sources.readers.contents import detect_foreign, detect_shape, is_array
 from dataprep_assets.sources.readers.input_format import ReadOptions
-from dataprep_assets.sources.readers.line_range import line_range, without_lines
+from dataprep_assets.sources.readers.line_range import explain_missing_lines, line_range
 from dataprep_assets.sources.readers.records import read_records
 from dataprep_assets.sources.readers.rows import count_rows, read_rows, split_rows
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.sources.foreign_files import PAGE, POINTER, TEXTS, columnar
 
 LINES = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in TEXTS).encode()
@@ -82,7 +83,7 @@ def test_utf16_is_decoded_across_blocks_and_a_cut_in_it_is_refused(tmp_path: Pat
     data = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts).encode("utf-16")
     path = wrote(tmp_path / "a.jsonl", data)
     assert texts_of(path) == texts
-    with pytest.raises(CorruptSourceError, match=r"a\.jsonl"):
+    with raises(CorruptSourceError, "a.jsonl"):
         texts_of(wrote(path, data[:-1]))
 
 
@@ -99,14 +100,14 @@ def test_members_are_read_to_the_end_and_a_cut_at_any_byte_is_refused(
     whole = COMPRESS[name](LINES)
     for cut in range(1, len(whole)):
         wrote(path, whole[:cut])
-        with pytest.raises(CorruptSourceError, match=f"byte {cut}, inside a {name} frame"):
+        with raises(CorruptSourceError, cut, name):
             list(BlockReader(path, name))
     for at in range(20, len(whole), 7):
         wrote(path, whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
-        with pytest.raises(CorruptSourceError, match=r"damaged|truncated"):
+        with raises(CorruptSourceError, "xz" if name == "xz" else "bzip2"):
             list(BlockReader(path, name))
     wrote(path, whole + b"garbage behind the end")
-    with pytest.raises(CorruptSourceError, match="damaged"):
+    with raises(CorruptSourceError, "damaged"):
         list(BlockReader(path, name))
 
 
@@ -115,7 +116,7 @@ def test_an_xz_window_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: p
     path = wrote(tmp_path / "a.xz", lzma.compress(LINES, filters=filters))
     assert b"".join(BlockReader(path, "xz")) == LINES
     monkeypatch.setenv(blocks.WINDOW, str(1 << 20))
-    with pytest.raises(CorruptSourceError, match=blocks.WINDOW):
+    with raises(CorruptSourceError, blocks.WINDOW):
         list(BlockReader(path, "xz"))
 
 
@@ -131,22 +132,22 @@ def archive(kind: str) -> bytes:
 
 
 FOREIGN = {
-    "a pointer": (POINTER, "Git LFS.*git lfs pull"),
-    "a pointer with CRLF": (POINTER.replace(b"\n", b"\r\n"), "git lfs pull"),
-    "an annex pointer": (b"/annex/objects/SHA256E-s1--abc.jsonl\n", "git annex get"),
-    "a page": (PAGE, "HTML"),
-    "a page behind comments": (b"\n<!-- a -->\n<?xml version='1.0'?>\n<HTML lang='en'>", "HTML"),
-    "an error of a store": (b'<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code></Error>', "object store"),
-    "Parquet": (columnar("parquet"), "Parquet"),
-    "an Arrow file": (columnar("arrow file"), "Arrow"),
-    "an Arrow stream": (columnar("arrow stream"), "Arrow"),
-    "encrypted": (b"PARE\x15\x04\x9c\xf0" + bytes(range(255, 200, -1)) + b"PARE", "encrypted"),
-    "ARC": (b"filedesc://x.arc 0.0.0.0 20010926085547 text/plain 76\n1 0 A\n", "ARC.*warcio"),
-    "zip": (archive("zip"), "zip"),
-    "tar": (archive("tar"), "tar"),
-    "PDF": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n", "PDF"),
-    "UTF-16LE without a mark": (LINES.decode().split("\n")[0].encode("utf-16-le"), "UTF-16LE.*iconv"),
-    "UTF-16BE without a mark": (b"".join(b"\0%c" % c for c in b'{"text": "a text"}'), "UTF-16BE.*iconv"),
+    "a pointer": (POINTER, ("Git LFS", "git lfs pull")),
+    "a pointer with CRLF": (POINTER.replace(b"\n", b"\r\n"), ("git lfs pull",)),
+    "an annex pointer": (b"/annex/objects/SHA256E-s1--abc.jsonl\n", ("git annex get",)),
+    "a page": (PAGE, ("HTML",)),
+    "a page behind comments": (b"\n<!-- a -->\n<?xml version='1.0'?>\n<HTML lang='en'>", ("HTML",)),
+    "an error of a store": (b'<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code></Error>', ("object store",)),
+    "Parquet": (columnar("parquet"), ("Parquet",)),
+    "an Arrow file": (columnar("arrow file"), ("Arrow",)),
+    "an Arrow stream": (columnar("arrow stream"), ("Arrow",)),
+    "encrypted": (b"PARE\x15\x04\x9c\xf0" + bytes(range(255, 200, -1)) + b"PARE", ("encrypted",)),
+    "ARC": (b"filedesc://x.arc 0.0.0.0 20010926085547 text/plain 76\n1 0 A\n", ("ARC", "warcio")),
+    "zip": (archive("zip"), ("zip",)),
+    "tar": (archive("tar"), ("tar",)),
+    "PDF": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n", ("PDF",)),
+    "UTF-16LE without a mark": (LINES.decode().split("\n")[0].encode("utf-16-le"), ("UTF-16LE", "iconv")),
+    "UTF-16BE without a mark": (b"".join(b"\0%c" % c for c in b'{"text": "a text"}'), ("UTF-16BE", "iconv")),
 }
 
 
@@ -154,30 +155,30 @@ FOREIGN = {
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.txt", "a.csv", "a.tsv"])
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_a_file_of_another_kind_never_becomes_a_row(tmp_path: Path, kind: str, name: str, ending: str) -> None:
-    data, told = FOREIGN[kind]
-    with pytest.raises(CorruptSourceError, match=f"(?s)^{name}{ending}: it is .*{told}"):
+    data, values = FOREIGN[kind]
+    with raises(CorruptSourceError, f"{name}{ending}", *values):
         rows_of(wrote(tmp_path / f"{name}{ending}", data))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FOREIGN if "Arrow" not in kind and kind != "Parquet"])
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
 def test_what_is_no_table_is_named(tmp_path: Path, kind: str, name: str) -> None:
-    data, told = FOREIGN[kind]
+    data, values = FOREIGN[kind]
     path = wrote(tmp_path / name, data)
     for read in (rows_of, lambda path: count_rows(path, format=name[2:], compression=None, label=name)):
-        with pytest.raises(DataprepError, match=f"(?s)^{name}: .*{told}"):
+        with raises((CorruptSourceError, SourceError), name, *values):
             read(path)
 
 
 def test_what_was_compressed_twice_is_named(tmp_path: Path) -> None:
     for inner in ("gzip", "zstd", "xz", "bzip2"):
-        with pytest.raises(CorruptSourceError, match=f"a.jsonl.gz: it is {inner} data"):
+        with raises(CorruptSourceError, "a.jsonl.gz", inner):
             rows_of(wrote(tmp_path / "a.jsonl.gz", gzip.compress(COMPRESS[inner](LINES))))
 
 
 def test_text_whose_lines_end_with_carriage_returns_is_not_one_document(tmp_path: Path) -> None:
     path = wrote(tmp_path / "a.txt", b"one\rtwo\rthree\r")
-    with pytest.raises(CorruptSourceError, match=r"a\.txt: it is text.*tr "):
+    with raises(CorruptSourceError, "a.txt", "tr"):
         texts_of(path, reading=ReadOptions(text_separator="\n"))
     assert texts_of(path, reading=ReadOptions(text_separator="\r")) == ["one", "two", "three"]
     assert texts_of(path) == ["one\rtwo\rthree\r"]
@@ -186,18 +187,18 @@ def test_text_whose_lines_end_with_carriage_returns_is_not_one_document(tmp_path
 
 
 def test_a_column_of_another_type_is_told_with_its_type(tmp_path: Path) -> None:
-    for column, told in (([["a"]], "list<"), ([{"name": "a"}], r"struct<…>"), ([1], "int64")):
+    for column, values in (([["a"]], ("list<",)), ([{"name": "a"}], ("struct<…>",)), ([1], ("int64",))):
         pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
-        with pytest.raises(SourceError, match=told):
+        with raises(SourceError, *values):
             texts_of(tmp_path / "a.parquet")
 
 
 def test_the_tables_name_each_other(tmp_path: Path) -> None:
-    with pytest.raises(DataprepError, match=r"Arrow file.*\.arrow"):
+    with raises(CorruptSourceError, "a.parquet", ".arrow"):
         rows_of(wrote(tmp_path / "a.parquet", columnar("arrow stream")))
-    with pytest.raises(DataprepError, match=r"Parquet file.*\.parquet"):
+    with raises(CorruptSourceError, "a.arrow", ".parquet"):
         rows_of(wrote(tmp_path / "a.arrow", columnar("parquet")))
-    with pytest.raises(DataprepError, match="jsonl"):
+    with raises(CorruptSourceError, "b.parquet", "jsonl"):
         rows_of(wrote(tmp_path / "b.parquet", LINES))
 
 
@@ -217,7 +218,7 @@ def test_the_tables_name_each_other(tmp_path: Path) -> None:
     ],
 )
 def test_a_text_is_nothing_else(tmp_path: Path, text: bytes) -> None:
-    assert foreign(text) is None
+    assert detect_foreign(text) is None
     assert rows_of(wrote(tmp_path / "a.txt", text)) == ([text.decode()] if text else [])
 
 
@@ -238,14 +239,14 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_shape_is_named_with_its_command(name: str) -> None:
     data, told = SHAPES[name]
-    kind = shape(data)
+    kind = detect_shape(data)
     assert kind is not None
     assert told.replace("\\", "") in str(kind)
 
 
 def test_lines_that_no_reader_has_reason_to_refuse_have_no_shape() -> None:
-    assert shape(LINES) is None
-    assert shape(b"") is None
+    assert detect_shape(LINES) is None
+    assert detect_shape(b"") is None
 
 
 def test_an_array_is_one_whatever_its_lines_and_lines_of_arrays_are_lines() -> None:
@@ -277,7 +278,7 @@ def test_marks_of_files_that_were_appended_are_no_part_of_their_rows(tmp_path: P
 def test_only_plain_lines_have_byte_ranges(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     for data, kind in ((LINES, None), (gzip.compress(LINES), "gzip"), (ARRAY, "array")):
-        found = without_lines(wrote(path, data), None)
+        found = explain_missing_lines(wrote(path, data), None)
         assert found is None if kind is None else kind in str(found)
-    assert without_lines(wrote(path, LINES), "gzip") is None
-    assert without_lines(wrote(path, LINES.decode().encode("utf-16")), None) is not None
+    assert explain_missing_lines(wrote(path, LINES), "gzip") is None
+    assert explain_missing_lines(wrote(path, LINES.decode().encode("utf-16")), None) is not None

@@ -17,6 +17,7 @@ from dataprep_assets.sources.readers.input_format import ReadOptions, RowBlock
 from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.sources.readers.rows import count_rows, read_rows, split_rows
 from dataprep_assets.stores.files import sha256_file
+from dataprep_assets_tests.messages import raises
 
 pd = pytest.importorskip("pandas")
 NASTY = [
@@ -92,7 +93,7 @@ def test_every_value_is_that_of_csv_pandas_and_pyarrow(
     assert mine == arrow.to_pylist()
 
 
-def test_a_ragged_or_misquoted_record_is_bad_and_its_neighbours_are_not(tmp_path: Path) -> None:
+def test_a_ragged_or_misquoted_record_is_bad_and_its_neighbors_are_not(tmp_path: Path) -> None:
     lines = [b"id,text", b"1,a", b"2", b"3,c,d", b'4,"e" f', b"5,g", b"6,h\rx", b"7,\xff", b"", b'8,"i\nj"', b"9,"]
     path = tmp_path / "t.csv"
     path.write_bytes(b"\n".join(lines))
@@ -154,18 +155,20 @@ def test_ranges_cover_every_record_once_and_digest_all(tmp_path: Path, parts: in
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "values"),
     [
-        (b'a,b\n1,2\n3,"open\n4,5\n', "row 2, byte 8: a quote is not closed before the end of the file"),
-        (b"secret,secret\n1,2\n", "not a header: a name occurs twice"),
-        (b"secret,\xff\n1,2\n", "not a header: it is not UTF-8"),
-        (b"secret,b\r1,2\r", "not a header: a carriage return outside quotes"),
+        (b'a,b\n1,2\n3,"open\n4,5\n', (2, 8)),
+        (b"secret,secret\n1,2\n", ("twice",)),
+        (b"secret,\xff\n1,2\n", ("UTF-8",)),
+        (b"secret,b\r1,2\r", ("return",)),
     ],
 )
-def test_a_file_whose_records_nobody_can_tell_apart_is_refused(tmp_path: Path, content: bytes, told: str) -> None:
+def test_a_file_whose_records_nobody_can_tell_apart_is_refused(
+    tmp_path: Path, content: bytes, values: tuple[object, ...]
+) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(content)
-    with pytest.raises(CorruptSourceError, match=told) as refused:
+    with raises(CorruptSourceError, *values) as refused:
         _read(path)
     assert "secret" not in str(refused.value)
 
@@ -181,9 +184,7 @@ def test_a_record_beyond_the_limit_is_bad_and_a_quote_that_never_closes_is_not_h
         for _ in range(200):
             file.write(b"x" * (1 << 20) + b"\n")
     tracemalloc.start()
-    with pytest.raises(
-        CorruptSourceError, match="row 2, byte 11: longer than 67,108,864 bytes, perhaps because a quote is not closed"
-    ):
+    with raises(CorruptSourceError, 2, 11, 67_108_864):
         _read(path)
     assert tracemalloc.get_traced_memory()[1] < 6 * (64 << 20), "the file has 200 MiB"
     tracemalloc.stop()
@@ -216,7 +217,7 @@ def test_a_tsv_whose_quotes_join_lines_that_look_like_rows_is_refused_until_it_i
     tmp_path: Path, names: str
 ) -> None:
     path = _unquoted(tmp_path / "a.tsv", names=names)
-    with pytest.raises(CorruptSourceError, match=rf"a\.tsv: row 1, byte {len(names) + 1}: .*4 lines.*csv_quotes"):
+    with raises(CorruptSourceError, "a.tsv", 1, len(names) + 1, 4, "csv_quotes"):
         _read(path, "tsv")
     told = ReadOptions(csv_quotes=False)
     assert [row["text"] for row in _rows(_read(path, "tsv", reading=told))] == QUOTED
@@ -238,7 +239,7 @@ def test_a_stray_quote_in_a_tsv_names_the_key(tmp_path: Path) -> None:
     assert row == 1
     assert "csv_quotes" in why
     path.write_text('id\ttext\n1\t"never closed\n')
-    with pytest.raises(CorruptSourceError, match=r"row 1, byte 8.*csv_quotes"):
+    with raises(CorruptSourceError, 1, 8, "csv_quotes"):
         _read(path, "tsv")
 
 

@@ -3,27 +3,24 @@
 import hashlib
 from pathlib import Path
 
-import pytest
-
 from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import LocalTree, source_digest
 from dataprep_assets.stores.files import require_digest
+from dataprep_assets_tests.messages import raises
 
 
 def test_a_file_is_digested_where_it_lies_and_one_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"{}\n")
     access = LocalTree(tmp_path)
     assert source_digest(access, entry("a.jsonl")) == hashlib.sha256(b"{}\n").hexdigest()
-    with pytest.raises(SourceError, match=r"^b\.jsonl: cannot be read: No such file or directory$"):
+    with raises(SourceError, "b.jsonl"):
         source_digest(access, entry("b.jsonl"))
 
 
 def test_a_file_of_which_other_bytes_were_read_is_refused_with_what_to_do() -> None:
     require_digest("a.jsonl", "00", "00", "`snapshot`")
-    with pytest.raises(
-        CorruptSourceError, match=r"^a\.jsonl: .* sha256 00, but its snapshot has 11\. .*Materialize `snapshot`"
-    ):
+    with raises(CorruptSourceError, "a.jsonl", "00", 11, "`snapshot`"):
         require_digest("a.jsonl", "00", "11", "`snapshot`")
 
 

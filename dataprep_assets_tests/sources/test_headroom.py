@@ -7,6 +7,7 @@ import pytest
 
 from dataprep_assets.errors import SourceError
 from dataprep_assets.stores.files import check_headroom
+from dataprep_assets_tests.messages import raises
 
 
 def test_room_is_looked_for_where_a_folder_will_be_made(tmp_path: Path) -> None:
@@ -22,7 +23,5 @@ def test_the_headroom_comes_on_top(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1199))
     check_headroom(tmp_path, 1000, headroom=0.19)
-    with pytest.raises(
-        SourceError, match=r"1,000 bytes are to be downloaded, which needs 1200 with 20% headroom, .*Free 1 byte"
-    ):
+    with raises(SourceError, 1_000, 1_200, "20.0%", 1):
         check_headroom(tmp_path, 1000, headroom=0.2)

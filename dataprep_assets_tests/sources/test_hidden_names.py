@@ -7,12 +7,13 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.plan.discovery import discover
+from dataprep_assets.pipelines.blend.plan.discovery import discover_dataset
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
 from dataprep_assets.pipelines.corpus.source.manifest import plan_manifest
 from dataprep_assets.planning.manifest import include_predicate
+from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
 from dataprep_assets_tests.samples import SAMPLE
 
@@ -62,7 +63,7 @@ def files_of(declared: CorpusDeclaration, root: Path) -> tuple[set[str], int]:
 def test_a_corpus_leaves_them_out_and_counts_them(folder: Path, tmp_path: Path) -> None:
     assert files_of(corpus(folder), tmp_path / "a") == ({*DATA}, len(HIDDEN) + 2)
     (links, hint) = [one for one in corpus_remarks(corpus(folder)) if "excluded" in one.sentence]
-    assert f"2 files excluded, for example {LINKS[0]}, {LINKS[1]}" in links.sentence
+    assert_names(links.sentence, 2, LINKS[0], LINKS[1])
     assert (hint.keys, hint.hint) == (("include",), True)
     assert f"{len(HIDDEN)} files excluded" in hint.sentence
     # everything that is left is no data: `_SUCCESS` has no format, and is no mistake
@@ -89,7 +90,7 @@ def test_a_glob_that_names_a_folder_with_a_dot_takes_its_files(folder: Path, tmp
 
 
 def test_an_include_that_takes_only_such_names_says_so(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^include: .*_delta_log/00000"):
+    with raises(ConfigError, "include", "_delta_log/00000.jsonl"):
         files_of(corpus(folder, include=["*/00000.jsonl"]), tmp_path)
 
 
@@ -97,7 +98,7 @@ def test_a_blend_does_the_same(folder: Path) -> None:
     def found(path: str) -> set[str]:
         blend = pretraining(folder, blend={"datasets": [{"name": "d", "path": path}]})
         (unit,) = blend.data_blend().units()
-        return {entry.relpath for entry in discover(unit, blend.sources).entries}
+        return {entry.relpath for entry in discover_dataset(unit, blend.sources).entries}
 
     assert found(str(folder)) == {*DATA}
     assert found(f"{folder}/**/*.jsonl") == {*DATA}
@@ -118,7 +119,7 @@ def test_a_folder_of_the_path_of_a_glob_is_no_name_that_takes_others() -> None:
 
 def test_copies_are_noted_with_both_names(folder: Path) -> None:
     (folder / "copy of part-0.jsonl").write_bytes((folder / DATA[0]).read_bytes())
-    (hint,) = [one for one in corpus_remarks(corpus(folder)) if "with the same bytes as another" in one.sentence]
+    (hint,) = [one for one in corpus_remarks(corpus(folder)) if "identical to other files" in one.sentence]
     assert hint.hint
     assert DATA[0] in hint.sentence
     assert "copy of" in hint.sentence

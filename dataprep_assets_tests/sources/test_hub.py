@@ -1,7 +1,6 @@
 """Claims of the hub mirror, against a real HTTP server with faults."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot
 from dataprep_assets.stores.files import check_headroom
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.fakes.nobody import nobody_there
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.sources.hub_mirror import (
     BIG,
     FAST,
@@ -56,10 +56,10 @@ def test_the_file_list_follows_every_page(tmp_path: Path) -> None:
 
 
 def test_a_file_list_that_always_goes_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataprep_assets.sources.hub._MOST_PAGES", 3)
+    monkeypatch.setattr("dataprep_assets.sources.hub._MAX_PAGES", 3)
     tree = {f"f{n:03}": b"x" for n in range(40)}
     with HubServer(tree, page_size=10) as hub:
-        with pytest.raises(SourceError, match="more than 3 pages, which no repository has"):
+        with raises(SourceError, 3):
             repo(hub, tmp_path).list_files(hub.commit)
         assert hub.count("tree") == 3
 
@@ -67,14 +67,14 @@ def test_a_file_list_that_always_goes_on_is_refused(tmp_path: Path, monkeypatch:
 def test_a_file_list_that_continues_on_another_host_is_refused(tmp_path: Path) -> None:
     with HubServer(TREE, page_size=2) as hub:
         source = repo(hub, tmp_path, endpoint=hub.endpoint.replace("127.0.0.1", "localhost"), token="hf_secret")
-        with pytest.raises(SourceError, match="the hub continues the list on a different host,"):
+        with raises(SourceError, "host"):
             source.list_files(hub.commit)
 
 
 def test_a_missing_revision_or_repository_is_said_at_once(hub: HubServer, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="revision other of org/data: not found"):
+    with raises(SourceError, "org/data", "other"):
         repo(hub, tmp_path, revision="other").resolve_commit()
-    with pytest.raises(SourceError, match="revision main of org/none: not found"):
+    with raises(SourceError, "org/none", "main"):
         repo(hub, tmp_path, repo_id="org/none").resolve_commit()
     assert len(hub.log) == 2
 
@@ -82,14 +82,14 @@ def test_a_missing_revision_or_repository_is_said_at_once(hub: HubServer, tmp_pa
 def test_a_server_that_is_not_there_spends_the_budget(hub: HubServer, tmp_path: Path) -> None:
     with nobody_there() as url:
         source = repo(hub, tmp_path, endpoint=url)
-        with pytest.raises(TransferError, match=r"revision main of org/data: ConnectError.*4 attempts"):
+        with raises(TransferError, "org/data", "main", "ConnectError", 4):
             source.resolve_commit()
 
 
 def test_a_hub_that_is_not_reached_is_given_up_soon_with_what_to_do(hub: HubServer, tmp_path: Path) -> None:
     with nobody_there() as url:
         source = repo(hub, tmp_path, endpoint=url, retry=replace(FAST, attempts=8))
-        with pytest.raises(TransferError, match=r"5 attempts.*can be reached\. HF_ENDPOINT.*kind: hf_cache"):
+        with raises(TransferError, 5, "HF_ENDPOINT", "hf_cache"):
             source.resolve_commit()
 
 
@@ -229,14 +229,12 @@ def test_a_draft_that_a_kill_left_is_taken_over(
 def test_no_room_is_said_before_anything_is_fetched(hub: HubServer, tmp_path: Path) -> None:
     source = repo(hub, tmp_path / "new")
     huge = HubFile(relpath=BIG, size=1 << 60, sha256=etag(BIG), etag=etag(BIG))
-    with pytest.raises(
-        SourceError, match=rf"{1 << 60:,} bytes are to be downloaded, .*headroom, but \d+ are free\. Free [\d,]+ bytes"
-    ):
+    with raises(SourceError, 1 << 60):
         source.mirror(hub.commit, [huge])
     assert hub.log == []
     assert not (tmp_path / "new").exists()
     check_headroom(tmp_path, 1000)
-    with pytest.raises(SourceError, match="headroom"):
+    with raises(SourceError, "headroom"):
         check_headroom(tmp_path, 1000, headroom=1e15)
 
 
@@ -251,17 +249,17 @@ def test_disk_needed_counts_each_absent_blob_once(hub: HubServer, tmp_path: Path
 @pytest.mark.parametrize("relpath", ["../../x", "/etc/x", "a//b", "a/./b", ""])
 def test_a_path_that_leaves_the_snapshot_is_refused(hub: HubServer, tmp_path: Path, relpath: str) -> None:
     file = HubFile(relpath=relpath, size=1, sha256=etag(BIG), etag=etag(BIG))
-    with pytest.raises(SourceError, match="is not a valid file name in a repository"):
+    with raises(SourceError, relpath):
         repo(hub, tmp_path).mirror(hub.commit, [file])
 
 
 def test_an_etag_that_is_not_a_digest_is_refused(hub: HubServer, tmp_path: Path) -> None:
     file = HubFile(relpath="x", size=1, sha256=None, etag="../x")
-    with pytest.raises(SourceError, match="no usable digest"):
+    with raises(SourceError, "x"):
         repo(hub, tmp_path).mirror(hub.commit, [file])
 
 
 @pytest.mark.parametrize("bad", [{"repo_id": "../x"}, {"revision": "../x"}], ids=str)
 def test_a_declaration_that_cannot_work_is_refused(bad: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=re.escape(repr(next(iter(bad.values()))))):
+    with raises(ConfigError, repr(next(iter(bad.values())))):
         HubRepo(**{"repo_id": "org/data", **bad})  # type: ignore[arg-type]

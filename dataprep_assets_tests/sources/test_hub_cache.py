@@ -1,20 +1,18 @@
 """Claims of the cache: a mirror has the layout of huggingface_hub, whose own client reads it, and can be read back."""
 
 import os
-import re
 import subprocess
 import sys
 import textwrap
 import warnings
 from pathlib import Path
 
-import pytest
-
 from dataprep_assets.errors import SourceError
 from dataprep_assets.sources.access import HubMirror
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.hub_cache import cached_snapshot, list_cached_files
 from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.sources.hub_mirror import BIG, SMALL, SPACES, TREE, etag, mirror, repo
 
 
@@ -96,14 +94,14 @@ def test_cached_snapshot_follows_the_ref_and_not_the_order_of_hashes(tmp_path: P
 def test_a_cache_without_the_ref_says_what_it_has(tmp_path: Path) -> None:
     commit = "a" * 40
     (tmp_path / "snapshots" / commit).mkdir(parents=True)
-    with pytest.raises(SourceError, match=rf"no ref 'main'.*refs: none; snapshots: {commit}"):
+    with raises(SourceError, "'main'", commit):
         cached_snapshot(tmp_path)
     (tmp_path / "refs").mkdir()
     (tmp_path / "refs" / "main").write_text("b" * 40)
-    with pytest.raises(SourceError, match=rf"no snapshot of commit {'b' * 40}"):
+    with raises(SourceError, "b" * 40):
         cached_snapshot(tmp_path)
     (tmp_path / "refs" / "main").write_text("not a commit")
-    with pytest.raises(SourceError, match="must contain a commit of 40 hex digits, not"):
+    with raises(SourceError, 40):
         cached_snapshot(tmp_path)
 
 
@@ -116,7 +114,7 @@ def test_cached_files_keep_their_own_names_and_their_blobs_digests(hub: HubServe
 def test_a_lost_blob_is_named_by_its_file(hub: HubServer, tmp_path: Path) -> None:
     snapshot = mirror(hub, tmp_path)
     (snapshot / BIG).resolve().unlink()
-    with pytest.raises(SourceError, match=f"in .* have lost their blob: {re.escape(BIG)}"):
+    with raises(SourceError, BIG):
         list_cached_files(tmp_path / "datasets--org--data")
     mirror(hub, tmp_path)
 

@@ -31,7 +31,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_row_and_reading_is_bounded(tm
     path = tmp_path / "file"
     path.write_bytes(b"\xef\xbb\xbf{}\n[]\n{}")
     assert [line_range(path, row) for row in (1, 2, 3)] == [(3, 5), (6, 8), (9, 11)]
-    assert line_range(path, 2, most_bytes=9) == (6, 8)
-    assert line_range(path, 2, most_bytes=8) is None
-    assert line_range(path, 3, most_bytes=10) is None
-    assert line_range(path, 3, most_bytes=11) == (9, 11)
+    assert line_range(path, 2, max_bytes=9) == (6, 8)
+    assert line_range(path, 2, max_bytes=8) is None
+    assert line_range(path, 3, max_bytes=10) is None
+    assert line_range(path, 3, max_bytes=11) == (9, 11)

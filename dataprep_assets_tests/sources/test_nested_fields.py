@@ -8,15 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.errors import SourceError
-from dataprep_assets.fields import names_beside, select_fields, value_at
+from dataprep_assets.fields import find_siblings, select_fields, value_at
 from dataprep_assets.pipelines.blend.plan.fields import conversation_fields
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
-from dataprep_assets.sources.readers.first_rows import absent_field
-from dataprep_assets.sources.readers.records import Block, read_records
+from dataprep_assets.sources.readers.first_rows import describe_absent_field
+from dataprep_assets.sources.readers.records import AbsentColumnError, Block, read_records
 from dataprep_assets.sources.readers.row_files import ParquetBlocks
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.tokenization.chat.messages import Conversation, read_conversation
+from dataprep_assets_tests.messages import raises
 
 ROWS: list[dict[str, Any]] = [
     {"data": {"text": "one", "meta": {"id": 1}, "html": "<p>one</p>"}, "wide": "x"},
@@ -76,14 +76,14 @@ def test_a_csv_column_may_have_a_dot(tmp_path: Path) -> None:
 
 def test_of_a_struct_only_what_is_needed_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[pa.Schema] = []
-    batches = ParquetBlocks._batches
+    batches = ParquetBlocks._read_batches
 
     def spied(self: Any, *arguments: Any) -> Any:
         for batch in batches(self, *arguments):
             seen.append(batch.schema)
             yield batch
 
-    monkeypatch.setattr(ParquetBlocks, "_batches", spied)
+    monkeypatch.setattr(ParquetBlocks, "_read_batches", spied)
     path = written(tmp_path, "parquet", ROWS)
     read(path, "data.text", "data.meta.id")
     list(read_rows(path, format="parquet", compression=None, label="rows", columns=["data.meta.id", "data.none", "no"]))
@@ -105,24 +105,24 @@ def test_pieces_of_a_batch_are_narrowed_as_the_whole() -> None:
 
 def test_an_absent_field_is_told_with_what_is_there_at_its_level(tmp_path: Path) -> None:
     path = written(tmp_path, "parquet", ROWS)
-    with pytest.raises(SourceError, match=r"rows\.parquet: .*'data\.txt': column 'data' has text, meta, html"):
+    with raises(AbsentColumnError, "rows.parquet", "'data.txt'", "'data'", "text", "meta", "html"):
         read(path, "data.txt")
-    with pytest.raises(SourceError, match=r"'data\.meta\.no': column 'data\.meta' has id"):
+    with raises(AbsentColumnError, "'data.meta.no'", "'data.meta'", "id"):
         read(path, "data.text", "data.meta.no")
-    with pytest.raises(SourceError, match=r"'text': it has data, wide"):
+    with raises(AbsentColumnError, "'text'", "data", "wide"):
         read(path, "text")
-    told = absent_field(ROWS, "text_field", "data.txt", "split train", (str,), hidden=False)
+    told = describe_absent_field(ROWS, "text_field", "data.txt", "split train", (str,), hidden=False)
     assert told is not None
     assert told.endswith("`data` has `text`, `meta`, `html`")
-    hidden = absent_field(ROWS, "text_field", "data.txt", "split train", (str,), hidden=True)
+    hidden = describe_absent_field(ROWS, "text_field", "data.txt", "split train", (str,), hidden=True)
     assert hidden is not None
     assert "html" not in hidden
-    assert absent_field(ROWS, "text_field", "data.text", "split train", (str,), hidden=False) is None
+    assert describe_absent_field(ROWS, "text_field", "data.text", "split train", (str,), hidden=False) is None
 
 
 def test_names_are_those_of_the_innermost_object_that_is_there() -> None:
-    assert names_beside(ROWS, "data.meta.no") == ("data.meta", ["id"])
-    assert names_beside(ROWS, "date.text") == ("", ["data", "wide"])
+    assert find_siblings(ROWS, "data.meta.no") == ("data.meta", ["id"])
+    assert find_siblings(ROWS, "date.text") == ("", ["data", "wide"])
     assert value_at({"a": {"b.c": 1}}, "a.b.c") == 1
     assert value_at({"a": 3}, "a.b", "none") == "none"
 
@@ -132,7 +132,7 @@ def test_messages_of_a_chat_may_be_inside_an_object() -> None:
     turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
 
     class Row:
-        messages_field = tools_field = None
+        messages_field = tools_field = format = None
 
     fields = conversation_fields(options, Row())  # type: ignore[arg-type]
     found = read_conversation({"chat": {"turns": turns, "tools": None}}, fields)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.errors import DataprepError, SourceError
+from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.planning.manifest import SourceFile, build_manifest
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.sources.buckets import DATA, S3, Bucket, Gcs, entries_of
 
 
@@ -30,13 +31,13 @@ def check_pages(bucket: Bucket, count: int) -> None:
 
 
 @pytest.mark.usefixtures("no_other_credentials")
-def test_a_prefix_of_several_pages_is_listed_whole_and_without_its_neighbours_on_s3(moto: str, tmp_path: Path) -> None:
+def test_a_prefix_of_several_pages_is_listed_whole_and_without_its_neighbors_on_s3(moto: str, tmp_path: Path) -> None:
     # Swift would need half a minute for so many objects.
     with FaultProxy(moto) as proxy:
         check_pages(S3(name=new_bucket(moto), mirror=tmp_path, proxy=proxy, upstream=moto), 1005)
 
 
-def test_a_prefix_of_several_pages_is_listed_whole_and_without_its_neighbours_on_gcs(gcs: Gcs) -> None:
+def test_a_prefix_of_several_pages_is_listed_whole_and_without_its_neighbors_on_gcs(gcs: Gcs) -> None:
     gcs.server.page_size = 7
     check_pages(gcs, 50)
 
@@ -138,7 +139,7 @@ def test_an_object_changed_after_the_manifest_is_refused_until_the_manifest_is_m
     source.fetch(entries)
     assert source.path(entries[0]).read_bytes() == b"first", "what was pinned and verified stays usable"
     source.path(entries[0]).unlink()
-    with pytest.raises(SourceError, match=r"corpus/a\.jsonl\.zst: the object changed since .*`manifest`"):
+    with raises(SourceError, "corpus/a.jsonl.zst", "`manifest`", "changed"):
         source.fetch(entries)
     assert not source.path(entries[0]).exists()
     renewed = entries_of(source)
@@ -157,7 +158,7 @@ def test_an_object_that_is_replaced_while_it_is_fetched_is_refused(bucket: Bucke
             replaced.append(count)
             bucket.put({"a.jsonl.zst": random.Random(6).randbytes(200_000)})
 
-    with pytest.raises(SourceError, match=r"corpus/a\.jsonl\.zst: the object changed since"):
+    with raises(SourceError, "corpus/a.jsonl.zst", "changed"):
         source.fetch([entry], replace_once)
     assert not source.path(entry).exists()
     (renewed,) = entries_of(source)
@@ -170,9 +171,9 @@ def test_a_missing_object_and_a_missing_bucket_are_named(bucket: Bucket) -> None
     source = bucket.source()
     entries = entries_of(source)
     bucket.remove("corpus/a.jsonl.zst")
-    with pytest.raises(SourceError, match=r"corpus/a\.jsonl\.zst: the object no longer exists.*`manifest`"):
+    with raises(SourceError, "corpus/a.jsonl.zst", "`manifest`", "exists"):
         source.fetch(entries)
-    with pytest.raises(DataprepError, match=r"bucket nobody-made-this does not exist"):
+    with raises((ConfigError, SourceError), "nobody-made-this"):
         dataclasses.replace(source, url=f"{bucket.scheme}://nobody-made-this/corpus").list()
 
 
@@ -180,7 +181,7 @@ def test_a_missing_object_and_a_missing_bucket_are_named(bucket: Bucket) -> None
 def test_a_key_that_cannot_be_mirrored_is_refused(bucket: Bucket, relpath: str) -> None:
     file = SourceFile(relpath="a.jsonl.zst", size_bytes=1, etag="x")
     (entry,) = build_manifest([file], include=["**"], splits={"all": ["**"]})
-    with pytest.raises(SourceError, match="Rename the object"):
+    with raises(SourceError, "Rename"):
         bucket.source().fetch([entry._replace(relpath=relpath)])
 
 
@@ -189,15 +190,13 @@ def test_keys_that_cannot_lie_beside_each_other_are_named(gcs: Gcs) -> None:
     source = gcs.source()
     listing = source.list()
     made = build_manifest(listing.files, include=["**"], splits={"all": ["**"]})
-    with pytest.raises(SourceError, match=r"a\.jsonl and a\.jsonl/b\.jsonl"):
+    with raises(SourceError, "a.jsonl", "a.jsonl/b.jsonl"):
         source.fetch([e for e in made if e.relpath.startswith("a")])
-    with pytest.raises(SourceError, match=r"c\.jsonl and c\.jsonl\.part"):
+    with raises(SourceError, "c.jsonl", "c.jsonl.part"):
         source.fetch([e for e in made if e.relpath.startswith("c")])
     for entry in made[:1]:
         source.fetch([entry])
-    with pytest.raises(
-        SourceError, match=r"corpus/a\.jsonl blocks its mirror: one key is a folder in another key's path"
-    ):
+    with raises(SourceError, "corpus/a.jsonl"):
         source.fetch(made[1:2])
 
 

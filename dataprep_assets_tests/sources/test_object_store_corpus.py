@@ -8,13 +8,14 @@ import yaml
 import zstandard
 
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, run_pipeline
 from dataprep_assets_tests.project import sample_attributes
 from dataprep_assets_tests.samples import SAMPLE
@@ -52,13 +53,13 @@ def test_a_corpus_in_a_bucket_has_the_bytes_of_the_same_local_corpus(bucket: Buc
     assert again.built == []
     other = zstandard.compress(b'{"text": "Other text."}\n')
     bucket.put({"train/chunk1/example_train_0.jsonl.zst": other, "train/chunk9/new.jsonl.zst": other})
-    (first, *_) = stale_decisions(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))
+    (first, *_) = find_stale(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))
     assert first.reason == (
         "its source changed: new file train/chunk9/new.jsonl.zst, edited file train/chunk1/example_train_0.jsonl.zst"
     )
     built = run_pipeline(remote, tmp_path / "remote").built
     assert sum(name.startswith("token_bins") for name in built) == 2
-    assert list(stale_decisions(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))) == []
+    assert list(find_stale(corpus_specs(remote), LocalArtifacts(tmp_path / "remote"))) == []
 
 
 def test_a_shard_whose_object_changed_fails_alone(bucket: Bucket, tmp_path: Path) -> None:
@@ -69,20 +70,22 @@ def test_a_shard_whose_object_changed_fails_alone(bucket: Bucket, tmp_path: Path
     manifest = load_manifest(corpus, artifacts)
     bucket.put({"train/chunk1/example_train_0.jsonl.zst": b"something else"})
     first, second = manifest.partitions("train")[:2]
-    with pytest.raises(SourceError, match=r"example_train_0\.jsonl\.zst: the object changed"):
+    with raises(SourceError, "example_train_0.jsonl.zst"):
         build_snapshot(corpus, artifacts, manifest, first)
     build_snapshot(corpus, artifacts, manifest, second)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "values"),
     [
-        ({"url": "gcs://bucket/corpus"}, "source.url: invalid value 'gcs://bucket/corpus': `s3://bucket/prefix`"),
-        ({"url": "s3:/bucket"}, "source.url: invalid value 's3:/bucket': `s3://bucket/prefix`"),
-        ({"cache_dir": None}, "cache_dir"),
-        ({"secret": "x"}, "unknown key; "),
+        ({"url": "gcs://bucket/corpus"}, ("source.url", "gcs://bucket/corpus", "s3://bucket/prefix")),
+        ({"url": "s3:/bucket"}, ("source.url", "s3:/bucket", "s3://bucket/prefix")),
+        ({"cache_dir": None}, ("cache_dir",)),
+        ({"secret": "x"}, ("secret",)),
     ],
 )
-def test_a_wrong_declaration_says_what_is_allowed(gcs: Gcs, tmp_path: Path, change: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_wrong_declaration_says_what_is_allowed(
+    gcs: Gcs, tmp_path: Path, change: dict[str, Any], values: tuple[str, ...]
+) -> None:
+    with raises(ConfigError, *values):
         validate_declaration(CorpusDeclaration, yaml.safe_load(corpus_yaml(gcs, **change)), tmp_path / "defs.yaml")

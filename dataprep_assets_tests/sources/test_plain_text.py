@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.input_format import ReadOptions
-from dataprep_assets.sources.readers.plain_text import pieces
+from dataprep_assets.sources.readers.plain_text import cut_pieces
 from dataprep_assets.sources.readers.records import Block, read_records
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.stores.files import sha256_file
@@ -52,7 +52,7 @@ def test_documents_are_those_of_a_split_of_the_whole(separator: str, block: int)
     drawn = random.Random(block)
     text = "".join(drawn.choice([separator, separator[:-1], "a", "b", "\n", "é", "x " * 9]) for _ in range(3000))
     data, mark = text.encode(), separator.encode()
-    found = list(pieces((data[at : at + block] for at in range(0, len(data), block)), mark, 1 << 20))
+    found = list(cut_pieces((data[at : at + block] for at in range(0, len(data), block)), mark, 1 << 20))
     expected = data.split(mark)
     if not expected[-1]:
         expected.pop()

@@ -19,6 +19,7 @@ from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.sources.readers.records import REASONS, AbsentColumnError, read_records
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.stores.files import sha256_file
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.sources.json_lines import BAD, BLANK, GOOD, between_good_rows, read, reader, write
 
 
@@ -157,7 +158,7 @@ def test_a_zst_file_cut_at_any_byte_is_refused_with_that_byte(tmp_path: Path, op
     path = tmp_path / "f.jsonl.zst"
     for cut in range(1, len(whole)):
         path.write_bytes(whole[:cut])
-        with pytest.raises(CorruptSourceError, match=rf"f\.jsonl\.zst: truncated: .* at byte {cut}, inside"):
+        with raises(CorruptSourceError, "f.jsonl.zst", cut):
             read(path)
 
 
@@ -172,7 +173,7 @@ def test_a_large_zst_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
         len(whole) - 1,
     ):
         path.write_bytes(whole[:cut])
-        with pytest.raises(CorruptSourceError, match=f"byte {cut}"):
+        with raises(CorruptSourceError, cut):
             read(path)
 
 
@@ -212,7 +213,7 @@ def test_a_gzip_file_cut_at_any_byte_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "f.jsonl.gz"
     for cut in range(1, len(whole)):
         path.write_bytes(whole[:cut])
-        with pytest.raises(CorruptSourceError, match=f"byte {cut}, inside a gzip frame"):
+        with raises(CorruptSourceError, cut):
             read(path)
 
 
@@ -220,7 +221,7 @@ def test_a_gzip_file_cut_at_any_byte_is_refused(tmp_path: Path) -> None:
 def test_garbage_after_the_last_frame_is_refused(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"f.jsonl{suffix}", rows(10))
     path.write_bytes(path.read_bytes() + b"garbage after the end")
-    with pytest.raises(CorruptSourceError, match="damaged"):
+    with raises(CorruptSourceError, f"f.jsonl{suffix}", "damaged"):
         read(path)
 
 
@@ -232,10 +233,10 @@ def test_zeros_between_and_behind_the_members_of_a_gzip_file_are_skipped(tmp_pat
     path.write_bytes(member + padding + member + padding)
     assert read(path).texts == 2 * texts
     path.write_bytes(member + padding + b"garbage")
-    with pytest.raises(CorruptSourceError, match="damaged"):
+    with raises(CorruptSourceError, path.name, "damaged"):
         read(path)
     path.write_bytes(member[:-4] + padding)
-    with pytest.raises(CorruptSourceError, match=r"damaged|truncated"):
+    with raises(CorruptSourceError, path.name):
         read(path)
 
 
@@ -243,7 +244,7 @@ def test_a_compressed_name_over_other_bytes_is_refused(tmp_path: Path) -> None:
     for suffix in (".zst", ".gz", ".xz", ".bz2"):
         path = tmp_path / f"f.jsonl{suffix}"
         path.write_bytes(random.Random(1).randbytes(1000))
-        with pytest.raises(CorruptSourceError, match=r"damaged in the .* bytes from byte 0"):
+        with raises(CorruptSourceError, path.name, 0):
             read(path)
 
 
@@ -341,15 +342,15 @@ def test_a_parquet_file_of_no_rows_is_a_file_of_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "why"),
     [
-        ({"content": ["a"]}, "it has content"),
-        ({"text": [5], "content": ["a"]}, "its type is int64"),
+        ({"content": ["a"]}, "content"),
+        ({"text": [5], "content": ["a"]}, "int64"),
     ],
     ids=["missing", "of numbers"],
 )
 def test_a_parquet_column_that_is_no_text_is_refused(tmp_path: Path, column: dict[str, list[Any]], why: str) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table(column), path)
-    with pytest.raises(SourceError, match=f"f.parquet: no string column 'text': {why}. Set `text_field`") as refused:
+    with raises((SourceError, AbsentColumnError), "f.parquet", "'text'", why, "`text_field`") as refused:
         read(path)
     assert not isinstance(refused.value, CorruptSourceError), "the file is whole, the declaration is wrong"
     hidden = refused.value.hidden if isinstance(refused.value, AbsentColumnError) else str(refused.value)
@@ -362,7 +363,7 @@ def test_a_damaged_parquet_file_is_refused_or_has_another_digest(tmp_path: Path)
     whole, digest = path.read_bytes(), sha256_file(path)
     for cut in range(0, len(whole), 97):
         path.write_bytes(whole[:cut])
-        with pytest.raises(CorruptSourceError, match=r"f\.parquet"):
+        with raises(CorruptSourceError, "f.parquet"):
             read(path)
     for position in range(0, len(whole), 31):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
@@ -383,5 +384,5 @@ def test_a_parquet_page_that_is_not_what_its_checksum_says_is_refused(tmp_path: 
     whole = path.read_bytes()
     at = whole.index(b"text number 002500")
     path.write_bytes(whole[:at] + b"T" + whole[at + 1 :])
-    with pytest.raises(CorruptSourceError, match=r"f\.parquet: invalid Parquet data near row .*checksum"):
+    with raises(CorruptSourceError, "f.parquet"):
         read(path)

@@ -19,6 +19,7 @@ from dataprep_assets.sources.readers.records import read_records
 from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.sources.readers.rows import RowBlock, count_rows, read_rows, split_rows
 from dataprep_assets.stores.files import sha256_file
+from dataprep_assets_tests.messages import raises
 
 ROWS = [{"id": i, "messages": [{"role": "user", "content": f"é {i}"}]} for i in range(3000)]
 
@@ -190,12 +191,12 @@ def test_an_array_is_read_element_by_element_and_one_that_is_too_large_is_never_
 
 def test_an_array_that_is_none_is_refused_with_the_place(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
-    for content, told in (
-        (b'[{"a": 1}, {"b" 2}]', "element 2, at byte 11, is not JSON"),
-        (b'[{"a": 1}', "unexpected end of file"),
+    for content, values in (
+        (b'[{"a": 1}, {"b" 2}]', (2, 11, "JSON")),
+        (b'[{"a": 1}', ("end",)),
     ):
         path.write_bytes(content)
-        with pytest.raises(CorruptSourceError, match=told):
+        with raises(CorruptSourceError, "x", *values):
             _read(path, "json", None)
 
 
@@ -266,7 +267,7 @@ def test_a_text_that_is_not_utf_8_is_a_bad_row_of_its_own(tmp_path: Path, format
     [
         (pa.array([0, 10_000_000], pa.date32()), "OverflowError"),
         (pa.array([0, 2**62], pa.timestamp("us")), "OverflowError"),
-        (pa.array([None, 1], pa.timestamp("us", tz="Mars/Base")), r"\w+"),
+        (pa.array([None, 1], pa.timestamp("us", tz="Mars/Base")), "UnknownTimeZoneError"),
     ],
     ids=["date", "time", "zone"],
 )
@@ -274,11 +275,7 @@ def test_a_value_that_python_has_not_is_named_by_its_row(
     tmp_path: Path, format: str, value: pa.Array, error: str
 ) -> None:
     path = _written(tmp_path / f"x.{format}", pa.table({"text": ["a", "b"], "when": value}))
-    with pytest.raises(
-        CorruptSourceError,
-        match=rf"^x: row 2 has a value that Python cannot represent \({error}\): a date after the year 9999, a time "
-        "in an unknown zone, or two fields of the same name",
-    ) as told:
+    with raises(CorruptSourceError, "x", 2, error, 9999) as told:
         list(read_rows(path, format=format, compression=None, label="x"))
     assert "Mars" not in str(told.value)
     how: dict[str, Any] = {"format": format, "compression": None, "label": "x"}
@@ -295,7 +292,7 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, format: str) ->
         read_rows(path, **how),
         read_rows(path, columns=["text"], **how),
     ):
-        with pytest.raises(CorruptSourceError, match="x: columns 1 and 3 have the same name"):
+        with raises(CorruptSourceError, "x", 1, 3):
             list(reader)
     assert [block.rows for block in read_rows(path, columns=["other"], **how)] == [[{"other": "b"}]]
 
@@ -330,5 +327,5 @@ def test_a_cut_file_is_refused_even_beyond_the_range(name: str, tmp_path: Path) 
     path = tmp_path / name
     write(path)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(CorruptSourceError, match=name):
+    with raises(CorruptSourceError, name):
         _read(path, format, compression, RowRange(1, 3))

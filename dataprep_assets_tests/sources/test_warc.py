@@ -13,6 +13,7 @@ from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.readers.records import Block, read_records
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES
 from dataprep_assets.sources.readers.rows import count_rows, read_rows
+from dataprep_assets_tests.messages import assert_names, raises
 
 pytest.importorskip("fastwarc")
 WORDS = ["plain", "é ß", "漢字", "WARC/1.0\r\n", "\r\n\r\n", "\n", "", "Content-Length: 3"]
@@ -121,32 +122,34 @@ def test_what_is_no_text_is_a_bad_record_with_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "values"),
     [
-        (INFO + GOOD[:-7], "row 2, byte 160: the file ends inside the record"),
-        (INFO + GOOD[:60], "row 2, byte 160: no valid Content-Length"),
-        (INFO + b"garbage\r\n" + GOOD, "cannot be read after record 1"),
-        (INFO + _record("conversion", b"hello world", 5) + GOOD, "cannot be read after record 2"),
-        (INFO + _record("conversion", b"hello", 11) + GOOD, "cannot be read after record 2"),
-        (INFO + _record("conversion", b"hello", 10**12) + GOOD, "row 2, byte 160: the file ends inside the record"),
-        (INFO + _record("conversion", b"hello", -5) + GOOD, "row 2, byte 160: no valid Content-Length"),
+        (INFO + GOOD[:-7], (2, 160, "ends")),
+        (INFO + GOOD[:60], (2, 160, "Content-Length")),
+        (INFO + b"garbage\r\n" + GOOD, ("record", 1)),
+        (INFO + _record("conversion", b"hello world", 5) + GOOD, ("record", 2)),
+        (INFO + _record("conversion", b"hello", 11) + GOOD, ("record", 2)),
+        (INFO + _record("conversion", b"hello", 10**12) + GOOD, (2, 160, "ends")),
+        (INFO + _record("conversion", b"hello", -5) + GOOD, (2, 160, "Content-Length")),
         (
             INFO + _record("conversion", b"hello\n", 5) + GOOD,
-            "row 2, byte 160: its Content-Length is too small: 5 bytes",
+            (2, 160, "Content-Length", 5),
         ),
-        (INFO + _record("conversion", b"hello\r\n", 5), "row 2, byte 160: its Content-Length is too small: 6 bytes"),
-        (INFO + _record("conversion", b" ", 0) + GOOD, "row 2, byte 160: its Content-Length is too small: 5 bytes"),
+        (INFO + _record("conversion", b"hello\r\n", 5), (2, 160, "Content-Length", 6)),
+        (INFO + _record("conversion", b" ", 0) + GOOD, (2, 160, "Content-Length", 5)),
         (
             _record("request", b"x\n" * 200_000, 399_999) + GOOD,
-            "row 1, byte 0: its Content-Length is too small: 5 bytes",
+            (1, 0, "Content-Length", 5),
         ),
-        (b"no crawl\n" * 9, "cannot be read after record 0"),
+        (b"no crawl\n" * 9, ("record", 0)),
     ],
 )
-def test_a_crawl_that_was_cut_or_edited_is_refused_with_the_place(tmp_path: Path, data: bytes, told: str) -> None:
+def test_a_crawl_that_was_cut_or_edited_is_refused_with_the_place(
+    tmp_path: Path, data: bytes, values: tuple[object, ...]
+) -> None:
     path = tmp_path / "x.wet"
     path.write_bytes(data)
-    with pytest.raises(CorruptSourceError, match=rf"x\.wet: WARC: {told}") as refused:
+    with raises(CorruptSourceError, "x.wet", *values) as refused:
         _read(path)
     assert "garbage" not in str(refused.value)
 
@@ -156,7 +159,7 @@ def test_a_header_that_fastwarc_does_not_know_is_not_called_a_cut_file(tmp_path:
     path.write_bytes(INFO + GOOD.replace(b"WARC-Type", b"warc-type").replace(b"Content-Type", b"content-type"))
     assert [block.texts for block in _read(path)] == [["hello"]]
     path.write_bytes(INFO + GOOD.replace(b"Content-Length", b"content-length"))
-    with pytest.raises(CorruptSourceError, match=r"row 2, byte 160: .*Content-Length") as refused:
+    with raises(CorruptSourceError, 2, 160, "Content-Length") as refused:
         _read(path)
     assert "ends inside" not in str(refused.value)
 
@@ -169,14 +172,14 @@ def test_a_record_without_a_type_is_told_from_one_of_another(tmp_path: Path) -> 
     said = [bad.fault for block in _read(path) for bad in block.bad]
     assert len(said) == 2
     assert "without" in said[0]
-    assert "of a type other than text/plain" in said[1]
+    assert_names(said[1], "text/plain")
 
 
 def test_a_compressed_crawl_that_was_cut_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.wet.gz"
     _wet(path, 20, compressed=True)
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(CorruptSourceError, match=r"x\.wet\.gz: truncated"):
+    with raises(CorruptSourceError, "x.wet.gz"):
         _read(path)
 
 

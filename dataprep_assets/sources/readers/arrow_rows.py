@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.bounds import report_position
-from dataprep_assets.errors import CorruptSourceError, out_of_memory
+from dataprep_assets.errors import CorruptSourceError, memory_error
 from dataprep_assets.fields import select_fields
 from dataprep_assets.sources.readers.blocks import BlockReader
-from dataprep_assets.sources.readers.contents import no_table
-from dataprep_assets.sources.readers.input_format import MOST_ROWS, InputFile, InputFormat, RowBlock
-from dataprep_assets.sources.readers.row_files import ReadThrough
+from dataprep_assets.sources.readers.contents import detect_non_table
+from dataprep_assets.sources.readers.input_format import MAX_ROWS, InputFile, InputFormat, RowBlock
+from dataprep_assets.sources.readers.row_files import WrappingReader
 from dataprep_assets.sources.readers.rows import check_names, rows_of_batch, small_parts
 
 _MAGIC = b"ARROW1"
@@ -67,7 +67,7 @@ class _ArrowStream:
         """Do nothing, because the reader owns the blocks."""
 
 
-class ArrowRows(ReadThrough[BlockReader]):
+class ArrowRows(WrappingReader[BlockReader]):
     """The rows of an Arrow file, or some of their columns."""
 
     def __init__(self, file: InputFile) -> None:
@@ -76,16 +76,16 @@ class ArrowRows(ReadThrough[BlockReader]):
 
     def count(self) -> int:
         """Return the number of rows of all batches."""
-        return sum(batch.num_rows for batch, _ in self._batches())
+        return sum(batch.num_rows for batch, _ in self._read_batches())
 
     def __iter__(self) -> Iterator[RowBlock]:
         file = self._file
-        for batch, first_row in self._batches():
+        for batch, first_row in self._read_batches():
             check_names(batch.schema.names, file.columns, file.label)
             span = file.rows.rows_within(first_row, batch.num_rows)
             if file.columns is not None:
                 batch = select_fields(batch, file.columns)
-            step = max(1, min(MOST_ROWS, batch.num_rows * _BLOCK_BYTES // max(batch.nbytes, 1)))
+            step = max(1, min(MAX_ROWS, batch.num_rows * _BLOCK_BYTES // max(batch.nbytes, 1)))
             for start in range(span.start, span.stop, step):
                 row = first_row + start
                 for part in small_parts(batch.slice(start, min(step, span.stop - start))):
@@ -93,13 +93,13 @@ class ArrowRows(ReadThrough[BlockReader]):
                     yield rows_of_batch(part, row, file)
                     row += part.num_rows
 
-    def _batches(self) -> Iterator[tuple[Any, int]]:
+    def _read_batches(self) -> Iterator[tuple[Any, int]]:
         """Yield each batch and its first row."""
         import pyarrow as pa
 
         stream, row = _ArrowStream(iter(self._under)), 1
         of_file = stream.peek(len(_MAGIC)) == _MAGIC
-        # At this point, the compression was detected from the first bytes, independent of the name.
+        # The compression is known here, because it was detected from the first bytes, independent of the name.
         by_footer = of_file and self._under.compression is None
         try:
             for batch in (
@@ -110,21 +110,21 @@ class ArrowRows(ReadThrough[BlockReader]):
                 yield batch, row
                 row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
-            raise out_of_memory(f"{self._file.label}, near row {row}") from None
+            raise memory_error(f"{self._file.label}, near row {row}") from None
         except (pa.ArrowException, OSError, EOFError) as error:
             is_of_polars = of_file and not by_footer and row == 1  # otherwise the file is damaged
-            raise self._unreadable(row, str(error), _OF_POLARS if is_of_polars else "") from error
-        # The stream must end with its marker. In a file, the footer and the magic follow.
+            raise self._unreadable_error(row, str(error), _OF_POLARS if is_of_polars else "") from error
+        # The stream must end with its marker, which in a file precedes the footer and the magic.
         has_end = stream.last == _END
         tail = stream.drain()
         if not by_footer and (not has_end or (of_file and not tail.endswith(_MAGIC))):
-            raise self._unreadable(row, "the file ends before its end marker")
+            raise self._unreadable_error(row, "the end marker is missing")
 
-    def _unreadable(self, row: int, why: str, unless: str = "") -> CorruptSourceError:
-        if (kind := no_table(self._file.path, ".arrow")) is not None and self._under.compression is None:
+    def _unreadable_error(self, row: int, reason: str, unless: str = "") -> CorruptSourceError:
+        if (kind := detect_non_table(self._file.path, ".arrow")) is not None and self._under.compression is None:
             return CorruptSourceError(f"{self._file.label}: {kind}")
         return CorruptSourceError(
-            f"{self._file.label}: invalid Arrow data near row {row}: {why}. {unless}Download the file again",
+            f"{self._file.label}: invalid Arrow data near row {row}: {reason}. {unless}Download the file again",
             file=self._file.label,
             row=row,
         )
@@ -152,7 +152,7 @@ def _check_buffers(array: Any) -> None:
         pa.DictionaryArray.from_arrays(array.indices, pa.nulls(len(array.dictionary))).validate(full=True)
         _check_buffers(array.dictionary)
     elif types.is_list(kind) or types.is_large_list(kind):
-        # Only the offsets are validated here, over null values that are always valid.
+        # Validate only the offsets, over null values that are always valid.
         lists = pa.ListArray if types.is_list(kind) else pa.LargeListArray
         lists.from_arrays(array.offsets, pa.nulls(len(array.values))).validate(full=True)
         _check_buffers(array.values)
@@ -175,11 +175,11 @@ def _read_by_footer(path: Path, stream: _ArrowStream) -> Iterator[Any]:
             yield batch
 
 
-def _stream_batches(stream: _ArrowStream, before: int) -> Iterator[Any]:
-    """Yield the batches of a stream after `before` bytes: the magic of a file and its padding."""
+def _stream_batches(stream: _ArrowStream, bytes_before: int) -> Iterator[Any]:
+    """Yield the batches of a stream after `bytes_before` bytes: the magic of a file and its padding."""
     import pyarrow as pa
 
-    stream.read(before)
+    stream.read(bytes_before)
     options = pa.ipc.IpcReadOptions(use_threads=False)
     with pa.ipc.open_stream(pa.PythonFile(stream, mode="r"), options=options) as batches:
         yield from batches

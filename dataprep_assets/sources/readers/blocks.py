@@ -14,14 +14,21 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dataprep_assets.bounds import alive
+from dataprep_assets.bounds import report_progress
 from dataprep_assets.errors import ConfigError, CorruptSourceError, count_of
-from dataprep_assets.sources.readers.contents import EMPTY, HEAD, compression_of, encoding_of, foreign, pointer
+from dataprep_assets.sources.readers.contents import (
+    EMPTY,
+    HEAD,
+    detect_compression,
+    detect_encoding,
+    detect_foreign,
+    detect_pointer,
+)
 
 _READ = 256 << 10
 """Maximum number of compressed bytes per step."""
 _BLOCK = 4 << 20
-# The first step of a member. Each next step is four times as long, up to `_READ`.
+# Size of a member's first step. Each next step is four times as large, up to `_READ`.
 _SMALLEST_STEP = 1024
 _ZSTD_BLOCK = 128 << 10
 """Maximum output of a block in a zstd frame; even a block of four bytes can have this output."""
@@ -41,7 +48,7 @@ def window_bytes() -> int:
     """
     text = os.environ.get(WINDOW) or str(WINDOW_BYTES)
     if not text.isascii() or not text.isdigit() or not 1024 <= int(text) <= 1 << 31:
-        raise ConfigError(f"{WINDOW}: must be a number of bytes from 1024 to {1 << 31}, not {text!r}")
+        raise ConfigError(f"{WINDOW}={text!r}: must be a number of bytes, 1024 to {1 << 31}")
     return int(text)
 
 
@@ -72,18 +79,18 @@ class BlockReader:
         """Yield smaller blocks, most of them directly from the decompressor, because joining them would copy them."""
         return self._join_pieces(_READ)
 
-    def _join_pieces(self, least: int) -> Iterator[bytes]:
+    def _join_pieces(self, min_bytes: int) -> Iterator[bytes]:
         pieces: list[bytes] = []
         size = 0
         for piece in self._open_file():
             pieces.append(piece)
             size += len(piece)
-            if size >= least:
+            if size >= min_bytes:
                 data = b"".join(pieces)
                 pieces, size = [], 0
                 if len(data) < 2 * _BLOCK:
                     yield data
-                else:  # the output of one step can be many times larger than a block for highly compressible input
+                else:  # highly compressible input can give far more output per step than a block
                     yield from (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
                 del data  # released before the next block is decompressed
         if pieces:
@@ -92,27 +99,27 @@ class BlockReader:
     def _open_file(self) -> Iterator[bytes]:
         with open(self.path, "rb", buffering=0) as file:
             head = file.read(HEAD)
-        if (kind := pointer(head)) is not None:
+        if (kind := detect_pointer(head)) is not None:
             raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
-        self.compression = compression_of(head, self.compression)
-        return self._plain() if self.compression is None else self._decompress_blocks()
+        self.compression = detect_compression(head, self.compression)
+        return self._plain_blocks() if self.compression is None else self._decompress_blocks()
 
-    def _took(self, data: bytes) -> bytes:
-        alive()
+    def _count_read(self, data: bytes) -> bytes:
+        report_progress()
         self._digest.update(data)
         self.bytes_read += len(data)
         return data
 
-    def _plain(self) -> Iterator[bytes]:
+    def _plain_blocks(self) -> Iterator[bytes]:
         with open(self.path, "rb", buffering=0) as file:
             while data := file.read(_BLOCK):
-                yield self._took(data)
+                yield self._count_read(data)
 
-    def _too_wide(self) -> CorruptSourceError:
+    def _too_wide_error(self) -> CorruptSourceError:
         command = "zstd --long=27" if self.compression == "zstd" else "xz -6"
         return CorruptSourceError(
-            f"{self.label}: a {self.compression} frame that ends after byte {self.bytes_read - 1} needs a window of "
-            f"more than {count_of(window_bytes(), 'byte')} of memory. Compress the file again with `{command}`. If "
+            f"{self.label}: the {self.compression} frame that ends after byte {self.bytes_read - 1} needs a window of "
+            f"more than {count_of(window_bytes(), 'byte')}. Compress the file again with `{command}`. If "
             f"you trust it and every worker has the memory, set {WINDOW}={1 << 31}",
             file=self.label,
             byte=self.bytes_read,
@@ -123,10 +130,10 @@ class BlockReader:
 
         with open(self.path, "rb", buffering=_READ) as file:
             try:
-                is_complete = yield from self._frames(file)
+                is_complete = yield from self._read_frames(file)
             except (zstandard.ZstdError, zlib.error, _DamageError) as error:
                 if "too much memory" in str(error) or "usage limit" in str(error):
-                    raise self._too_wide() from None
+                    raise self._too_wide_error() from None
                 raise CorruptSourceError(
                     f"{self.label}: {self.compression} data is damaged in the {count_of(self._step, 'byte')} from "
                     f"byte {self.bytes_read - self._step}: {error}. Download the file again and compare its sha256 "
@@ -144,37 +151,37 @@ class BlockReader:
                 byte=self.bytes_read,
             )
 
-    def _frames(self, file: BinaryIO) -> Generator[bytes, None, bool]:
+    def _read_frames(self, file: BinaryIO) -> Generator[bytes, None, bool]:
         """Yield the decompressed data of the file; return whether it ends at the end of a frame."""
         if self.compression == "zstd":
-            return self._zstd(file)
-        make, made_of = _KINDS[self.compression or ""]
-        return self._members(file, make, made_of)
+            return self._decompress_zstd(file)
+        make, open_frames = _KINDS[self.compression or ""]
+        return self._decompress_members(file, make, open_frames)
 
-    def _zstd(self, file: BinaryIO) -> Generator[bytes, None, bool]:
-        """Decompress a zstd file, as `_frames` does."""
+    def _decompress_zstd(self, file: BinaryIO) -> Generator[bytes, None, bool]:
+        """Decompress a zstd file, as `_read_frames` does."""
         import zstandard
 
         decompressor = zstandard.ZstdDecompressor(max_window_size=window_bytes())
         frames = decompressor.decompressobj(read_across_frames=True)
         steps = _ZstdSteps(file)
         for step in steps:
-            self._step = len(self._took(step))
-            if out := frames.decompress(step):
-                yield out
+            self._step = len(self._count_read(step))
+            if output := frames.decompress(step):
+                yield output
         return steps.whole
 
-    def _members(
-        self, file: BinaryIO, make: Callable[[], Any], made_of: Callable[[Any, bytes], Iterator[bytes]]
+    def _decompress_members(
+        self, file: BinaryIO, make: Callable[[], Any], read_members: Callable[[Any, bytes], Iterator[bytes]]
     ) -> Generator[bytes, None, bool]:
-        """Decompress the members of a file, as `_frames` does.
+        """Decompress the members of a file, as `_read_frames` does.
 
         Steps are small after the end of a member, because the rest of a step after a member is copied.
         """
         # `has_started` is true after the first bytes of the current member.
         member, has_started, limit = make(), False, _SMALLEST_STEP
         while data := file.read(_READ):
-            self._took(data)
+            self._count_read(data)
             offset = 0
             while offset < len(data):
                 step = data[offset : offset + limit]
@@ -183,15 +190,15 @@ class BlockReader:
                 if not has_started and not (step := self._strip_padding(step)):
                     continue
                 has_started, limit = True, min(_READ, 4 * limit)
-                yield from made_of(member, step)
+                yield from read_members(member, step)
                 if member.eof:
                     offset -= len(member.unused_data)
                     member, has_started, limit = make(), False, _SMALLEST_STEP
         return not has_started
 
     def _strip_padding(self, step: bytes) -> bytes:
-        # Zeros may follow an xz stream (The .xz File Format, section 2.2). They may also follow a gzip member, because
-        # tapes and tar pad their blocks with zeros (gzip's manual, "Using gzip on tapes").
+        # Zeros may follow an xz stream (The .xz File Format, section 2.2), and a gzip member, because tapes and tar
+        # pad their blocks with zeros (gzip's manual, "Using gzip on tapes").
         return step if self.compression == "bzip2" else step.lstrip(b"\0")
 
 
@@ -202,21 +209,21 @@ class TextReader(BlockReader):
     an archive, and names it.
     """
 
-    def _join_pieces(self, least: int) -> Iterator[bytes]:
-        blocks = super()._join_pieces(least)
+    def _join_pieces(self, min_bytes: int) -> Iterator[bytes]:
+        blocks = super()._join_pieces(min_bytes)
         first_block = next(blocks, b"")
-        if (encoding := encoding_of(first_block)) is not None:
+        if (encoding := detect_encoding(first_block)) is not None:
             blocks = self._decode_blocks(encoding, first_block, blocks)
             first_block = next(blocks, b"")
-        if (kind := foreign(first_block)) is not None:
+        if (kind := detect_foreign(first_block)) is not None:
             raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
         if first_block:
             yield first_block
         del first_block  # released before the next blocks are decompressed
         yield from blocks
 
-    def _decode_blocks(self, encoding: str, first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        decoder, byte, data = codecs.getincrementaldecoder(encoding)(), 0, first
+    def _decode_blocks(self, encoding: str, first_bytes: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        decoder, byte, data = codecs.getincrementaldecoder(encoding)(), 0, first_bytes
         while True:
             try:
                 text = decoder.decode(data, final=not data)
@@ -248,36 +255,36 @@ def _decompress(member: Any, step: bytes) -> Iterator[bytes]:
 
     while True:
         try:
-            out = member.decompress(step, _BLOCK)
+            output = member.decompress(step, _BLOCK)
         except (lzma.LZMAError, OSError, ValueError) as error:
             raise _DamageError(str(error)) from error
-        if out:
-            yield out
+        if output:
+            yield output
         if member.eof or member.needs_input:
             return
         step = b""
 
 
-def _made_of_gzip(member: Any, step: bytes) -> Iterator[bytes]:
+def _decompress_gzip(member: Any, step: bytes) -> Iterator[bytes]:
     """Yield the output of zlib, like `_decompress`; zlib does not keep unconsumed input."""
-    out = member.decompress(step, _BLOCK)
-    while out:
-        yield out
-        # The remaining output exceeds a block. After its end, a member is not called again, because it would consume
-        # the following bytes a second time.
-        has_more = not member.eof and (len(out) == _BLOCK or member.unconsumed_tail)
-        out = member.decompress(member.unconsumed_tail, _BLOCK) if has_more else b""
+    output = member.decompress(step, _BLOCK)
+    while output:
+        yield output
+        # True if more than a block of output remains. Do not call a member again after its end, because it would
+        # consume the following bytes a second time.
+        has_more = not member.eof and (len(output) == _BLOCK or member.unconsumed_tail)
+        output = member.decompress(member.unconsumed_tail, _BLOCK) if has_more else b""
 
 
 def _gzip_member() -> Any:
-    # 31 requires a gzip header and trailer.
+    # 31 makes zlib require a gzip header and trailer.
     return zlib.decompressobj(wbits=31)
 
 
 def _xz_member() -> Any:
     import lzma
 
-    # The limit covers all memory of the decompressor, which uses some hundred kilobytes in addition to its window.
+    # The limit covers all memory of the decompressor: its window and some hundred kilobytes more.
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=window_bytes() + (1 << 20))
 
 
@@ -288,7 +295,7 @@ def _bzip2_member() -> Any:
 
 
 _KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any, bytes], Iterator[bytes]]]] = {
-    "gzip": (_gzip_member, _made_of_gzip),
+    "gzip": (_gzip_member, _decompress_gzip),
     "xz": (_xz_member, _decompress),
     "bzip2": (_bzip2_member, _decompress),
 }
@@ -313,9 +320,9 @@ class _ZstdSteps:
         while magic := self._file.read(4):
             self._step += magic
             if magic[1:] == _ZSTD_SKIPPABLE and magic[0] & 0xF0 == 0x50:
-                yield from self._raw(int.from_bytes(self._read_bytes(4), "little"))
+                yield from self._read_raw(int.from_bytes(self._read_bytes(4), "little"))
             elif magic == _ZSTD_FRAME:
-                yield from self._frame()
+                yield from self._read_frame()
             else:
                 self._step += self._file.read(_READ)  # the decompressor refuses this magic number
                 self._short = len(magic) < 4
@@ -332,7 +339,7 @@ class _ZstdSteps:
         self._short |= len(data) < size
         return data
 
-    def _frame(self) -> Iterator[bytes]:
+    def _read_frame(self) -> Iterator[bytes]:
         # The descriptor (RFC 8878, 3.1.1.1.1) determines the lengths of the window, dictionary id and content size
         # after it; the decompressor validates their values.
         descriptor = int.from_bytes(self._read_bytes(1), "little")
@@ -352,7 +359,7 @@ class _ZstdSteps:
         if len(self._step) >= _READ:
             yield self._take_step()
 
-    def _raw(self, size: int) -> Iterator[bytes]:
+    def _read_raw(self, size: int) -> Iterator[bytes]:
         while size and not self._short:
             size -= len(self._read_bytes(min(size, _READ)))
             if len(self._step) >= _READ:

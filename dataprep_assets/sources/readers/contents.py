@@ -1,8 +1,9 @@
 """Detection of file contents by their first bytes, with the only table of magic numbers and shapes.
 
 Names can be wrong: a download may have saved an error page, a checkout without Git LFS leaves pointers, and tools omit
-suffixes. A file that can still be read correctly is read (`compression_of`, `encoding_of`, `is_array`). For any other
-file, messages name its content and the command that converts it (`foreign`, `shape`); FILE in a command is that file.
+suffixes. A file that can still be read correctly is read (`detect_compression`, `detect_encoding`, `is_array`). For any
+other file, messages name its content and the command that converts it (`detect_foreign`, `detect_shape`); FILE in a
+command is that file.
 
 Messages never contain file content, because files may contain patient data.
 """
@@ -21,36 +22,36 @@ HEAD = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ContentKind:
     """The content of a file, such as `a Parquet file`, and instructions for getting rows from it."""
 
     name: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"it is {self.name}. {self.remedy}"
+        return f"the file is {self.name}. {self.remedy}"
 
 
 _DOWNLOAD = "Download the file again, and check the URL and the login"
 _EXTRACT = "Extract the files from it"
 _CONVERT = "Convert it with `iconv -f {} -t UTF-8 FILE > NEW`"
 
-POINTER = Kind("a Git LFS pointer instead of the file itself", "Run `git lfs pull` in its repository")
-_ANNEX = Kind("a git-annex pointer instead of the file itself", "Run `git annex get` in its repository")
-HTML = Kind("an HTML page", f"{_DOWNLOAD}. If the pages are your documents, write them as JSON Lines")
-_STORE_ERROR = Kind("the error message of an object store", _DOWNLOAD)
-EMPTY = Kind("empty (0 bytes)", "Download it again, or remove it from the source")
-_PARQUET = Kind("a Parquet file", "Rename it to `….parquet`")
-_ARROW = Kind("an Arrow file", "Rename it to `….arrow`")
+POINTER = ContentKind("a Git LFS pointer instead of the file itself", "Run `git lfs pull` in its repository")
+_ANNEX = ContentKind("a git-annex pointer instead of the file itself", "Run `git annex get` in its repository")
+HTML = ContentKind("an HTML page", f"{_DOWNLOAD}. If the pages are your documents, write them as JSON Lines")
+_STORE_ERROR = ContentKind("the error message of an object store", _DOWNLOAD)
+EMPTY = ContentKind("empty (0 bytes)", "Download it again, or remove it from the source")
+_PARQUET = ContentKind("a Parquet file", "Rename it to `….parquet`")
+_ARROW = ContentKind("an Arrow file", "Rename it to `….arrow`")
 
 _COMPRESSED: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("gzip", re.compile(rb"\x1f\x8b\x08")),
     ("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")),
     ("xz", re.compile(rb"\xfd7zXZ\0")),
-    # The number at the start of a block, or of an empty file's end, is included, because a text may begin with `BZh`.
+    # Include the block number, or the end of an empty file, because a text may begin with `BZh`.
     ("bzip2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")),
 )
-# Longer marks come first, because the mark of UTF-32 begins with the mark of UTF-16.
+# Longer marks come first, because UTF-32's mark begins with UTF-16's.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -58,7 +59,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 
-_POINTERS: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
+_POINTERS: tuple[tuple[ContentKind, re.Pattern[bytes]], ...] = (
     (
         POINTER,
         re.compile(rb"version https?://[\w./-]+/spec/v1\r?\n(?:ext-[^\n]*\n)*oid sha256:[0-9a-f]{64}\r?\n"),
@@ -66,48 +67,48 @@ _POINTERS: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
     (_ANNEX, re.compile(rb"/annex/objects/\S+\s*\Z")),
 )
 _BEFORE = rb"(?:\xef\xbb\xbf)?(?:\s++|<\?xml[^>]*+>|<!--.{0,2000}?-->)*"
-_FOREIGN: tuple[tuple[Kind, re.Pattern[bytes]], ...] = (
+_FOREIGN: tuple[tuple[ContentKind, re.Pattern[bytes]], ...] = (
     (HTML, re.compile(_BEFORE + rb"<(?:!doctype\s+html|html|head)[\s>]", re.IGNORECASE | re.DOTALL)),
     (_STORE_ERROR, re.compile(_BEFORE + rb"<Error>\s*<Code>", re.DOTALL)),
     (_PARQUET, re.compile(rb"PAR1[\x00-\x1f]")),
-    (Kind("an encrypted Parquet file", "Write it again without encryption"), re.compile(rb"PARE(?!\w)")),
+    (ContentKind("an encrypted Parquet file", "Write it again without encryption"), re.compile(rb"PARE(?!\w)")),
     (_ARROW, re.compile(rb"ARROW1\0\0|\xff\xff\xff\xff[^\0]..\0", re.DOTALL)),
-    (Kind("a zip archive", _EXTRACT), re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)")),
-    (Kind("a 7z archive", _EXTRACT), re.compile(rb"7z\xbc\xaf\x27\x1c")),
-    (Kind("a RAR archive", _EXTRACT), re.compile(rb"Rar!\x1a\x07")),
-    (Kind("a tar archive", _EXTRACT), re.compile(rb"[^\0].{256}ustar[\0 ]", re.DOTALL)),
+    (ContentKind("a zip archive", _EXTRACT), re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)")),
+    (ContentKind("a 7z archive", _EXTRACT), re.compile(rb"7z\xbc\xaf\x27\x1c")),
+    (ContentKind("a RAR archive", _EXTRACT), re.compile(rb"Rar!\x1a\x07")),
+    (ContentKind("a tar archive", _EXTRACT), re.compile(rb"[^\0].{256}ustar[\0 ]", re.DOTALL)),
     (
-        Kind("an ARC archive, the predecessor of WARC", "Convert it with `warcio recompress FILE NEW.warc.gz`"),
+        ContentKind("an ARC archive, the predecessor of WARC", "Convert it with `warcio recompress FILE NEW.warc.gz`"),
         re.compile(rb"filedesc://\S* \S+ \d{8,14} \S+ \d+\r?\n"),
     ),
-    (Kind("a PDF document", "Extract its text first"), re.compile(rb"%PDF-\d")),
-    (Kind("an SQLite database", "Write its rows as JSON Lines"), re.compile(rb"SQLite format 3\0")),
-    (Kind("a Python pickle", "Write its rows as JSON Lines"), re.compile(rb"\x80[\x02-\x05](?:\x95|\}|\]|c)")),
-    (Kind("a NumPy array", "Write its rows as JSON Lines"), re.compile(rb"\x93NUMPY")),
+    (ContentKind("a PDF document", "Extract its text first"), re.compile(rb"%PDF-\d")),
+    (ContentKind("an SQLite database", "Write its rows as JSON Lines"), re.compile(rb"SQLite format 3\0")),
+    (ContentKind("a Python pickle", "Write its rows as JSON Lines"), re.compile(rb"\x80[\x02-\x05](?:\x95|\}|\]|c)")),
+    (ContentKind("a NumPy array", "Write its rows as JSON Lines"), re.compile(rb"\x93NUMPY")),
 )
-_MOST_PARSED = 1 << 20
+_MAX_PARSED = 1 << 20
 _LEAST = 16
 """Minimum size of a file for detecting its content. A shorter file may be the truncated beginning of a magic number."""
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
 
 
-def compression_of(head: bytes, named: str | None) -> str | None:
+def detect_compression(head: bytes, declared_name: str | None) -> str | None:
     """Return the compression for the first bytes of a file: `gzip`, `zstd`, `xz`, `bzip2` or None.
 
-    `named` is the compression by its name.
+    `declared_name` is the compression by its name.
     """
     for name, magic in _COMPRESSED:
         if magic.match(head):
             return name
-    return None if named is not None and len(head) >= _LEAST and _is_text(head) else named
+    return None if declared_name is not None and len(head) >= _LEAST and _is_text(head) else declared_name
 
 
 def _is_text(head: bytes) -> bool:
     """Return whether the first bytes of a file are text, which compressed data never are."""
-    if encoding_of(head) is not None:
+    if detect_encoding(head) is not None:
         return True
     # Other contents can also be identified: a page, a pointer or an archive.
-    return foreign(head) is not None or (_CONTROLS.search(head) is None and _is_utf8(head))
+    return detect_foreign(head) is not None or (_CONTROLS.search(head) is None and _is_utf8(head))
 
 
 def _is_utf8(head: bytes) -> bool:
@@ -119,53 +120,53 @@ def _is_utf8(head: bytes) -> bool:
     return True
 
 
-def encoding_of(head: bytes) -> str | None:
+def detect_encoding(head: bytes) -> str | None:
     """Return `utf-16` or `utf-32` if the file begins with its byte order mark, else None (UTF-8 or unknown)."""
     return next((name for mark, name in _MARKS if head.startswith(mark)), None)
 
 
-def pointer(head: bytes) -> Kind | None:
+def detect_pointer(head: bytes) -> ContentKind | None:
     """Return the kind of a pointer to a file that must be downloaded first; None if the file is not a pointer."""
     return next((kind for kind, magic in _POINTERS if magic.match(head)), None)
 
 
-def foreign(head: bytes) -> Kind | None:
+def detect_foreign(head: bytes) -> ContentKind | None:
     """Return the kind of a file that has no rows for a text reader; None if it may have rows."""
     head = head[:HEAD]
     for kind, magic in (*_POINTERS, *_FOREIGN):
         if magic.match(head):
             return kind
-    # compressed data inside data that was already decompressed
-    if (compression := compression_of(head, None)) is not None:
-        return Kind(f"{compression} data", "Decompress it")
+    # the data is still compressed, although it was decompressed once
+    if (compression := detect_compression(head, None)) is not None:
+        return ContentKind(f"{compression} data", "Decompress it")
     return _utf16_without_mark(head)
 
 
-def _utf16_without_mark(head: bytes) -> Kind | None:
-    even, odd = head[: len(head) // 2 * 2 : 2], head[1::2]
+def _utf16_without_mark(head: bytes) -> ContentKind | None:
+    even, odd_bytes = head[: len(head) // 2 * 2 : 2], head[1::2]
     if len(head) < _LEAST:
         return None
-    # In text in the Latin script, every other byte is 0. This is not true of holes of zeros, nor of numbers.
-    for name, zeros, text_bytes in (("UTF-16BE", even, odd), ("UTF-16LE", odd, even)):
+    # In UTF-16 text in the Latin script, every other byte is 0, unlike in holes of zeros and in numbers.
+    for name, zeros, text_bytes in (("UTF-16BE", even, odd_bytes), ("UTF-16LE", odd_bytes, even)):
         if zeros.count(0) > 0.9 * len(zeros) and text_bytes.count(0) == 0:
-            return Kind(f"text in {name} without a byte order mark", _CONVERT.format(name))
+            return ContentKind(f"text in {name} without a byte order mark", _CONVERT.format(name))
     return None
 
 
-def no_text(path: Path) -> Kind | None:
+def detect_non_text(path: Path) -> ContentKind | None:
     """Return the kind of a file that should be UTF-8 text, such as JSON, but is not; None if it may be UTF-8 text.
 
     Raises OSError if it cannot be read.
     """
     with open(path, "rb") as file:
         head = file.read(HEAD)
-    if (encoding := encoding_of(head)) is not None:
-        return Kind(f"text in {encoding.upper()}", _CONVERT.format(encoding.upper()))
-    return foreign(head)
+    if (encoding := detect_encoding(head)) is not None:
+        return ContentKind(f"text in {encoding.upper()}", _CONVERT.format(encoding.upper()))
+    return detect_foreign(head)
 
 
-def no_table(path: Path, own: str) -> Kind | None:
-    """Return the kind of a file with the suffix `own`, `.parquet` or `.arrow`, but different content; else None.
+def detect_non_table(path: Path, own_kind: str) -> ContentKind | None:
+    """Return the kind of a file with the suffix `own_kind`, `.parquet` or `.arrow`, but different content; else None.
 
     Raises OSError if it cannot be read.
     """
@@ -173,9 +174,9 @@ def no_table(path: Path, own: str) -> Kind | None:
         head = file.read(HEAD)
     if not head:
         return EMPTY
-    if (kind := foreign(head)) is not None:
-        return None if own in kind.remedy else kind
-    return Kind("text", "Rename it after its format, e.g., to `….jsonl`") if _is_text(head) else None
+    if (kind := detect_foreign(head)) is not None:
+        return None if own_kind in kind.remedy else kind
+    return ContentKind("text", "Rename it after its format, e.g., to `….jsonl`") if _is_text(head) else None
 
 
 def is_array(data: bytes) -> bool:
@@ -184,103 +185,109 @@ def is_array(data: bytes) -> bool:
     if data[:1] != b"[":
         return False
     first_line, _, other_lines = data.partition(b"\n")
-    return not (other_lines.strip() and _value(first_line) is not None)
+    return not (other_lines.strip() and _parse_value(first_line) is not None)
 
 
-def shape(head: bytes) -> Kind | None:
+def detect_shape(head: bytes) -> ContentKind | None:
     """Return the kind of a content without readable rows; None if it is unknown.
 
     `head` is its beginning, decompressed: a block, or all of a small file.
     """
-    # Only part of a block is parsed, because parsed values can take forty times as much memory.
-    body = head[:_MOST_PARSED].removeprefix(BOM).strip()
-    return foreign(head) or next((kind for kind in (look(body) for look in _SHAPES) if kind is not None), None)
+    # Parse only part of a block, because parsed values can take forty times as much memory.
+    body = head[:_MAX_PARSED].removeprefix(BOM).strip()
+    return detect_foreign(head) or next((kind for kind in (look(body) for look in _SHAPES) if kind is not None), None)
 
 
-def _under_a_key(body: bytes) -> Kind | None:
+def _detect_rows_under_a_key(body: bytes) -> ContentKind | None:
     """Return the kind of JSON with rows in a list under a key, as in SQuAD, or with columns, as written by pandas."""
-    value = _value(body)
+    value = _parse_value(body)
     if isinstance(value, dict):
         if any(isinstance(rows, list) and rows and isinstance(rows[0], dict) for rows in value.values()):
-            return Kind(
+            return ContentKind(
                 "one JSON object with the rows in a list under a key",
                 "Write one row per line with `jq -c '.KEY[]' FILE > NEW.jsonl`, where KEY is that key, e.g., data",
             )
         if value and all(isinstance(column, dict) for column in value.values()):
-            return Kind(
+            return ContentKind(
                 "one JSON object of columns", 'Write rows instead: `to_json(orient="records", lines=True)` of pandas'
             )
     elif value is None and re.match(rb'\{[^{}\[\]\n]{0,1000}"(?:[^"\\\n]|\\.){1,200}"\s*:\s*\[\s*\{', body):
-        return Kind(
+        return ContentKind(
             "one JSON object with the rows in a list under a key, or objects of several lines",
             "Write one row per line with `jq -c '.KEY[]' FILE > NEW.jsonl`, or with `jq -c . FILE > NEW.jsonl`",
         )
     return None
 
 
-def _pretty_printed(body: bytes) -> Kind | None:
+def _detect_pretty_printed(body: bytes) -> ContentKind | None:
     if re.match(rb'\{\s*\n\s*"', body) is None:
         return None
-    return Kind("JSON with objects of several lines each", "Write one object per line with `jq -c . FILE > NEW.jsonl`")
+    return ContentKind(
+        "JSON with objects of several lines each", "Write one object per line with `jq -c . FILE > NEW.jsonl`"
+    )
 
 
-def ends_in_returns(data: bytes) -> Kind | None:
+def detect_carriage_returns(data: bytes) -> ContentKind | None:
     """Return the kind of a text whose lines end only with a carriage return, by its first block; None otherwise."""
-    return _carriage_returns(data) if data.count(b"\r") > 1 else None
+    return _detect_carriage_returns(data) if data.count(b"\r") > 1 else None
 
 
-def _side_by_side(body: bytes) -> Kind | None:
-    if b"\n" in body or re.search(rb"\}\s*\{", body) is None or _value(body) is not None:
+def _detect_side_by_side(body: bytes) -> ContentKind | None:
+    if b"\n" in body or re.search(rb"\}\s*\{", body) is None or _parse_value(body) is not None:
         return None
-    return Kind("JSON with all objects on one line", "Write one object per line with `jq -c . FILE > NEW.jsonl`")
+    return ContentKind("JSON with all objects on one line", "Write one object per line with `jq -c . FILE > NEW.jsonl`")
 
 
-def _carriage_returns(body: bytes) -> Kind | None:
+def _detect_carriage_returns(body: bytes) -> ContentKind | None:
     if b"\n" in body or b"\r" not in body:
         return None
-    return Kind("text whose lines end with a carriage return only", r"Convert it with `tr '\r' '\n' < FILE > NEW`")
+    return ContentKind(
+        "text whose lines end with a carriage return only", r"Convert it with `tr '\r' '\n' < FILE > NEW`"
+    )
 
 
-def _binary(body: bytes) -> Kind | None:
-    return Kind("binary data, with NUL bytes", _DOWNLOAD) if b"\0" in body else None
+def _detect_binary(body: bytes) -> ContentKind | None:
+    return ContentKind("binary data, with NUL bytes", _DOWNLOAD) if b"\0" in body else None
 
 
-def _of_one_byte(body: bytes) -> Kind | None:
+def _single_byte_kind(body: bytes) -> ContentKind | None:
     if _is_utf8(body):
         return None
     try:
         body.decode("cp1252")
     except UnicodeDecodeError:
-        return Kind("text that is not UTF-8", _CONVERT.format("ITS_ENCODING"))
-    return Kind("text that is not UTF-8, perhaps Windows-1252", _CONVERT.format("CP1252"))
+        return ContentKind("text that is not UTF-8", _CONVERT.format("ITS_ENCODING"))
+    return ContentKind("text that is not UTF-8, perhaps Windows-1252", _CONVERT.format("CP1252"))
 
 
-def _array(body: bytes) -> Kind | None:
-    first_value = _value(body.partition(b"\n")[0])
+def _detect_array(body: bytes) -> ContentKind | None:
+    first_value = _parse_value(body.partition(b"\n")[0])
     if isinstance(first_value, str) or (
         isinstance(first_value, list) and first_value and isinstance(first_value[0], str)
     ):
         query = "." if isinstance(first_value, str) else ".[]"
-        return Kind(
+        return ContentKind(
             "JSON values without a field name", f"Write rows instead: `jq -c '{query} | {{text: .}}' FILE > NEW`"
         )
     if not is_array(body):
         return None
-    return Kind("one JSON array", "Write one row per line with `jq -c '.[]' FILE > NEW.jsonl`, or declare its format")
+    return ContentKind(
+        "one JSON array", "Write one row per line with `jq -c '.[]' FILE > NEW.jsonl`, or declare its format"
+    )
 
 
-_SHAPES: tuple[Callable[[bytes], Kind | None], ...] = (
-    _binary,
-    _of_one_byte,
-    _carriage_returns,
-    _array,
-    _under_a_key,
-    _pretty_printed,
-    _side_by_side,
+_SHAPES: tuple[Callable[[bytes], ContentKind | None], ...] = (
+    _detect_binary,
+    _single_byte_kind,
+    _detect_carriage_returns,
+    _detect_array,
+    _detect_rows_under_a_key,
+    _detect_pretty_printed,
+    _detect_side_by_side,
 )
 
 
-def _value(data: bytes) -> object:
+def _parse_value(data: bytes) -> object:
     """Return the value of a JSON text; None if it is not JSON."""
     try:
         return orjson.loads(data)

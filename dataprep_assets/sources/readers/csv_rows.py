@@ -16,8 +16,8 @@ from contextlib import suppress
 
 from dataprep_assets.errors import CorruptSourceError, DataprepError, count_of
 from dataprep_assets.sources.readers.blocks import BlockReader, TextReader
-from dataprep_assets.sources.readers.first_rows import first_bad, other_delimiter
-from dataprep_assets.sources.readers.input_format import Found, InputFile, InputFormat, RowByRow, RowReader
+from dataprep_assets.sources.readers.first_rows import suggest_delimiter, summarize_first_rows
+from dataprep_assets.sources.readers.input_format import FoundRow, InputFile, InputFormat, RowReader, SequentialReader
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, whole_lines
 
 BAD_CSV = "bad_csv"
@@ -28,11 +28,11 @@ _DELIMITERS = {"csv": ",", "tsv": "\t"}
 class _Lines:
     """Lines of a file for the parser, with the position and size of its current record."""
 
-    def __init__(self, file: InputFile, under: BlockReader, delimiter: str) -> None:
+    def __init__(self, file: InputFile, block_reader: BlockReader, delimiter: str) -> None:
         self._file, self._delimiter = file, delimiter.encode()
-        # A record may have this many bytes in memory even if it will be refused, because only the parser finds its end.
+        # Keep this many bytes even of a record that will be refused, because only the parser finds its end.
         self._most = max(file.max_record_bytes, MAX_RECORD_BYTES)
-        self._lines = self._read_lines(under)
+        self._lines = self._read_lines(block_reader)
         self.row = self.byte = self.size = 0
         # Number of delimiters in each line of the record, quoted or not.
         self.delimiters: list[int] = []
@@ -64,15 +64,15 @@ class _Lines:
             )
         self.delimiters.append(line.count(self._delimiter))
         try:
-            # The line end is included, because within quotes it is part of the value.
+            # Include the line end, because within quotes it is part of the value.
             return line.decode() + "\n"
         except UnicodeDecodeError:
-            # The parser must still find the end of the record, which is then refused as a whole.
+            # The parser must still find the end of this record, which is then refused as a whole.
             self.valid = False
             return line.decode(errors="replace") + "\n"
 
-    def _read_lines(self, under: BlockReader) -> Iterator[tuple[int, bytes | None]]:
-        for line_group, byte in whole_lines(under.pieces(), self._most):
+    def _read_lines(self, block_reader: BlockReader) -> Iterator[tuple[int, bytes | None]]:
+        for line_group, byte in whole_lines(block_reader.pieces(), self._most):
             if line_group is None:
                 yield byte, None
                 continue
@@ -81,16 +81,16 @@ class _Lines:
                 byte += len(line) + 1
 
 
-class CsvRows(RowByRow):
+class CsvRows(SequentialReader):
     """The records of a CSV or TSV file."""
 
     under = TextReader
     merged: tuple[int, int] | None = None
     """Row and byte of the first record that was read whose lines all look like records."""
 
-    def _find_rows(self) -> Iterator[Found]:
+    def _find_rows(self) -> Iterator[FoundRow]:
         file = self._file
-        # This limit applies to the whole process, and its default is smaller than a long document.
+        # The limit applies to the whole process, and its default is smaller than a long document.
         csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))
         delimiter = file.reading.csv_delimiter or _DELIMITERS[file.format]
         lines = _Lines(file, self._under, delimiter)
@@ -102,42 +102,42 @@ class CsvRows(RowByRow):
         while True:
             lines.begin(row)
             try:
-                fields, why = next(parser), ""
+                fields, reason = next(parser), ""
             except StopIteration:
                 return
             except csv.Error as error:
-                # After an error, the parser starts with the next line, so the neighbors of a bad record are still read.
-                fields, why = [], _fault(error) + self._advice
+                # After an error, the parser starts with the next line, so it still reads the bad record's neighbors.
+                fields, reason = [], _describe_fault(error) + self._give_advice
                 if lines.ended:
-                    complaint = "a quote is not closed before the end of the file. Close it, or download the file again"
-                    complaint += self._advice
+                    defect = "a quote is not closed before the end of the file. Close it, or download the file again"
+                    defect += self._give_advice
                     raise CorruptSourceError(
-                        f"{file.label}: row {row}, byte {lines.byte}: {complaint}",
+                        f"{file.label}: row {row}, byte {lines.byte}: {defect}",
                         file=file.label,
                         row=row,
                         byte=lines.byte,
                     ) from None
             if not row:
-                if fields or why:
-                    header, row = self._header(fields, why or ("" if lines.valid else "it is not UTF-8")), 1
+                if fields or reason:
+                    header, row = self._check_header(fields, reason or ("" if lines.valid else "not valid UTF-8")), 1
                 continue
             byte, size = lines.byte, lines.size
             self._watch(lines, len(header))
-            if not fields and not why:
-                yield Found(row, byte, size, None)
+            if not fields and not reason:
+                yield FoundRow(row, byte, size, None)
                 continue
             if size - 1 > file.max_record_bytes:
-                yield Found(row, byte, size, BadRecord(row, byte, TOO_LARGE))
+                yield FoundRow(row, byte, size, BadRecord(row, byte, TOO_LARGE))
             elif not lines.valid:
-                yield Found(row, byte, size, BadRecord(row, byte, "invalid_utf8"))
-            elif complaint := why or _why_misfit(fields, header):
-                yield Found(row, byte, size, BadRecord(row, byte, BAD_CSV, complaint))
+                yield FoundRow(row, byte, size, BadRecord(row, byte, "invalid_utf8"))
+            elif defect := reason or _explain_misfit(fields, header):
+                yield FoundRow(row, byte, size, BadRecord(row, byte, BAD_CSV, defect))
             else:
-                yield Found(row, byte, size, dict(zip(header, fields, strict=True)))
+                yield FoundRow(row, byte, size, dict(zip(header, fields, strict=True)))
             row += 1
 
     @property
-    def _advice(self) -> str:
+    def _give_advice(self) -> str:
         is_open = self._file.format == "tsv" and self._file.reading.csv_quotes is None
         return ". If a quote is an ordinary character in this file, set `csv_quotes: false`" if is_open else ""
 
@@ -154,52 +154,52 @@ class CsvRows(RowByRow):
             raise CorruptSourceError(
                 f"{self._file.label}: row {lines.row}, byte {lines.byte}: a quoted value spans "
                 f"{count_of(len(lines.delimiters), 'line')} that each look like a row. Set `csv_quotes: false` if a "
-                "quote is an ordinary character in this file, `true` if values are quoted. Or write the file as "
-                "JSON Lines",
+                "quote is an ordinary character in this file, and `csv_quotes: true` if values are quoted. You "
+                "can also write the file as JSON Lines",
                 file=self._file.label,
                 row=lines.row,
                 byte=lines.byte,
             )
-        # CSV is not refused, because line ends in values are common, and a text may have the same number of commas in
+        # Do not refuse CSV, because line ends in values are common, and a text may have the same number of commas in
         # each line.
         if columns > 1 and self.merged is None:
             self.merged = lines.row, lines.byte
 
-    def _header(self, names: list[str], why: str) -> list[str]:
-        if why or len(set(names)) < len(names):
-            why = why or "a name occurs twice"
+    def _check_header(self, names: list[str], reason: str) -> list[str]:
+        if reason or len(set(names)) < len(names):
+            reason = reason or "a name occurs twice"
             raise CorruptSourceError(
-                f"{self._file.label}: the first line is not a header: {why}. It must contain each field name exactly "
-                "once",
+                f"{self._file.label}: the first line is not a header: {reason}. Add a header with each field name "
+                "exactly once",
                 file=self._file.label,
             )
         return names
 
 
-def merged_rows(reader: RowReader, label: str) -> str:
-    """Return a sentence about a CSV record that may be several records, from a file's first rows; empty without one."""
+def describe_merged_rows(reader: RowReader, label: str) -> str:
+    """Return a sentence on a CSV record that may be several records, from a file's first rows; empty if none is."""
     with suppress(DataprepError, OSError):  # the error is reported when the file is checked
-        first_bad((len(block.rows), block.bad) for block in reader)
+        summarize_first_rows((len(block.rows), block.bad) for block in reader)
     if not isinstance(reader, CsvRows) or reader.merged is None:
         return ""
     row, byte = reader.merged
     return (
-        f"csv_quotes: {label}: row {row}, byte {byte}: every line of a quoted value looks like a row. Set `false` if "
-        "a quote is an ordinary character there, `true` if not"
+        f"csv_quotes: {label}: row {row}, byte {byte}: every line of a quoted value looks like a row. Set "
+        "`false` if a quote is an ordinary character in this file, and `true` if not"
     )
 
 
-def _why_misfit(fields: list[str], header: list[str]) -> str:
+def _explain_misfit(fields: list[str], header: list[str]) -> str:
     """Return why the values of a record do not match this header; empty if they match."""
     if len(fields) != len(header):
-        return f"{count_of(len(fields), 'field')}, but the header has {len(header)}{other_delimiter(header)}"
-    # In a single column, a value may equal the name, unless it begins a file (with a byte order mark).
+        return f"{count_of(len(fields), 'field')}, but the header has {len(header)}{suggest_delimiter(header)}"
+    # In a single column, a value may equal the column's name, unless it begins a file (with a byte order mark).
     if [fields[0].removeprefix("\ufeff"), *fields[1:]] == header and (len(header) > 1 or fields != header):
         return "the header is repeated, as in concatenated files"
     return ""
 
 
-def _fault(error: csv.Error) -> str:
+def _describe_fault(error: csv.Error) -> str:
     """Return the defect of a record that the parser refused, without any of its text."""
     return "a carriage return outside quotes" if "new-line" in str(error) else str(error)
 

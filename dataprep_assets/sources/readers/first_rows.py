@@ -1,6 +1,6 @@
 """Early checks of a declaration against the first rows of files: missing fields, and rows that a run would refuse.
 
-Entry points: `sample_of`, `first_bad`; `first_rows`, `absent_field`, `not_parquet`.
+Entry points: `sample_files`, `summarize_first_rows`; `read_first_rows`, `describe_absent_field`, `is_not_parquet`.
 """
 
 import itertools
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dataprep_assets.fields import names_beside, value_at
+from dataprep_assets.fields import find_siblings, value_at
 from dataprep_assets.planning.manifest import file_format
 from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions
 from dataprep_assets.sources.readers.row_files import BadRecord
@@ -20,7 +20,7 @@ ROWS = 1000
 """Number of rows to examine."""
 FILES = 32
 """Maximum number of files of a dataset to examine. Each takes a few milliseconds."""
-_SHOWN = 8
+_MAX_NAMES = 8
 """Maximum number of fields in a message."""
 _MAGIC = b"PAR1"
 _ABSENT: Any = object()
@@ -38,49 +38,57 @@ class FirstRows:
     whole: bool
 
 
-def sample_of(files: Sequence[T]) -> list[T]:
+def sample_files(files: Sequence[T]) -> list[T]:
     """Return the files to examine: all, or `FILES` evenly spread ones, including the first and the last."""
     if len(files) <= FILES:
         return list(files)
     return [files[number * (len(files) - 1) // (FILES - 1)] for number in range(FILES)]
 
 
-def first_bad(blocks: Iterable[tuple[int, Sequence[BadRecord]]]) -> FirstRows:
+def summarize_first_rows(blocks: Iterable[tuple[int, Sequence[BadRecord]]]) -> FirstRows:
     """Summarize the first rows of a file, given the number of good rows and the bad rows of each block."""
     good = count = 0
-    bad: BadRecord | None = None
-    for right, wrong in blocks:
-        good, count = good + right, count + right + len(wrong)
-        bad = bad or next(iter(wrong), None)
+    bad_record: BadRecord | None = None
+    for right, bad_rows in blocks:
+        good, count = good + right, count + right + len(bad_rows)
+        bad_record = bad_record or next(iter(bad_rows), None)
         if count >= ROWS:
-            return FirstRows(bad=bad, has_good=good > 0, whole=False)
-    return FirstRows(bad=bad, has_good=good > 0, whole=True)
+            return FirstRows(bad=bad_record, has_good=good > 0, whole=False)
+    return FirstRows(bad=bad_record, has_good=good > 0, whole=True)
 
 
-def first_rows(paths: Iterable[Path], reading: ReadOptions = AS_NAMED) -> Iterator[dict[str, Any]]:
+def read_first_rows(
+    paths: Iterable[Path], reading: ReadOptions = AS_NAMED, *, as_json: bool = False
+) -> Iterator[dict[str, Any]]:
     """Yield the first rows of files, in order, read as declared. A bad row is yielded without fields.
 
-    Raises CorruptSourceError or OSError for a file that cannot be read.
+    For `as_json` see `InputFile`. Raises CorruptSourceError or OSError for a file that cannot be read.
     """
-    return itertools.islice(_rows(paths, reading), ROWS)
+    return itertools.islice(_read_rows(paths, reading, as_json), ROWS)
 
 
-def _rows(paths: Iterable[Path], reading: ReadOptions) -> Iterator[dict[str, Any]]:
+def _read_rows(paths: Iterable[Path], reading: ReadOptions, as_json: bool) -> Iterator[dict[str, Any]]:
     for path in paths:
         kind, compression = file_format(path.name)
-        for block in read_rows(path, format=kind, compression=compression, label=path.name, reading=reading):
+        for block in read_rows(
+            path, format=kind, compression=compression, label=path.name, reading=reading, as_json=as_json
+        ):
             yield from block.rows
-            yield from ({} for _ in block.bad)  # bad rows also count as rows
+            yield from ({} for _ in block.bad)  # bad rows count as rows
 
 
-def other_delimiter(names: Iterable[str]) -> str:
+def suggest_delimiter(names: Iterable[str]) -> str:
     """Return a hint if the rows' only field has a name that contains a common delimiter; empty otherwise."""
-    only = list(names)
-    return ". Check `csv_delimiter`" if len(only) == 1 and any(delimiter in only[0] for delimiter in ";\t|,") else ""
+    only_name = list(names)
+    return (
+        ". Check `csv_delimiter`"
+        if len(only_name) == 1 and any(delimiter in only_name[0] for delimiter in ";\t|,")
+        else ""
+    )
 
 
-def absent_field(
-    rows: Iterable[dict[str, Any]], key: str, field: str, whose: str, types: tuple[type, ...] = (), *, hidden: bool
+def describe_absent_field(
+    rows: Iterable[dict[str, Any]], key: str, field: str, owner: str, types: tuple[type, ...] = (), *, hidden: bool
 ) -> str | None:
     """Return a sentence if no row has a field with one of these types; None if a row has it, or without rows.
 
@@ -88,7 +96,7 @@ def absent_field(
         rows: The first rows to examine.
         key: The key of the declaration that names the field.
         field: Its name.
-        whose: Owner of the rows in the sentence: `dataset chat`.
+        owner: Owner of the rows in the sentence: `dataset chat`.
         types: Allowed types of its values; empty for all types.
         hidden: Whether to omit the names of other fields, which may be sensitive.
     """
@@ -101,14 +109,14 @@ def absent_field(
         looked_at.append(row)
     if not any(looked_at):
         return None
-    begins = f"`{key}: {field}`: {none_subject(len(looked_at))} of {whose} has it"
+    begins = f"`{key}: {field}`: {owner}: {format_subject(len(looked_at))} has this field"
     if is_present:
         names = " or ".join({str: "text", int: "a whole number"}[kind] for kind in types)
         return f"{begins} as {names}"
-    return begins + fields_there(looked_at, field, hidden=hidden)
+    return begins + list_present_fields(looked_at, field, hidden=hidden)
 
 
-def fields_there(rows: Sequence[dict[str, Any]], field: str, *, hidden: bool) -> str:
+def list_present_fields(rows: Sequence[dict[str, Any]], field: str, *, hidden: bool) -> str:
     """Return the end of a sentence about a missing field: the existing fields at its level.
 
     Args:
@@ -116,18 +124,24 @@ def fields_there(rows: Sequence[dict[str, Any]], field: str, *, hidden: bool) ->
         field: The field.
         hidden: Whether to omit the names of fields, which may be sensitive.
     """
-    inside, names = names_beside(rows, field)
-    examples = ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-    have = "" if hidden else f". `{inside}` has {examples or 'no fields'}" if inside else f". Their fields: {examples}"
-    return have + other_delimiter(names)
+    subfields, names = find_siblings(rows, field)
+    examples = ", ".join(f"`{name}`" for name in names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
+    have = (
+        ""
+        if hidden
+        else f". `{subfields}` has {examples or 'no fields'}"
+        if subfields
+        else f". Their fields: {examples}"
+    )
+    return have + suggest_delimiter(names)
 
 
-def none_subject(count: int) -> str:
+def format_subject(count: int) -> str:
     """Return the subject of a sentence about `count` examined rows; 1 means that no other row exists."""
     return "no row" if count == 1 else f"none of the first {count:,} rows"
 
 
-def not_parquet(path: Path) -> bool:
+def is_not_parquet(path: Path) -> bool:
     """Return whether a file does not begin and end as Parquet. Raises OSError if it cannot be read."""
     with open(path, "rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:

@@ -1,10 +1,10 @@
 """Definition of a format of source files: how the rows of one file are read.
 
 A format yields whole rows: dicts of a record's fields, each with its number and byte offset. All further processing
-(text field, selection, ledger, quarantine, trace) is based on these rows. `RowByRow` is the common base of formats that
-find rows sequentially. JSON lines and Parquet also have faster readers for texts only (`records.py`).
+(text field, selection, ledger, quarantine, trace) is based on these rows. `SequentialReader` is the common base of
+formats that find rows sequentially. JSON lines and Parquet also have faster readers for texts only (`records.py`).
 
-Entry points: `InputFormat`, `InputFile`, `ReadOptions`, `input_format`; `RowByRow`, for a format.
+Entry points: `InputFormat`, `InputFile`, `ReadOptions`, `input_format`; `SequentialReader`, for a format.
 """
 
 import importlib.util
@@ -14,15 +14,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from dataprep_assets.bounds import is_close, report_position
+from dataprep_assets.bounds import reads_single_rows, report_position
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.sources.readers.blocks import BlockReader
-from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, BadRecord, Digested, ReadThrough, RowRange
+from dataprep_assets.sources.readers.row_files import (
+    MAX_RECORD_BYTES,
+    BadRecord,
+    DigestingReader,
+    RowRange,
+    WrappingReader,
+)
 
-MOST_ROWS = 1024
+MAX_ROWS = 1024
 """Maximum number of rows in one block."""
-_MOST_BYTES = 4 << 20
+_MAX_BYTES = 4 << 20
 """A block ends with the row that reaches this number of bytes. A single row may be as large as a record."""
 
 
@@ -50,7 +56,7 @@ class RowBlock:
         self.offsets.append(byte)
 
 
-class RowReader(Digested, Protocol):
+class RowReader(DigestingReader, Protocol):
     """Iterator over the blocks of one file; `sha256` and `bytes_read` describe the whole file after iteration.
 
     Rows outside the range are read and digested, but not parsed.
@@ -79,7 +85,7 @@ class ReadOptions:
 
     def settings(self, format: str) -> dict[str, str]:
         """Return the options that change the rows of this format, for artifact keys: name → value, without defaults."""
-        # Defaults and options of other formats are omitted, so that the keys of unaffected shards do not change.
+        # Omit defaults and options of other formats, so that unaffected shards keep their keys.
         options = {
             "text_separator": (self.text_separator, ("txt",)),
             "csv_delimiter": (self.csv_delimiter, CSV),
@@ -109,6 +115,8 @@ class InputFile:
         columns: The requested fields, of which missing ones are ignored; None for all. A format may return more.
         max_record_bytes: Size above which a row is refused.
         reading: The declared options.
+        as_json: Whether rows of Parquet and Arrow are returned as the JSON objects that were written: null fields,
+            which the schema of other rows adds, are left out, and columns of the type `arrow.json` are parsed.
     """
 
     path: Path
@@ -120,8 +128,9 @@ class InputFile:
     columns: Sequence[str] | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
     reading: ReadOptions = AS_NAMED
+    as_json: bool = False
 
-    def wants(self, number: int) -> bool:
+    def is_requested(self, number: int) -> bool:
         """Return whether to read a row."""
         return self.rows.rows_within(number, 1) == slice(0, 1) and (self.only is None or number in self.only)
 
@@ -150,7 +159,7 @@ def input_format(name: str) -> InputFormat:
     Raises ConfigError, naming the package to install, if it cannot be used here.
     """
     definition = INPUTS[name].load()
-    # An entry point of another package may refer to any object.
+    # Another package's entry point may refer to any object.
     if not isinstance(definition, InputFormat):
         raise INPUTS[name].unfit_error("is not an InputFormat")
     if definition.needs and importlib.util.find_spec(definition.needs) is None:
@@ -160,7 +169,7 @@ def input_format(name: str) -> InputFormat:
     return definition
 
 
-class Found(NamedTuple):
+class FoundRow(NamedTuple):
     """A row found by a format: its 1-based number, its byte offset in the decompressed file, its length in bytes.
 
     `row` is its fields, or the reason for refusing it. It is None for a blank line, which has the number of the next
@@ -173,7 +182,7 @@ class Found(NamedTuple):
     row: dict[str, Any] | BadRecord | None
 
 
-class RowByRow(ReadThrough[BlockReader], ABC):
+class SequentialReader(WrappingReader[BlockReader], ABC):
     """A reader that finds rows sequentially, in blocks of bounded size."""
 
     under: ClassVar[type[BlockReader]] = BlockReader
@@ -184,7 +193,7 @@ class RowByRow(ReadThrough[BlockReader], ABC):
         self._file = file
 
     @abstractmethod
-    def _find_rows(self) -> Iterator[Found]:
+    def _find_rows(self) -> Iterator[FoundRow]:
         """Yield all rows of the file, including rows that are not requested."""
 
     def count(self) -> int:
@@ -194,9 +203,9 @@ class RowByRow(ReadThrough[BlockReader], ABC):
     def __iter__(self) -> Iterator[RowBlock]:
         block, block_bytes = RowBlock(), 0
         for number, byte, size, row in self._find_rows():
-            if not self._file.wants(number):
+            if not self._file.is_requested(number):
                 continue
-            if not block_bytes or is_close():
+            if not block_bytes or reads_single_rows():
                 report_position(self._file.label, number, byte)
             if row is None:
                 block.blank_lines += 1
@@ -205,7 +214,9 @@ class RowByRow(ReadThrough[BlockReader], ABC):
             else:
                 block.add(row, number, byte)
             block_bytes += size
-            if block_bytes >= _MOST_BYTES or len(block.rows) + len(block.bad) >= (1 if is_close() else MOST_ROWS):
+            if block_bytes >= _MAX_BYTES or len(block.rows) + len(block.bad) >= (
+                1 if reads_single_rows() else MAX_ROWS
+            ):
                 yield block
                 block, block_bytes = RowBlock(), 0
         if block.rows or block.bad or block.blank_lines:

@@ -13,10 +13,9 @@ from dataprep_assets.sources.readers.contents import BOM
 _WHITE = b" \t\r\n"
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _OPENING, _CLOSING = b"[{", b"]}"
-# Only the commas between elements matter; the parser handles deeper ones.
+# Only commas between elements matter; the parser handles those inside an element.
 _BETWEEN = re.compile(rb'["{}\[\],]')
-# The repeat is bounded and not possessive, because the possessive repeat of a group matches a byte too many in Python
-# 3.11.2.
+# Bounded and not possessive, because in Python 3.11.2 the possessive repeat of a group matches a byte too many.
 _INNERMOST = re.compile(rb'(?:[^"{}\[\]]++|\{[^"{}\[\]]*+\}|\[[^"{}\[\]]*+\]){1,4096}')
 """Pairs of brackets without strings and brackets inside, up to 4,096 of possibly millions in a row."""
 _DEEPER = re.compile(rb'["{}\[\]]')
@@ -25,13 +24,13 @@ _DEEPER = re.compile(rb'["{}\[\]]')
 def strip_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the blocks of a file without its byte order mark."""
     for data in blocks:
-        # The mark is replaced by white space, so that bytes are counted from the start of the file.
+        # Replace the mark with white space, so that byte positions count from the start of the file.
         yield data.replace(BOM, b"   ", 1) if data.startswith(BOM) else data
         break
     yield from blocks
 
 
-class Elements:
+class ElementScanner:
     """Scanner that cuts one JSON array or object into its elements.
 
     `label` names the file. Elements of more than `largest` bytes are not kept in memory.
@@ -39,10 +38,10 @@ class Elements:
     Raises CorruptSourceError for a file that ends early, or has data after its end.
     """
 
-    def __init__(self, what: str, label: str, largest: int) -> None:
-        """Start before the array or object; `what` is `array` or `object`."""
-        index = 0 if what == "array" else 1
-        self._opening, self._closing, self._what = _OPENING[index], _CLOSING[index], what
+    def __init__(self, noun: str, label: str, largest: int) -> None:
+        """Start before the array or object; `noun` is `array` or `object`."""
+        index = 0 if noun == "array" else 1
+        self._opening, self._closing, self._what = _OPENING[index], _CLOSING[index], noun
         self._label, self._largest = label, largest
         self._depth = 0
         self._closed = False
@@ -60,14 +59,14 @@ class Elements:
             yield from self._feed(data)
             self._byte += len(data)
         if not self._closed:
-            began = (
+            value_start = (
                 f"in record {self._rows + 1}, which begins at byte {self._element}"
                 if self._depth
                 else "before any record"
             )
             raise CorruptSourceError(
-                f"{self._label}: unexpected end of file at byte {self._byte}, {began}, inside the {self._what}. The "
-                "file is truncated, or a quote or bracket is missing. Download it again",
+                f"{self._label}: unexpected end of file at byte {self._byte}, {value_start}, inside the {self._what}. "
+                "The file is truncated, or a quote or bracket is missing. Download it again",
                 file=self._label,
                 byte=self._byte,
             )
@@ -89,7 +88,7 @@ class Elements:
                 self._in_string = True
             elif byte in _OPENING:
                 self._depth += 1
-            # The parser of the element checks whether a closing bracket fits the opening one.
+            # The element's parser checks whether the brackets match.
             elif byte != _COMMA:
                 self._depth -= 1
             if byte == _COMMA or not self._depth:
@@ -97,7 +96,7 @@ class Elements:
                 self._element = self._byte + offset
                 start = offset
         if self._closed:
-            self._nothing_follows(data, start)
+            self._require_nothing_follows(data, start)
         elif start < len(data):
             self._held += len(data) - start
             if self._held <= self._largest:
@@ -112,7 +111,7 @@ class Elements:
             return blank
         if data[blank] != self._opening:
             raise CorruptSourceError(
-                f"{self._label}: no JSON {self._what} begins at byte {self._byte + blank}. Correct cohorts.format",
+                f"{self._label}: no JSON {self._what} begins at byte {self._byte + blank}. Correct `cohorts.format`",
                 file=self._label,
                 byte=self._byte + blank,
             )
@@ -120,24 +119,24 @@ class Elements:
         self._element = self._byte + blank + 1
         return blank + 1
 
-    def _leave_string(self, data: bytes, at: int) -> int:
+    def _leave_string(self, data: bytes, position: int) -> int:
         """Return the position after the end of the string, or the end of the block."""
         if self._escaped:
             self._escaped = False
-            at += 1
+            position += 1
         while True:
-            quote = data.find(_QUOTE, at)
+            quote = data.find(_QUOTE, position)
             stop = len(data) if quote < 0 else quote
-            # A quote after an odd number of backslashes is part of the string. Counting them copies the bytes before
-            # the quote, so it is only done if the previous byte is a backslash.
-            escapes = stop - at - len(data[at:stop].rstrip(b"\\")) if data[stop - 1 : stop] == b"\\" else 0
+            # A quote after an odd number of backslashes is part of the string. Count them only after a backslash,
+            # because counting copies the bytes before the quote.
+            escapes = stop - position - len(data[position:stop].rstrip(b"\\")) if data[stop - 1 : stop] == b"\\" else 0
             if quote < 0:
                 self._escaped = escapes % 2 == 1
                 return stop
-            at = stop + 1
+            position = stop + 1
             if escapes % 2 == 0:
                 self._in_string = False
-                return at
+                return position
 
     def _end_element(self, last: bytes, delimiter: int) -> Iterator[tuple[int, bytes | None]]:
         size, self._held = self._held + len(last), 0
@@ -145,7 +144,7 @@ class Elements:
             self._pieces.clear()
             self._closed = delimiter != _COMMA
             if self._closed and delimiter != self._closing:
-                raise self._broken(self._element + size)
+                raise self._invalid_json_error(self._element + size)
             self._rows += 1
             yield self._element, None
             return
@@ -153,25 +152,25 @@ class Elements:
         self._pieces.clear()
         content = raw.lstrip(_WHITE)
         self._closed = delimiter != _COMMA
-        # An empty element before the closing bracket is only valid in an empty container, not after a comma.
+        # An empty element before the closing bracket is valid only in an empty container, not after a comma.
         if self._closed and (delimiter != self._closing or (not content and self._rows)):
-            raise self._broken(self._element + len(raw))
+            raise self._invalid_json_error(self._element + len(raw))
         if self._closed and not content:
             return
         self._rows += 1
         if not content:
-            raise self._broken(self._element + len(raw))
+            raise self._invalid_json_error(self._element + len(raw))
         yield self._element + len(raw) - len(content), content.rstrip(_WHITE)
 
-    def _nothing_follows(self, data: bytes, at: int) -> None:
-        remainder = data[at:].lstrip(_WHITE)
+    def _require_nothing_follows(self, data: bytes, position: int) -> None:
+        remainder = data[position:].lstrip(_WHITE)
         if remainder:
-            raise self._broken(self._byte + len(data) - len(remainder))
+            raise self._invalid_json_error(self._byte + len(data) - len(remainder))
 
-    def _broken(self, byte: int) -> CorruptSourceError:
+    def _invalid_json_error(self, byte: int) -> CorruptSourceError:
         return CorruptSourceError(
             f"{self._label}: invalid JSON {self._what} at byte {byte}, after {count_of(self._rows, 'record')}. "
-            "Correct the file or download it again",
+            "Correct the file, or download it again",
             file=self._label,
             byte=byte,
         )

@@ -21,38 +21,38 @@ _LONGER = (b"-" + b"0" * 19, b"0" * 20)
 """Begin of an integer beyond 64 bits, after all digits are replaced by zeros: -2^63 has 19 digits, 2^64 has 20."""
 
 
-def parse(data: bytes) -> Any:
+def parse_value(data: bytes) -> Any:
     """Return the value of a JSON text in UTF-8. A number beyond a double's range becomes an infinity.
 
     Raises orjson.JSONDecodeError if the text is not JSON.
     """
     try:
         value = orjson.loads(data)
-    except orjson.JSONDecodeError as refused:
-        # orjson's message for a number whose double would be infinite contains this word.
-        if "infinity" not in refused.msg:
+    except orjson.JSONDecodeError as error:
+        # orjson's message contains this word for a number whose double would be infinite.
+        if "infinity" not in error.msg:
             raise
-        # Each number that is too large is replaced by a small one, so that orjson checks the rest of the text.
-        orjson.loads(_STRING_OR_NUMBER.sub(_within_range, data))
+        # Replace each number that is too large with a small one, so that orjson checks the rest of the text.
+        orjson.loads(_STRING_OR_NUMBER.sub(_clamp_number, data))
     else:
         if not has_long_integers(data):
             return value
     try:
-        return json.loads(data.decode(), parse_int=_integer)
+        return json.loads(data.decode(), parse_int=_parse_integer)
     except RecursionError:  # Python 3.11 allows slightly fewer levels than orjson
         raise orjson.JSONDecodeError("nested too deeply", "", 0) from None
 
 
 def has_long_integers(data: bytes) -> bool:
     """Return whether a JSON text may contain an integer beyond 64 bits, which orjson converts to a double."""
-    # This check runs at memory speed, without parsing. Digits of a text or a fraction may also match; the value is then
-    # parsed a second time unnecessarily.
+    # A fast check without parsing. Digits of a text or a fraction may also match; the value is then parsed a second
+    # time in vain.
     noughts = data.translate(_DIGITS)
     return any(long in noughts for long in _LONGER)
 
 
-def fault(error: orjson.JSONDecodeError) -> str:
-    """Return the defect of a text that `parse` refused, without any of the text."""
+def describe_fault(error: orjson.JSONDecodeError) -> str:
+    """Return the defect of a text that `parse_value` refused, without any of the text."""
     if error.doc[error.pos : error.pos + 1] == "\0":
         return "a NUL byte, as in holes left by crashed writers"
     if error.doc[error.pos : error.pos + 9].lstrip("-").startswith(("NaN", "Infinity")):
@@ -61,11 +61,11 @@ def fault(error: orjson.JSONDecodeError) -> str:
     return next((words for part, words in reasons.items() if part in error.msg), error.msg)
 
 
-def _within_range(token: re.Match[bytes]) -> bytes:
+def _clamp_number(token: re.Match[bytes]) -> bytes:
     text = token[0]
     return text if text.startswith(b'"') or math.isfinite(float(text)) else b"-0e0" if text.startswith(b"-") else b"0e0"
 
 
-def _integer(text: str) -> int | float:
-    # The float is computed first, because Python refuses to convert thousands of digits to an int.
+def _parse_integer(text: str) -> int | float:
+    # Compute the float first, because Python refuses to convert thousands of digits to an int.
     return int(text) if math.isfinite(number := float(text)) else number

@@ -3,25 +3,25 @@
 Only an uncompressed file of UTF-8 lines has such ranges. Line ends are counted from the start of the file, in bounded
 memory.
 
-Entry points: `line_range`, `without_lines`.
+Entry points: `line_range`, `explain_missing_lines`.
 """
 
 from pathlib import Path
 
-from dataprep_assets.sources.readers.contents import BOM, HEAD, compression_of, encoding_of, is_array
+from dataprep_assets.sources.readers.contents import BOM, HEAD, detect_compression, detect_encoding, is_array
 
-MOST_BYTES = 4 << 30
+MAX_BYTES = 4 << 30
 """Maximum number of bytes of a file to read per query, which takes a few seconds."""
 _BLOCK = 1 << 20
 
 
-def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int, int] | None:
+def line_range(path: Path, row: int, max_bytes: int = MAX_BYTES) -> tuple[int, int] | None:
     """Return the bytes `[start, stop)` of a row of the file `path`, without its line end and without a byte order mark.
 
     Args:
         path: The file, uncompressed.
         row: The line, from 1.
-        most_bytes: Maximum number of bytes to read.
+        max_bytes: Maximum number of bytes to read.
 
     Returns None if the row does not end within this number of bytes, or if the file has fewer rows. Raises OSError if
     the file cannot be read.
@@ -29,10 +29,9 @@ def line_range(path: Path, row: int, most_bytes: int = MOST_BYTES) -> tuple[int,
     start = offset = 0
     remaining = row  # line ends to skip, including the end of the row
     with open(path, "rb", buffering=0) as file:
-        while offset < most_bytes and (data := file.read(min(_BLOCK, most_bytes - offset))):
+        while offset < max_bytes and (data := file.read(min(_BLOCK, max_bytes - offset))):
             line_ends = data.count(b"\n")
-            # The row begins after the previous row's end, so line ends are only counted until a block contains that
-            # end.
+            # The row begins after the previous row's end, so only count line ends until a block contains that end.
             if line_ends < remaining - 1:
                 remaining -= line_ends
                 offset += len(data)
@@ -63,15 +62,15 @@ def _skip_mark(path: Path, start: int) -> int:
         return start + len(BOM) if file.read(len(BOM)) == BOM else start
 
 
-def without_lines(path: Path, compression: str | None) -> str | None:
+def explain_missing_lines(path: Path, compression: str | None) -> str | None:
     """Return the reason why a JSON file has no addressable lines, such as `compressed (zstd)`; None if it has lines.
 
     `compression` is the compression by its name. Raises OSError if the file cannot be read.
     """
     with open(path, "rb") as file:
         head = file.read(HEAD)
-    if (compression := compression_of(head, compression)) is not None:
+    if (compression := detect_compression(head, compression)) is not None:
         return f"compressed ({compression})"
-    if (encoding := encoding_of(head)) is not None:
+    if (encoding := detect_encoding(head)) is not None:
         return f"in {encoding.upper()}"
     return "one JSON array" if is_array(head) else None

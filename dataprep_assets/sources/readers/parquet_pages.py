@@ -30,6 +30,8 @@ _DICTIONARY_PAGE, _DATA_PAGES = 2, {0: 5, 3: 8}  # type → the header's field t
 
 @dataclass(frozen=True, slots=True)
 class _Page:
+    """A page of a column: its type, its size in bytes, and its number of values."""
+
     kind: int
     bytes: int
     values: int
@@ -40,17 +42,17 @@ def rows_at_once(
     metadata: Any,
     group: int,
     columns: Collection[str] | None,
-    most: int,
+    max_rows: int,
     longest: Callable[[str], int | None],
 ) -> int:
-    """Return the number of rows of a row group, from 1 to `most`, that may be decoded at once.
+    """Return the number of rows of a row group, from 1 to `max_rows`, that may be decoded at once.
 
     Args:
         file: Descriptor of the open Parquet file.
         metadata: Its `pyarrow.parquet.FileMetaData`.
         group: The number of the row group, from 0.
         columns: The columns to read, with fields of structs as `data.text`; None for all.
-        most: Upper limit of the result, for small rows.
+        max_rows: Upper limit of the result, for small rows.
         longest: Returns the bytes of the longest value in a column's dictionary, by its path; None if unknown.
 
     Raises FormatError for a page of more than PAGE_BYTES, and for an invalid page header.
@@ -60,21 +62,21 @@ def rows_at_once(
     for index in range(of_group.num_columns):
         chunk = of_group.column(index)
         if columns is None or _is_read(chunk.path_in_schema, columns):
-            # Every value of a fixed-length type takes this number of bytes, even a null.
+            # Every value of a fixed-length type has this number of bytes, even a null.
             width = max(_VALUE_BYTES, metadata.schema.column(index).length)
             read_columns.append(_Column.from_chunk(file, chunk, max(1, of_group.num_rows), width))
     if (least := sum(column.bytes(1) for column in read_columns)) > PAGE_BYTES:
         raise FormatError(
-            f"one row needs pages of {count_of(len(read_columns), 'column')} with {least:,.0f} bytes; at most "
-            f"{PAGE_BYTES:,} are decoded at once. Write the file with smaller pages"
+            f"the pages of {count_of(len(read_columns), 'column')} for a single row have {least:,.0f} bytes, but at "
+            f"most {PAGE_BYTES:,} are decoded at once. Write the file with smaller pages"
         )
-    if sum(column.bytes(most) for column in read_columns) <= BATCH_BYTES:
-        return most
-    # The values of a dictionary are examined only if its size does not already show that it is harmless.
+    if sum(column.bytes(max_rows) for column in read_columns) <= BATCH_BYTES:
+        return max_rows
+    # Examine a dictionary's values only if its size does not already show that they are small enough.
     read_columns = [column.with_longest_value(longest) for column in read_columns]
-    while most > 1 and sum(column.bytes(most) for column in read_columns) > BATCH_BYTES:
-        most //= 2
-    return most
+    while max_rows > 1 and sum(column.bytes(max_rows) for column in read_columns) > BATCH_BYTES:
+        max_rows //= 2
+    return max_rows
 
 
 def _is_read(path: str, columns: Collection[str]) -> bool:
@@ -98,12 +100,12 @@ class _Column:
 
     @classmethod
     def from_chunk(cls, file: int, chunk: Any, rows: int, width: int) -> "_Column":
-        pages = list(_pages(file, chunk))
+        pages = list(_read_pages(file, chunk))
         for page in pages:
             if max(page.bytes, page.values * width) > PAGE_BYTES:
                 raise FormatError(
                     f"a page of column {chunk.path_in_schema} has {count_of(page.values, 'value')} in {page.bytes:,} "
-                    f"bytes; at most {PAGE_BYTES:,} bytes are decoded at once. Write the file with smaller pages"
+                    f"bytes, but at most {PAGE_BYTES:,} are decoded at once. Write the file with smaller pages"
                 )
         is_flat = chunk.num_values == rows
         data = [page for page in pages if page.kind != _DICTIONARY_PAGE]
@@ -115,22 +117,21 @@ class _Column:
             path=chunk.path_in_schema,
             values_a_row=max(1.0, chunk.num_values / rows),
             ends=np.cumsum([0.0, *(page.values for page in data)]),
-            # The number of values per row is only known for a flat column. A page of a nested column is decoded as a
-            # whole.
+            # Only a flat column has a known number of values per row. Pages of a nested column are decoded as a whole.
             sizes=np.cumsum([0.0, *(page.bytes + (0 if is_flat else page.values * width) for page in data)]),
             width=width if is_flat else 0,
             repeated=max([*dictionary, *prefixed, 0]),
-            # With such pages, the dictionary's longest value is not an upper limit, so it is not used.
+            # With such pages, the dictionary's longest value is no upper limit.
             is_dictionary=bool(dictionary) and not prefixed,
         )
 
     def bytes(self, rows: int) -> float:
         """Return the maximum bytes of any `rows` consecutive rows, or at least half of them."""
         values = rows * self.values_a_row
-        # For rows that begin in page i, count the pages that this many values fill from its start, and one more. Rows
-        # that begin late in page i may span many small pages; they take page i and the bytes counted for page i + 1. A
-        # factor of two is harmless, but a strict limit is not, because batch boundaries determine where pages of tag
-        # tables end.
+        # For rows that begin in page i, count the pages that this many values fill from the page's start, and one
+        # more. Rows that begin late in page i may span many small pages; they take page i and the bytes counted for
+        # page i + 1. A factor of two is harmless, unlike a strict limit, because batch boundaries determine where
+        # pages of tag tables end.
         until = np.minimum(np.searchsorted(self.ends, self.ends[:-1] + values) + 1, len(self.ends) - 1)
         dense = (self.sizes[until] - self.sizes[:-1]).max(initial=0.0)
         return float(dense) + values * (self.width + self.repeated)
@@ -141,13 +142,13 @@ class _Column:
         return self if length is None else replace(self, repeated=length)
 
 
-def _pages(file: int, chunk: Any) -> Iterator[_Page]:
+def _read_pages(file: int, chunk: Any) -> Iterator[_Page]:
     # pyarrow returns None or 0 if the chunk has no dictionary.
     offset = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)))
     end = offset + chunk.total_compressed_size
     while offset < end:
-        header, size = _header(file, offset, end)
-        # Read these fields of PageHeader: the page's type, its uncompressed and its compressed size.
+        header, size = _read_header(file, offset, end)
+        # Fields of PageHeader: the page's type, its uncompressed and its compressed size.
         kind, decoded_bytes, stored_bytes = (header.get(field, 0) for field in (1, 2, 3))
         if not all(isinstance(value, int) and value >= 0 for value in (kind, decoded_bytes, stored_bytes)):
             raise FormatError(f"the page header at byte {offset} is damaged")
@@ -159,17 +160,17 @@ def _pages(file: int, chunk: Any) -> Iterator[_Page]:
         offset += size + stored_bytes
 
 
-def _header(file: int, at: int, end: int) -> tuple[dict[int, Any], int]:
+def _read_header(file: int, position: int, end: int) -> tuple[dict[int, Any], int]:
     """Return a page's header and its length."""
     length = _HEADER_BYTES
     while True:
-        data = os.pread(file, min(length, end - at), at)
+        data = os.pread(file, min(length, end - position), position)
         try:
             return _Struct(data).read()
         except IndexError:
             if len(data) < length:
-                raise FormatError(f"the page header at byte {at} is damaged") from None
-            length *= 16  # a larger read may be needed, because statistics contain whole values
+                raise FormatError(f"the page header at byte {position} is damaged") from None
+            length *= 16  # statistics contain whole values, so a larger read may be needed
 
 
 class _Struct:
@@ -182,52 +183,52 @@ class _Struct:
 
     def read(self) -> tuple[dict[int, Any], int]:
         """Return the struct at the beginning of the data, and its length. Raises IndexError if the data end early."""
-        return self._struct(self._DEPTH), self._at
+        return self._read_struct(self._DEPTH), self._at
 
-    def _byte(self) -> int:
+    def _read_byte(self) -> int:
         self._at += 1
         return self._data[self._at - 1]
 
-    def _varint(self) -> int:
+    def _read_varint(self) -> int:
         value = 0
-        # Ten bytes of seven bits each contain 64 bits.
+        # Ten bytes of seven bits each are enough for 64 bits.
         for shift in range(0, 70, 7):
-            byte = self._byte()
+            byte = self._read_byte()
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise FormatError("a page header is damaged: a number does not end")
+        raise FormatError("a page header is damaged: unterminated number")
 
-    def _number(self) -> int:
-        value = self._varint()
+    def _read_number(self) -> int:
+        value = self._read_varint()
         return (value >> 1) ^ -(value & 1)  # zigzag: the lowest bit is the sign
 
-    def _struct(self, depth: int) -> dict[int, Any]:
+    def _read_struct(self, depth: int) -> dict[int, Any]:
         if not depth:
             raise FormatError("a page header is damaged: nested too deeply")
         fields: dict[int, Any] = {}
         field = 0
-        while byte := self._byte():
+        while byte := self._read_byte():
             # The upper half is the difference to the previous field's id; if it is 0, the id itself follows.
-            field = field + (byte >> 4) if byte >> 4 else self._number()
-            fields[field] = self._value(byte & 0x0F, depth)
+            field = field + (byte >> 4) if byte >> 4 else self._read_number()
+            fields[field] = self._read_value(byte & 0x0F, depth)
         return fields
 
-    def _value(self, kind: int, depth: int) -> Any:
+    def _read_value(self, kind: int, depth: int) -> Any:
         # Types of the protocol: 1 and 2 are true and false, 3 a byte, 4 to 6 integers, 7 a double, 8 binary, 12 a
         # struct. A page header has no lists, sets or maps.
         if kind in (1, 2):
             return kind == 1
         if kind == 3:
-            return self._byte()
+            return self._read_byte()
         if kind in (4, 5, 6):
-            return self._number()
+            return self._read_number()
         if kind in (7, 8):
-            length = 8 if kind == 7 else self._varint()
+            length = 8 if kind == 7 else self._read_varint()
             self._at += length
             if self._at > len(self._data):
                 raise IndexError
             return None
         if kind == 12:
-            return self._struct(depth - 1)
-        raise FormatError(f"a page header is damaged: a field of type {kind}")
+            return self._read_struct(depth - 1)
+        raise FormatError(f"a page header is damaged: unknown field type {kind}")

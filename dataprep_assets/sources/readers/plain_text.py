@@ -8,47 +8,47 @@ from collections.abc import Iterable, Iterator
 
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.sources.readers.blocks import TextReader
-from dataprep_assets.sources.readers.contents import BOM, ends_in_returns
-from dataprep_assets.sources.readers.input_format import Found, InputFormat, RowByRow
+from dataprep_assets.sources.readers.contents import BOM, detect_carriage_returns
+from dataprep_assets.sources.readers.input_format import FoundRow, InputFormat, SequentialReader
 from dataprep_assets.sources.readers.row_files import TOO_LARGE, BadRecord
 
 
-class TextRows(RowByRow):
+class TextRows(SequentialReader):
     """The documents of a text file."""
 
     under = TextReader
 
-    def _find_rows(self) -> Iterator[Found]:
+    def _find_rows(self) -> Iterator[FoundRow]:
         file, row = self._file, 1
         separator = (file.reading.text_separator or "").encode()
-        for byte, size, piece in pieces(self._blocks(separator), separator, file.max_record_bytes):
+        for byte, size, piece in cut_pieces(self._read_blocks(separator), separator, file.max_record_bytes):
             if piece is None:
-                yield Found(row, byte, size, BadRecord(row, byte, TOO_LARGE))
+                yield FoundRow(row, byte, size, BadRecord(row, byte, TOO_LARGE))
             elif not piece.strip():
-                yield Found(row, byte, size, None)
+                yield FoundRow(row, byte, size, None)
                 continue
             else:
                 try:
-                    yield Found(row, byte, size, {"text": piece.decode(), "path": file.label})
+                    yield FoundRow(row, byte, size, {"text": piece.decode(), "path": file.label})
                 except UnicodeDecodeError:
-                    yield Found(row, byte, size, BadRecord(row, byte, "invalid_utf8"))
+                    yield FoundRow(row, byte, size, BadRecord(row, byte, "invalid_utf8"))
             row += 1
 
-    def _blocks(self, separator: bytes) -> Iterator[bytes]:
+    def _read_blocks(self, separator: bytes) -> Iterator[bytes]:
         """Yield the file's blocks.
 
         Raises CorruptSourceError if a separator with line feeds cannot match the file's line ends.
         """
         for number, block in enumerate(self._under):
-            if not number and b"\n" in separator and (kind := ends_in_returns(block)) is not None:
+            if not number and b"\n" in separator and (kind := detect_carriage_returns(block)) is not None:
                 raise CorruptSourceError(f"{self._file.label}: {kind}")
             yield block
 
 
-def pieces(blocks: Iterable[bytes], separator: bytes, most: int) -> Iterator[tuple[int, int, bytes | None]]:
+def cut_pieces(blocks: Iterable[bytes], separator: bytes, max_bytes: int) -> Iterator[tuple[int, int, bytes | None]]:
     """Yield byte offset, length and content of each piece between separators.
 
-    The content is None if it is longer than `most`.
+    The content is None if it is longer than `max_bytes`.
 
     With an empty separator, the whole file is one piece. A byte order mark at the start of the file is left out.
     """
@@ -64,17 +64,17 @@ def pieces(blocks: Iterable[bytes], separator: bytes, most: int) -> Iterator[tup
         *whole_pieces, last_piece = data.split(separator) if separator else [data]
         for piece in whole_pieces:
             size = part_bytes + len(piece)
-            yield byte, size, b"".join([*parts, piece]) if size <= most else None
+            yield byte, size, b"".join([*parts, piece]) if size <= max_bytes else None
             byte, part_bytes, parts = byte + size + len(separator), 0, []
-        # A separator may begin in the last bytes of a block.
+        # Keep the last bytes of a block, in which a separator may begin.
         end = max(0, len(last_piece) - max(len(separator) - 1, 0))
         body, tail = last_piece[:end], last_piece[end:]
-        # For a document beyond the limit, only the length is kept.
+        # Keep only the length of a document beyond the limit.
         part_bytes += len(body)
-        parts = [*parts, body] if part_bytes <= most else []
+        parts = [*parts, body] if part_bytes <= max_bytes else []
     size = part_bytes + len(tail)
-    if size:  # an empty piece after the last separator is not a document
-        yield byte, size, b"".join([*parts, tail]) if size <= most else None
+    if size:  # an empty piece after the last separator is no document
+        yield byte, size, b"".join([*parts, tail]) if size <= max_bytes else None
 
 
 FORMAT = InputFormat(rows=TextRows)

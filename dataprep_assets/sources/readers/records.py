@@ -16,24 +16,24 @@ from typing import Any, Protocol, Unpack
 
 import orjson
 
-from dataprep_assets.bounds import is_close, report_position
+from dataprep_assets.bounds import reads_single_rows, report_position
 from dataprep_assets.errors import Position, SourceError
-from dataprep_assets.fields import column_at, inner_type, names_of_type, value_at, values_at
+from dataprep_assets.fields import column_at, find_type, find_type_siblings, value_at, values_at
 from dataprep_assets.sources.readers.contents import BOM, is_array
 from dataprep_assets.sources.readers.input_format import ALL_ROWS, AS_NAMED, InputFile, ReadOptions, RowBlock, RowReader
-from dataprep_assets.sources.readers.json_values import parse
+from dataprep_assets.sources.readers.json_values import parse_value
 from dataprep_assets.sources.readers.row_files import (
     MAX_RECORD_BYTES,
     TOO_LARGE,
     BadRecord,
-    Blank,
-    Digested,
+    BlankLines,
+    DigestingReader,
     ParquetBlocks,
-    ReadThrough,
     RowRange,
+    WrappingReader,
     is_too_large,
     may_be_too_large,
-    not_json,
+    not_json_error,
     wanted_lines,
     whole_lines,
 )
@@ -67,7 +67,7 @@ class Block:
         return self.first_row + index if self.rows is None else self.rows[index]
 
 
-class RecordReader(Digested, Protocol):
+class RecordReader(DigestingReader, Protocol):
     """Iterator over the blocks of one file; `sha256` and `bytes_read` are final after iteration."""
 
     def __iter__(self) -> Iterator[Block]: ...
@@ -152,19 +152,19 @@ class RecordFields:
         """Whether no name can lead into an object."""
         return not any("." in name for name in self.names)
 
-    def of_rows(self, found: RowBlock) -> Block:
+    def build_block_of_rows(self, row_block: RowBlock) -> Block:
         """Return the records of whole rows, including bad ones."""
-        texts: list[Any] = values_at(found.rows, self.text) if self.id is None else []
-        # All values are texts within the limit, because a character has at most four bytes in UTF-8.
+        texts: list[Any] = values_at(row_block.rows, self.text) if self.id is None else []
+        # Fast path: all values are texts within the limit, because a character has at most four bytes in UTF-8.
         if {*map(type, texts)} == {str} and max(map(len, texts)) * 4 <= self.max_record_bytes:
-            block = Block(texts, found.numbers[0], rows=found.numbers)
+            block = Block(texts, row_block.numbers[0], rows=row_block.numbers)
         else:
-            block = self.block(found.numbers[0] if found.numbers else 1)
-            for value, number, byte in zip(found.rows, found.numbers, found.offsets, strict=True):
+            block = self.block(row_block.numbers[0] if row_block.numbers else 1)
+            for value, number, byte in zip(row_block.rows, row_block.numbers, row_block.offsets, strict=True):
                 self.add(block, value, number, byte)
-        # Bad rows of the format and of the fields were collected separately, so they are sorted by row.
-        block.bad = sorted([*found.bad, *block.bad], key=lambda bad: bad.row)
-        block.blank_lines = found.blank_lines
+        # Sort by row, because bad rows of the format and of the fields were collected separately.
+        block.bad = sorted([*row_block.bad, *block.bad], key=lambda bad_row: bad_row.row)
+        block.blank_lines = row_block.blank_lines
         return block
 
     def add(self, block: Block, record: Any, row: int, byte: int) -> None:
@@ -174,11 +174,11 @@ class RecordFields:
             block.bad.append(BadRecord(row, byte, "not_an_object"))
             return
         text = value_at(record, self.text, _ABSENT)
-        reason = _text_refused(text)
+        reason = _text_refusal(text)
         if reason is None and is_longer(text, self.max_record_bytes):
             reason = TOO_LARGE
         if reason is None and self.id is not None:
-            reason = _id_refused(value_at(record, self.id))
+            reason = _id_refusal(value_at(record, self.id))
         if reason is not None:
             block.bad.append(BadRecord(row, byte, reason))
             return
@@ -188,7 +188,7 @@ class RecordFields:
             block.ids.append(str(value_at(record, self.id or "")))
 
 
-class JsonLinesReader(ReadThrough[JsonRows]):
+class JsonLinesReader(WrappingReader[JsonRows]):
     """JSON lines, one object per line. Rows are physical lines: `sed -n ROWp` shows the record that a message names.
 
     A file that is one array is read element by element.
@@ -202,26 +202,30 @@ class JsonLinesReader(ReadThrough[JsonRows]):
         pieces = self._under.pieces()
         first_block = next(pieces, b"")
         if is_array(first_block):
-            return map(self._fields.of_rows, self._under.of_array(first_block, pieces))
-        return self._of_lines(chain([first_block], pieces))
+            return map(self._fields.build_block_of_rows, self._under.read_array(first_block, pieces))
+        return self._read_lines(chain([first_block], pieces))
 
-    def _of_lines(self, pieces: Iterator[bytes]) -> Iterator[Block]:
-        # For a range, rows must be counted before they are parsed. For a whole file, this would be an additional pass.
-        if self._range is not None or is_close():
+    def _read_lines(self, pieces: Iterator[bytes]) -> Iterator[Block]:
+        # Rows of a range must be counted before they are parsed. For a whole file, this would be an additional pass.
+        if self._range is not None or reads_single_rows():
             rows = self._range or RowRange()
             for lines, row, byte in wanted_lines(pieces, rows, self._fields.max_record_bytes):
-                yield self._blank(row, lines) if isinstance(lines, Blank) else self._parse(lines, row, byte)[0]
+                yield (
+                    self._build_blank_block(row, lines)
+                    if isinstance(lines, BlankLines)
+                    else self._parse(lines, row, byte)[0]
+                )
             return
         row = 1
         for line_group, byte in whole_lines(pieces, self._fields.max_record_bytes):
-            if line_group is not None and line_group.are_blank:
-                block = self._blank(row, count := len(line_group))
-            else:  # parsing must split the lines, so they are counted here
+            if line_group is not None and line_group.is_blank:
+                block = self._build_blank_block(row, count := len(line_group))
+            else:  # count lines here, because parsing must split them anyway
                 block, count = self._parse(None if line_group is None else line_group.split(), row, byte)
             yield block
             row += count
 
-    def _blank(self, row: int, count: int) -> Block:
+    def _build_blank_block(self, row: int, count: int) -> Block:
         """Return the block of blank lines, for which no progress is reported."""
         return Block([], row, rows=[], ids=self._fields.no_ids, blank_lines=count)
 
@@ -250,13 +254,13 @@ class JsonLinesReader(ReadThrough[JsonRows]):
             else:
                 pairs = [(record[name], record[id_name]) for record in map(loads, lines)]
                 texts, ids = [text for text, _ in pairs], [record_id for _, record_id in pairs]
-        # `_parse_each` finds the bad line and its defect.
+        # `_parse_each` then finds the bad line and its defect.
         except (orjson.JSONDecodeError, KeyError, TypeError, IndexError, AttributeError):
             return None
         if not set(map(type, texts)) <= {str}:
             return None
         if ids is not None:
-            # An integer beyond 64 bits is a float here, but `_parse_each` keeps its digits.
+            # Here an integer beyond 64 bits is a float, but `_parse_each` keeps its digits.
             if not (kinds := set(map(type, ids))) <= {str, int}:
                 return None
             ids = list(map(str, ids)) if int in kinds else ids
@@ -271,9 +275,9 @@ class JsonLinesReader(ReadThrough[JsonRows]):
                 block.bad.append(BadRecord(row + offset, byte, TOO_LARGE))
             else:
                 try:
-                    self._fields.add(block, parse(line.removeprefix(BOM)), row + offset, byte)
+                    self._fields.add(block, parse_value(line.removeprefix(BOM)), row + offset, byte)
                 except orjson.JSONDecodeError as error:
-                    block.bad.append(not_json(row + offset, byte, line, error))
+                    block.bad.append(not_json_error(row + offset, byte, line, error))
             byte += len(line) + 1
         return block
 
@@ -285,23 +289,23 @@ _SHOWN = 8
 
 def is_longer(text: str, limit: int) -> bool:
     """Return whether a text has more bytes in UTF-8 than the limit, encoding it only if its length does not decide."""
-    # A character has one to four bytes, so the number of characters decides for most texts.
+    # For most texts the number of characters decides, because a character has one to four bytes.
     return len(text) * 4 > limit and (len(text) > limit or len(text.encode()) > limit)
 
 
-def _text_refused(value: Any) -> str | None:
+def _text_refusal(value: Any) -> str | None:
     if isinstance(value, str):
         return None
     return "missing_text" if value is _ABSENT else "null_text" if value is None else "text_not_a_string"
 
 
-def _id_refused(value: Any) -> str | None:
-    if type(value) in (str, int):  # not isinstance, because True is not an id
+def _id_refusal(value: Any) -> str | None:
+    if type(value) in (str, int):  # compare the exact type, because True is not an id
         return None
     return "missing_id" if value is None else "id_not_a_string"
 
 
-def _outer(kind: Any) -> str:
+def _name_outer_type(kind: Any) -> str:
     type_name = str(kind)
     return type_name if ":" not in type_name else f"{type_name.partition('<')[0]}<…>"
 
@@ -312,16 +316,16 @@ class AbsentColumnError(SourceError):
     `hidden` is the message without the names of other columns, which may be sensitive.
     """
 
-    # The defaults are needed because a worker process passes the error on by its message and attributes.
+    # All arguments have defaults, because a worker process passes the error on by its message and attributes.
     def __init__(self, message: str = "", *, hidden: str = "", **at: Unpack[Position]) -> None:
         super().__init__(message, **at)
         self.hidden = hidden
 
 
 def _absent_column_error(label: str, kind: str, name: str, setting: str, schema: Any) -> AbsentColumnError:
-    inside, names = names_of_type(schema, name)
+    subfields, names = find_type_siblings(schema, name)
     examples = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-    has = f"column {inside!r} has" if inside else "it has"
+    has = f"column {subfields!r} has" if subfields else "the file has"
     prefix = f"{label}: no {kind} column {name!r}: "
     hidden = f"{prefix}no such column. Set `{setting}`"
     return AbsentColumnError(f"{prefix}{has} {examples or 'none'}. Set `{setting}`", hidden=hidden, file=label)
@@ -330,26 +334,26 @@ def _absent_column_error(label: str, kind: str, name: str, setting: str, schema:
 class ParquetReader(ParquetBlocks[Block]):
     """The text column of a Parquet file and, if declared, its id column."""
 
-    # This is a maximum; batches are smaller if rows are large (`parquet_pages`).
+    # Maximum rows per batch; batches of large rows are smaller (`parquet_pages`).
     batch_rows = 2048
 
     def __init__(self, path: Path, fields: RecordFields, label: str, rows: RowRange | None = None) -> None:
         super().__init__(path, label, rows)
         self._fields = fields
 
-    def _columns(self, schema: Any) -> list[str]:
+    def _select_columns(self, schema: Any) -> list[str]:
         import pyarrow.types as types
 
         def require(name: str, kind: str, setting: str, *allowed: Any) -> str:
-            its_type = inner_type(schema, name)
+            its_type = find_type(schema, name)
             if its_type is None:
                 raise _absent_column_error(self._label, kind, name, setting, schema)
             if not any(allows(its_type) for allows in allowed):
-                # A struct is named without its fields.
-                its = f"its type is {_outer(its_type)}"
+                # Name a struct without its fields.
+                type_text = f"its type is {_name_outer_type(its_type)}"
                 if types.is_null(its_type):
-                    its = "its type is null, so no row has a value"
-                raise SourceError(f"{self._label}: no {kind} column {name!r}: {its}. Set `{setting}`")
+                    type_text = "its type is null, so no row has a value"
+                raise SourceError(f"{self._label}: no {kind} column {name!r}: {type_text}. Set `{setting}`")
             return name
 
         def is_text(kind: Any) -> bool:
@@ -363,7 +367,7 @@ class ParquetReader(ParquetBlocks[Block]):
             columns.append(require(self._fields.id, "string or integer", setting, is_text, types.is_integer))
         return columns
 
-    def _block(self, batch: Any, row: int) -> Block:
+    def _build_block(self, batch: Any, row: int) -> Block:
         import pyarrow.compute as pc
 
         column = column_at(batch, self._fields.text)
@@ -373,7 +377,7 @@ class ParquetReader(ParquetBlocks[Block]):
         if fits and not column.null_count and (ids is None or not ids.null_count):
             with suppress(UnicodeDecodeError):  # the loop below finds the row
                 return Block(column.to_pylist(), row, ids=None if ids is None else list(map(str, ids.to_pylist())))
-        # Records are added row by row, because one invalid UTF-8 text makes to_pylist fail for the whole batch.
+        # Add records row by row, because one invalid UTF-8 text makes to_pylist fail for the whole batch.
         block = self._fields.block(row)
         for offset in range(batch.num_rows):
             if not fits and (lengths[offset].as_py() or 0) > limit:
@@ -386,12 +390,12 @@ class ParquetReader(ParquetBlocks[Block]):
         return block
 
 
-class ObjectReader(ReadThrough[RowReader]):
+class ObjectReader(WrappingReader[RowReader]):
     """The records of a file from its whole rows, for every format without a faster reader."""
 
-    def __init__(self, under: RowReader, fields: RecordFields) -> None:
-        super().__init__(under)
+    def __init__(self, row_reader: RowReader, fields: RecordFields) -> None:
+        super().__init__(row_reader)
         self._fields = fields
 
     def __iter__(self) -> Iterator[Block]:
-        yield from map(self._fields.of_rows, self._under)
+        yield from map(self._fields.build_block_of_rows, self._under)

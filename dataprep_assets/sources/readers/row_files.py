@@ -3,11 +3,12 @@
 `records.py` turns these rows into texts, and `rows.py` into objects. Rows are physical: lines of JSON lines (including
 blank ones), elements of an array, rows of a Parquet file.
 
-Entry points: `RowRange`, `BadRecord`; `whole_lines`, `wanted_lines`, `Blank`; `Digested`, `ParquetBlocks`,
-`ReadThrough`.
+Entry points: `RowRange`, `BadRecord`; `whole_lines`, `wanted_lines`, `BlankLines`; `DigestingReader`, `ParquetBlocks`,
+`WrappingReader`.
 """
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -18,10 +19,10 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import orjson
 
-from dataprep_assets.bounds import MOST_VALUES, has_too_many_values, is_close, report_position
-from dataprep_assets.errors import CorruptSourceError, FormatError, RowPosition, out_of_memory
-from dataprep_assets.sources.readers.contents import BOM, no_table
-from dataprep_assets.sources.readers.json_values import fault
+from dataprep_assets.bounds import MAX_VALUES, has_too_many_values, reads_single_rows, report_position
+from dataprep_assets.errors import CorruptSourceError, FormatError, RowPosition, memory_error
+from dataprep_assets.sources.readers.contents import BOM, detect_non_table
+from dataprep_assets.sources.readers.json_values import describe_fault
 from dataprep_assets.sources.readers.parquet_pages import rows_at_once
 from dataprep_assets.stores.files import sha256_file
 
@@ -37,8 +38,8 @@ _TOGETHER = 4 << 20
 class BadRecord:
     """A refused record: 1-based row, byte offset of its line in the decompressed file (-1 for Parquet), reason.
 
-    `fault` is a detail of the reason `bad_json`. It is not stored in artifacts, because ledgers and keys have one count
-    per reason.
+    `fault` is a detail of the reason `bad_json`. It is not stored in artifacts, because ledgers and keys have
+    one count per reason.
     """
 
     row: int
@@ -89,7 +90,7 @@ class Lines:
         return sum(block.count(b"\n") for block in self._blocks) or 1  # 1 is for the last line, without an end
 
     @property
-    def are_blank(self) -> bool:
+    def is_blank(self) -> bool:
         """Whether they are only white space. May be False for some blank lines."""
         return bool(self._blocks) and all(map(bytes.isspace, self._blocks)) and not b"".join(self._begun).strip()
 
@@ -129,7 +130,7 @@ def whole_lines(
         first_end, last_end = data.find(b"\n") + 1, data.rfind(b"\n") + 1
         length = line_bytes + (first_end or len(data))
         too_long = line_bytes > 0 and length > max_record_bytes
-        # Complete lines are yielded first, because the next line is skipped or continues in the next blocks.
+        # Yield complete lines first, because the next line is skipped or continues in the next blocks.
         if group and (too_long or not first_end):
             yield Lines(opening, group), byte
             byte, group_bytes, group = byte + group_bytes, 0, []
@@ -140,7 +141,7 @@ def whole_lines(
             yield None, byte
             byte, data, last_end, line_bytes = byte + length, data[first_end:], last_end - first_end, 0
         if not last_end:
-            # A line longer than a block is joined when it ends.
+            # A line longer than a block is joined at its end.
             line_parts, line_bytes = [*line_parts, data], line_bytes + len(data)
             continue
         if not group:
@@ -157,35 +158,39 @@ def whole_lines(
         yield Lines(line_parts, []) if line_parts else None, byte + group_bytes
 
 
-class Blank(int):
+class BlankLines(int):
     """A number of blank lines, unsplit, because a file of a few kilobytes can decompress to a billion of them."""
 
 
 def wanted_lines(
     blocks: Iterable[bytes], rows: RowRange, max_record_bytes: int = MAX_RECORD_BYTES
-) -> Iterator[tuple[list[bytes] | Blank | None, int, int]]:
+) -> Iterator[tuple[list[bytes] | BlankLines | None, int, int]]:
     """Yield the `whole_lines` of the rows in the range, split: the lines, and their first row and byte."""
-    row = 1
+    row, blocks = 1, iter(blocks)
     for line_group, byte in whole_lines(blocks, max_record_bytes):
+        if rows.stop is not None and row >= rows.stop:
+            # nothing of the rest is wanted, but it must be read, because the reader digests the whole file
+            deque(blocks, maxlen=0)
+            return
         count = 1 if line_group is None else len(line_group)
         span = rows.rows_within(row, count)
         if span.start < span.stop:
             if line_group is None:
                 yield None, row, byte
-            elif line_group.are_blank:
-                yield Blank(span.stop - span.start), row + span.start, byte
+            elif line_group.is_blank:
+                yield BlankLines(span.stop - span.start), row + span.start, byte
             else:
                 lines = line_group.split()
                 skipped = lines[: span.start]
                 first_row, begins = row + span.start, byte + sum(map(len, skipped)) + len(skipped)
                 lines = lines[span]
-                if is_close():
+                if reads_single_rows():
                     for line in lines:
                         yield [line], first_row, begins
                         first_row, begins = first_row + 1, begins + len(line) + 1
                 else:
                     yield lines, first_row, begins
-                del lines  # released before the next record is joined, because they may be as large as a record
+                del lines  # free the lines before joining the next record, because they may be as large as a record
         row += count
 
 
@@ -197,19 +202,19 @@ def is_too_large(line: bytes, max_record_bytes: int) -> bool:
 def may_be_too_large(lines: list[bytes], max_record_bytes: int) -> bool:
     """Return whether any of these lines may be too large, so that they must be checked one by one."""
     # A value takes two bytes with its comma, so a shorter line cannot have too many values.
-    return max(map(len, lines), default=0) > min(max_record_bytes, 2 * MOST_VALUES - 1)
+    return max(map(len, lines), default=0) > min(max_record_bytes, 2 * MAX_VALUES - 1)
 
 
-def not_json(row: int, byte: int, line: bytes, error: orjson.JSONDecodeError) -> BadRecord:
+def not_json_error(row: int, byte: int, line: bytes, error: orjson.JSONDecodeError) -> BadRecord:
     """Return the refused record for a line that the parser refuses with this error."""
     try:
         line.decode("utf-8")
     except UnicodeDecodeError:
         return BadRecord(row, byte, "invalid_utf8")
-    return BadRecord(row, byte, "bad_json", fault(error))
+    return BadRecord(row, byte, "bad_json", describe_fault(error))
 
 
-class Digested(Protocol):
+class DigestingReader(Protocol):
     """Facts about the whole file that a reader knows after iteration: SHA-256 (hex) and size as stored."""
 
     @property
@@ -218,15 +223,15 @@ class Digested(Protocol):
     def bytes_read(self) -> int: ...
 
 
-D = TypeVar("D", bound=Digested)
+D = TypeVar("D", bound=DigestingReader)
 B = TypeVar("B")
 
 
-class ReadThrough(Generic[D]):
+class WrappingReader(Generic[D]):
     """A reader on top of another reader, which provides the digest and the number of bytes read."""
 
-    def __init__(self, under: D) -> None:
-        self._under = under
+    def __init__(self, reader: D) -> None:
+        self._under = reader
 
     @property
     def sha256(self) -> str:
@@ -251,16 +256,16 @@ class ParquetBlocks(ABC, Generic[B]):
         self.bytes_read = 0
 
     @abstractmethod
-    def _columns(self, schema: Any) -> list[str] | None:
+    def _select_columns(self, schema: Any) -> list[str] | None:
         """Return the columns of a `pyarrow.Schema` to read; None for all."""
 
     @abstractmethod
-    def _block(self, batch: Any, row: int) -> B:
+    def _build_block(self, batch: Any, row: int) -> B:
         """Return the block of a `pyarrow.RecordBatch` that begins at a 1-based row."""
 
-    def _parts(self, batch: Any) -> Iterator[Any]:
+    def _split_batch(self, batch: Any) -> Iterator[Any]:
         """Return the parts of a batch that become one block each."""
-        step = 1 if is_close() else batch.num_rows
+        step = 1 if reads_single_rows() else batch.num_rows
         return (batch.slice(start, step) for start in range(0, batch.num_rows, step))
 
     def count(self) -> int:
@@ -271,7 +276,7 @@ class ParquetBlocks(ABC, Generic[B]):
         try:
             return int(pq.read_metadata(self._path).num_rows)
         except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(1, error) from error
+            raise self._unreadable_error(1, error) from error
 
     def __iter__(self) -> Iterator[B]:
         import pyarrow as pa
@@ -279,48 +284,48 @@ class ParquetBlocks(ABC, Generic[B]):
 
         row = 1
         try:
-            # Checksums are verified if the writer stored them, because a damaged page may decode to different text.
+            # Verify checksums if the writer stored them, because a damaged page may decode to a different text.
             with pq.ParquetFile(self._path, memory_map=True, page_checksum_verification=True) as file:
-                columns = self._columns(file.schema_arrow)
-                groups, row = self._groups(file.metadata)
+                columns = self._select_columns(file.schema_arrow)
+                groups, row = self._find_row_groups(file.metadata)
                 report_position(self._label, row)
-                for batch in self._batches(file, groups, columns):
+                for batch in self._read_batches(file, groups, columns):
                     span = self._range.rows_within(row, batch.num_rows)
                     if span.start < span.stop:
                         first_row = row + span.start
-                        for part in self._parts(batch.slice(span.start, span.stop - span.start)):
+                        for part in self._split_batch(batch.slice(span.start, span.stop - span.start)):
                             report_position(self._label, first_row)
-                            yield self._block(part, first_row)
+                            yield self._build_block(part, first_row)
                             first_row += part.num_rows
                     row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
-            raise out_of_memory(f"{self._label}, near row {row}") from None
+            raise memory_error(f"{self._label}, near row {row}") from None
         except (
             pa.ArrowException,
             OSError,
             UnicodeDecodeError,
             FormatError,
         ) as error:  # pyarrow reports some damage as OSError
-            raise self._unreadable(row, error) from error
+            raise self._unreadable_error(row, error) from error
         self.sha256 = sha256_file(self._path)
         self.bytes_read = self._path.stat().st_size
 
-    def _batches(self, file: Any, groups: list[int], columns: list[str] | None) -> Iterator[Any]:
+    def _read_batches(self, file: Any, groups: list[int], columns: list[str] | None) -> Iterator[Any]:
         """Yield the record batches of these row groups, each of a bounded size."""
         with open(self._path, "rb") as raw, ExitStack() as stack:
-            longest = _Longest(self._path, stack)
+            longest = _LongestValues(self._path, stack)
 
             def rows(group: int) -> int:
                 return rows_at_once(
                     raw.fileno(), file.metadata, group, columns, self.batch_rows, partial(longest, group)
                 )
 
-            for size, alike in groupby(groups, rows):
+            for size, same_size_groups in groupby(groups, rows):
                 yield from file.iter_batches(
-                    batch_size=size, row_groups=list(alike), columns=columns, use_threads=False
+                    batch_size=size, row_groups=list(same_size_groups), columns=columns, use_threads=False
                 )
 
-    def _groups(self, metadata: Any) -> tuple[list[int], int]:
+    def _find_row_groups(self, metadata: Any) -> tuple[list[int], int]:
         """Return the row groups with rows of the range, and the first row of the first group."""
         groups: list[int] = []
         first_row, row = 1, 1
@@ -333,26 +338,26 @@ class ParquetBlocks(ABC, Generic[B]):
             row += count
         return groups, first_row
 
-    def _unreadable(self, row: int, error: Exception) -> CorruptSourceError:
+    def _unreadable_error(self, row: int, error: Exception) -> CorruptSourceError:
         with suppress(OSError):  # the error below reports a missing file
-            if (kind := no_table(self._path, ".parquet")) is not None:
+            if (kind := detect_non_table(self._path, ".parquet")) is not None:
                 return CorruptSourceError(f"{self._label}: {kind}")
-        why = str(error).rstrip(".")  # Arrow ends some of its messages with a period
+        reason = str(error).rstrip(".")  # Arrow ends some of its messages with a period
         return CorruptSourceError(
-            f"{self._label}: invalid Parquet data near row {row}: {why}. Download the file again",
+            f"{self._label}: invalid Parquet data near row {row}: {reason}. Download the file again",
             file=self._label,
             row=row,
         )
 
 
-class _Longest:
+class _LongestValues:
     """Lookup of the bytes of the longest value in a column's dictionary, by the column's path.
 
     Returns None if the column is nested or does not contain texts. The file is opened a second time on the first call.
     """
 
-    def __init__(self, path: Path, opened: ExitStack) -> None:
-        self._path, self._opened = path, opened
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self._path, self._opened = path, stack
         self._file: Any = None
 
     def __call__(self, group: int, column: str) -> int | None:
@@ -362,10 +367,10 @@ class _Longest:
 
         if self._file is None:
             schema = pq.read_schema(self._path, memory_map=True)
-            # The reader does not find a nested column by its name.
+            # The reader cannot find a nested column by name.
             names = [field.name for field in schema if not pa.types.is_nested(field.type)]
             self._file = self._opened.enter_context(pq.ParquetFile(self._path, memory_map=True, read_dictionary=names))
-        # One row is enough, because it includes the whole dictionary.
+        # One row is enough, because its batch includes the whole dictionary.
         batches = self._file.iter_batches(batch_size=1, row_groups=[group], columns=[column], use_threads=False)
         batch = next(batches, None)
         if batch is None or not batch.num_columns or not isinstance(values := batch.column(0), pa.DictionaryArray):

@@ -8,7 +8,7 @@ one of the ranges from `split_rows`.
 Entry points: `read_rows`, `count_rows`, `split_rows`.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain
 from pathlib import Path
@@ -16,14 +16,14 @@ from typing import Any
 
 import orjson
 
-from dataprep_assets.bounds import MOST_PARSED, is_close, report_position
+from dataprep_assets.bounds import MAX_PARSED, reads_single_rows, report_position
 from dataprep_assets.errors import CorruptSourceError
-from dataprep_assets.fields import inner_type, top_name
+from dataprep_assets.fields import find_top_name, find_type
 from dataprep_assets.sources.readers.blocks import TextReader
 from dataprep_assets.sources.readers.contents import BOM, is_array
 from dataprep_assets.sources.readers.input_format import (
     AS_NAMED,
-    MOST_ROWS,
+    MAX_ROWS,
     InputFile,
     InputFormat,
     ReadOptions,
@@ -31,19 +31,19 @@ from dataprep_assets.sources.readers.input_format import (
     RowReader,
     input_format,
 )
-from dataprep_assets.sources.readers.json_elements import Elements
-from dataprep_assets.sources.readers.json_values import has_long_integers, parse
+from dataprep_assets.sources.readers.json_elements import ElementScanner
+from dataprep_assets.sources.readers.json_values import describe_fault, has_long_integers, parse_value
 from dataprep_assets.sources.readers.row_files import (
     MAX_RECORD_BYTES,
     TOO_LARGE,
     BadRecord,
-    Blank,
+    BlankLines,
     ParquetBlocks,
-    ReadThrough,
     RowRange,
+    WrappingReader,
     is_too_large,
     may_be_too_large,
-    not_json,
+    not_json_error,
     wanted_lines,
 )
 
@@ -68,6 +68,7 @@ def read_rows(
     max_record_bytes: int = MAX_RECORD_BYTES,
     only: Collection[int] | None = None,
     reading: ReadOptions = AS_NAMED,
+    as_json: bool = False,
 ) -> RowReader:
     """Return the reader of the file `path` for its `format` (`planning.inputs`), with the declared options (`reading`).
 
@@ -76,7 +77,7 @@ def read_rows(
 
     A `jsonl` or `json` file that starts with `[` is one array of rows; any other is JSON lines. `columns` limits the
     columns read from a Parquet file, and columns that it does not have are ignored. A line, an element or a Parquet row
-    of more than `max_record_bytes` is a bad row, and is not kept in memory.
+    of more than `max_record_bytes` is a bad row, and is not kept in memory. For `as_json` see `InputFile`.
     """
     file = InputFile(
         path=path,
@@ -88,6 +89,7 @@ def read_rows(
         columns=columns,
         max_record_bytes=max_record_bytes,
         reading=reading,
+        as_json=as_json,
     )
     return input_format(format).rows(file)
 
@@ -111,7 +113,7 @@ def split_rows(count: int, parts: int) -> list[RowRange]:
     return [RowRange(start, stop) for start, stop in zip(edges, [*edges[1:], None], strict=True)]
 
 
-class JsonRows(ReadThrough[TextReader]):
+class JsonRows(WrappingReader[TextReader]):
     """JSON lines, or one JSON array."""
 
     def __init__(self, file: InputFile) -> None:
@@ -119,17 +121,16 @@ class JsonRows(ReadThrough[TextReader]):
         self._label, self._range, self._largest, self._only = file.label, file.rows, file.max_record_bytes, file.only
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the file's text in blocks. A reader of lines calls `of_array` if the first block begins an array."""
+        """Yield the file's text in blocks. A reader of lines calls `read_array` if the first block begins an array."""
         return self._under.pieces()
 
     def count(self) -> int:
         """Return the number of physical rows: lines, or elements of the array."""
-        # The last byte starts as a line end, so that an empty file has no rows, and only the first block can begin an
-        # array.
+        # Begin with a line end, so that an empty file has no rows, and only the first block can begin an array.
         lines, last_byte, blocks = 0, b"\n", iter(self._under)
         for data in blocks:
             if not lines and last_byte == b"\n" and is_array(data):
-                return sum(1 for _ in self._elements(data, blocks))
+                return sum(1 for _ in self._read_elements(data, blocks))
             lines += data.count(b"\n")
             last_byte = data[-1:]
         return lines + (last_byte != b"\n")
@@ -138,10 +139,10 @@ class JsonRows(ReadThrough[TextReader]):
         blocks = iter(self._under)
         first_block = next(blocks, b"")
         if is_array(first_block):
-            yield from self.of_array(first_block, blocks)
+            yield from self.read_array(first_block, blocks)
             return
         for lines, row, byte in wanted_lines(chain([first_block], blocks), self._range, self._largest):
-            if isinstance(lines, Blank):  # no progress to report
+            if isinstance(lines, BlankLines):  # no progress to report
                 yield RowBlock(blank_lines=lines)
                 continue
             report_position(self._label, row, byte)
@@ -151,13 +152,13 @@ class JsonRows(ReadThrough[TextReader]):
                     block.bad.append(BadRecord(row, byte, TOO_LARGE))
                     yield block
                 continue
-            only = self._only
-            if only is None and (objects := _all_objects(lines, self._largest)) is not None:
+            only_rows = self._only
+            if only_rows is None and (objects := _parse_objects(lines, self._largest)) is not None:
                 begins = accumulate((len(line) + 1 for line in lines[:-1]), initial=byte)
                 yield RowBlock(objects, list(range(row, row + len(objects))), list(begins))
                 continue
             for number, line in enumerate(lines, row):
-                if only is None or number in only:
+                if only_rows is None or number in only_rows:
                     _add_line(block, line, number, byte, self._largest)
                 byte += len(line) + 1
             yield block
@@ -165,21 +166,21 @@ class JsonRows(ReadThrough[TextReader]):
     def _is_wanted(self, number: int) -> bool:
         return self._only is None or number in self._only
 
-    def _elements(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
+    def _read_elements(self, first_bytes: bytes, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes | None]]:
         """Yield the byte offset and JSON of each element of the array; None for an element beyond the limit."""
-        return Elements("array", self._label, self._largest).cut_elements(chain([first], blocks))
+        return ElementScanner("array", self._label, self._largest).cut_elements(chain([first_bytes], blocks))
 
-    def of_array(self, first: bytes, blocks: Iterator[bytes]) -> Iterator[RowBlock]:
+    def read_array(self, first_bytes: bytes, blocks: Iterator[bytes]) -> Iterator[RowBlock]:
         """Yield the rows of a file that is an array, starting with its first block."""
         block, block_bytes = RowBlock(), 0
-        for number, (byte, raw) in enumerate(self._elements(first, blocks), 1):
-            # Elements outside the range are cut, to count them and to find the array's end, but not parsed.
+        for number, (byte, raw) in enumerate(self._read_elements(first_bytes, blocks), 1):
+            # Cut elements outside of the range without parsing them, to count them and to find the array's end.
             if self._range.rows_within(number, 1) != slice(0, 1):
                 continue
             too_large = raw is None or is_too_large(raw, self._largest)
-            if not block_bytes or is_close():
+            if not block_bytes or reads_single_rows():
                 report_position(self._label, number)
-            # all elements are parsed, to check that the file is an array
+            # parse all elements, to check that the file is an array
             value = None if raw is None or too_large else self._parse(raw, number, byte)
             if not self._is_wanted(number):
                 continue
@@ -188,7 +189,7 @@ class JsonRows(ReadThrough[TextReader]):
             else:
                 block.add(value, number, -1)
             block_bytes += len(raw or b"")
-            if len(block.rows) + len(block.bad) >= (1 if is_close() else MOST_ROWS) or block_bytes >= _TOGETHER:
+            if len(block.rows) + len(block.bad) >= (1 if reads_single_rows() else MAX_ROWS) or block_bytes >= _TOGETHER:
                 yield block
                 block, block_bytes = RowBlock(), 0
         if block.rows or block.bad:
@@ -196,18 +197,18 @@ class JsonRows(ReadThrough[TextReader]):
 
     def _parse(self, raw: bytes, number: int, byte: int) -> Any:
         try:
-            return parse(raw)
+            return parse_value(raw)
         except orjson.JSONDecodeError as error:
             raise CorruptSourceError(
-                f"{self._label}: begins like a JSON array, but element {number}, at byte {byte}, is not JSON: "
-                f"{error.msg}. Correct it, or write one object per line",
+                f"{self._label}: begins like a JSON array, but element {number} at byte {byte} is not valid JSON: "
+                f"{error.msg}. Correct the element, or write one object per line",
                 file=self._label,
                 row=number,
                 byte=byte,
             ) from error
 
 
-def _all_objects(lines: list[bytes], largest: int) -> list[dict[str, Any]] | None:
+def _parse_objects(lines: list[bytes], largest: int) -> list[dict[str, Any]] | None:
     """Return the objects of lines that are all valid rows; None if a line is not, or must be parsed separately."""
     if may_be_too_large(lines, largest) or any(map(has_long_integers, lines)):
         return None
@@ -226,9 +227,9 @@ def _add_line(block: RowBlock, line: bytes, number: int, byte: int, largest: int
         block.bad.append(BadRecord(number, byte, TOO_LARGE))
         return
     try:
-        value = parse(line.removeprefix(BOM))
+        value = parse_value(line.removeprefix(BOM))
     except orjson.JSONDecodeError as error:
-        block.bad.append(not_json(number, byte, line, error))
+        block.bad.append(not_json_error(number, byte, line, error))
         return
     block.add(value, number, byte)
 
@@ -236,29 +237,31 @@ def _add_line(block: RowBlock, line: bytes, number: int, byte: int, largest: int
 class _ParquetRows(ParquetBlocks[RowBlock]):
     """Whole rows of a Parquet file, or some of their columns."""
 
-    batch_rows = MOST_ROWS
+    batch_rows = MAX_ROWS
 
     def __init__(self, file: InputFile) -> None:
         super().__init__(file.path, file.label, file.rows)
         self._wanted, self._file = file.columns, file
 
-    def _columns(self, schema: Any) -> list[str] | None:
+    def _select_columns(self, schema: Any) -> list[str] | None:
         check_names(schema.names, self._wanted, self._label)
-        return None if self._wanted is None else [name for name in self._wanted if inner_type(schema, name) is not None]
+        return None if self._wanted is None else [name for name in self._wanted if find_type(schema, name) is not None]
 
-    def _parts(self, batch: Any) -> Iterator[Any]:
+    def _split_batch(self, batch: Any) -> Iterator[Any]:
         return small_parts(batch)
 
-    def _block(self, batch: Any, row: int) -> RowBlock:
+    def _build_block(self, batch: Any, row: int) -> RowBlock:
         return rows_of_batch(batch, row, self._file)
 
 
-def check_names(names: Sequence[str], wanted: Collection[str] | None, label: str) -> None:
+def check_names(names: Sequence[str], required_names: Collection[str] | None, label: str) -> None:
     """Raise CorruptSourceError, naming the file `label`, if two requested columns (None: all) have the same name."""
     positions: dict[str, int] = {}
-    wanted = None if wanted is None else {top_name(names, path) for path in wanted}
+    required_names = None if required_names is None else {find_top_name(names, path) for path in required_names}
     for position, name in enumerate(names, 1):
-        if (wanted is None or name in wanted) and (first_position := positions.setdefault(name, position)) != position:
+        if (required_names is None or name in required_names) and (
+            first_position := positions.setdefault(name, position)
+        ) != position:
             raise CorruptSourceError(
                 f"{label}: columns {first_position} and {position} have the same name. Rename one of them"
             )
@@ -266,8 +269,8 @@ def check_names(names: Sequence[str], wanted: Collection[str] | None, label: str
 
 def small_parts(batch: Any) -> Iterator[Any]:
     """Yield a `pyarrow.RecordBatch` in parts whose objects take a bounded amount of memory."""
-    if batch.num_rows > 1 and (is_close() or _object_bytes(batch.columns) > _MADE_TOGETHER):
-        # The batch is halved until it fits, because rows differ, and one row may be most of the batch.
+    if batch.num_rows > 1 and (reads_single_rows() or _object_bytes(batch.columns) > _MADE_TOGETHER):
+        # Halve the batch until it fits, because rows differ in size, and one row may be most of the batch.
         half = batch.num_rows // 2
         yield from small_parts(batch.slice(0, half))
         yield from small_parts(batch.slice(half))
@@ -281,35 +284,67 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
     Raises CorruptSourceError for a row with a value that Python cannot represent.
     """
     numbers = list(range(row, row + batch.num_rows))
+    to_json = _json_converter(batch.schema) if file.as_json else None
     if file.only is not None:
         numbers = [number for number in numbers if number in file.only]
     elif not _may_be_too_large(batch, file):
         with suppress(ValueError, OverflowError, LookupError):  # the loop below finds the row
-            return RowBlock(rows=batch.to_pylist(), numbers=numbers, offsets=[-1] * len(numbers))
+            rows = batch.to_pylist()
+            return RowBlock([*map(to_json, rows)] if to_json else rows, numbers, [-1] * len(numbers))
     block = RowBlock()
-    for number in numbers:  # not all rows are requested, or some may be bad
+    for number in numbers:  # not all rows are requested, and some may be bad
         row_batch = batch.slice(number - row, 1)
         if _may_be_too_large(row_batch, file):
             block.bad.append(BadRecord(number, -1, TOO_LARGE))
             continue
         try:
-            block.add(row_batch.to_pylist()[0], number, -1)
+            value = row_batch.to_pylist()[0]
+            block.add(to_json(value) if to_json else value, number, -1)
+        except orjson.JSONDecodeError as error:
+            block.bad.append(BadRecord(number, -1, "bad_json", describe_fault(error)))
         except UnicodeDecodeError:
             block.bad.append(BadRecord(number, -1, "invalid_utf8"))
         except (ValueError, OverflowError, LookupError) as error:  # the error's message may contain the value
             raise CorruptSourceError(
                 f"{file.label}: row {number} has a value that Python cannot represent ({type(error).__name__}): a "
-                "date after the year 9999, a time in an unknown zone, or two fields of the same name. Correct it, "
-                "or write it as text",
+                "date after the year 9999, a time in an unknown zone, or two fields of the same name. Correct the "
+                "value, or write it as text",
                 file=file.label,
                 row=number,
             ) from None
     return block
 
 
+def _json_converter(kind: Any) -> Callable[[Any], Any]:
+    """Return a function that makes JSON of the values of a `pyarrow.Schema` or type, for `InputFile.as_json`."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    if isinstance(kind, pa.Schema) or types.is_struct(kind):
+        converters = {field.name: _json_converter(field.type) for field in kind}
+
+        def convert_object(value: Any) -> Any:
+            # null means absent, for an object as for a field, because the type may come from other rows
+            return None if value is None else {k: converters[k](v) for k, v in value.items() if v is not None}
+
+        return convert_object
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        convert_item = _json_converter(kind.value_type)
+        if convert_item is _return_unchanged:
+            return _return_unchanged
+        return lambda items: None if items is None else [*map(convert_item, items)]
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":
+        return lambda text: None if text is None else parse_value(text.encode())
+    return _return_unchanged
+
+
+def _return_unchanged(value: Any) -> Any:
+    return value
+
+
 def _may_be_too_large(batch: Any, file: InputFile) -> bool:
     """Return whether any of some rows may exceed the record limit; for a single row, whether it does."""
-    return _value_bytes(batch.columns) > file.max_record_bytes or _object_bytes(batch.columns) > MOST_PARSED
+    return _value_bytes(batch.columns) > file.max_record_bytes or _object_bytes(batch.columns) > MAX_PARSED
 
 
 def own_values(array: Any) -> Any:
@@ -333,11 +368,11 @@ def _value_bytes(arrays: Sequence[Any]) -> int:
     for array in map(own_values, arrays):
         kind = array.type
         if types.is_nested(kind):
-            size += _value_bytes(_inner(array))
+            size += _value_bytes(_inner_arrays(array))
         elif (
             types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
         ):
-            # `nbytes` is not used, because with offsets it would exceed the limit for a text of exactly this size.
+            # Not `nbytes`, which includes offsets and would exceed the limit for a text of exactly this size.
             size += pc.sum(pc.binary_length(array)).as_py() or 0
         else:
             size += array.nbytes
@@ -355,15 +390,15 @@ def _object_bytes(arrays: Sequence[Any]) -> int:
         kind, count = array.type, len(array) - array.null_count
         size += 8 * len(array)
         if types.is_struct(kind):
-            size += count * (184 + 24 * kind.num_fields) + _object_bytes(_inner(array))
+            size += count * (184 + 24 * kind.num_fields) + _object_bytes(_inner_arrays(array))
         elif types.is_nested(kind):
-            size += 64 * count + _object_bytes(_inner(array))
+            size += 64 * count + _object_bytes(_inner_arrays(array))
         else:
             size += 56 * count + array.nbytes
     return size
 
 
-def _inner(array: Any) -> list[Any]:
+def _inner_arrays(array: Any) -> list[Any]:
     """Return the arrays of a nested `pyarrow.Array`, with the values of its own rows."""
     import pyarrow.types as types
 

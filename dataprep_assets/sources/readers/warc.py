@@ -15,7 +15,7 @@ from typing import Any
 
 from dataprep_assets.errors import CorruptSourceError, count_of
 from dataprep_assets.sources.readers.blocks import TextReader
-from dataprep_assets.sources.readers.input_format import Found, InputFormat, RowByRow
+from dataprep_assets.sources.readers.input_format import FoundRow, InputFormat, SequentialReader
 from dataprep_assets.sources.readers.row_files import TOO_LARGE, BadRecord
 
 NOT_TEXT = "not_text"
@@ -55,71 +55,71 @@ class _WarcStream:
     def tell(self) -> int:
         return self._at
 
-    def content_of(self, byte: int) -> int:
+    def find_content(self, byte: int) -> int:
         """Return the start of the content of the record at `byte`, whose headers have just been read."""
-        before = self._at - len(self._recent)
-        match = _END_OF_HEADERS.search(self._recent, byte - before)
+        content_start = self._at - len(self._recent)
+        match = _END_OF_HEADERS.search(self._recent, byte - content_start)
         # Headers without an end belong to a truncated file.
-        return self._at if match is None else before + match.end()
+        return self._at if match is None else content_start + match.end()
 
-    def between(self, start: int, end: int) -> bytes:
+    def read_between(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end`, the last of which have just been read."""
-        before = self._at - len(self._recent)
-        return bytes(self._recent[max(start - before, 0) : end - before])
+        content_start = self._at - len(self._recent)
+        return bytes(self._recent[max(start - content_start, 0) : end - content_start])
 
 
-class WarcRows(RowByRow):
+class WarcRows(SequentialReader):
     """The records of a WARC or WET file."""
 
-    # `TextReader` refuses files that are not archives of a crawl. Inside an archive, any bytes are allowed.
+    # `TextReader` refuses files that are not a crawl's archives. Inside an archive, any bytes are allowed.
     under = TextReader
 
-    def _find_rows(self) -> Iterator[Found]:
+    def _find_rows(self) -> Iterator[FoundRow]:
         from fastwarc.warc import ArchiveIterator
 
         stream: Any = _WarcStream(iter(self._under))
         number, entry, end = 0, None, 0
         try:
-            # The file is already decompressed, and HTTP pages are not parsed, so fastwarc must not detect either.
+            # Disable fastwarc's detection, because the file is already decompressed and HTTP pages are not parsed.
             records = ArchiveIterator(
                 stream, parse_http=False, verify_digests=False, stream_detect=False, fsspec_args=False
             )
             for number, record in enumerate(records, 1):
-                self._require_end(entry, stream.between(end, record.stream_pos))
-                content = stream.content_of(record.stream_pos)
-                yield (entry := self._row(number, record))
+                self._require_end(entry, stream.read_between(end, record.stream_pos))
+                content = stream.find_content(record.stream_pos)
+                yield (entry := self._build_row(number, record))
                 end = content + record.content_length
         except (OSError, ValueError) as error:
-            raise self._corrupt(f"cannot be read after record {number}: {error}") from error
-        self._require_end(entry, stream.between(end, stream.tell()))
+            raise self._corrupt_error(f"cannot be read after record {number}: {error}") from error
+        self._require_end(entry, stream.read_between(end, stream.tell()))
 
-    def _require_end(self, found: Found | None, rest: bytes) -> None:
+    def _require_end(self, row: FoundRow | None, rest: bytes) -> None:
         """Raise CorruptSourceError if `rest`, the bytes after a record's content, are more than the record's end.
 
         fastwarc skips any white space there, which may belong to a text whose declared length is too small.
         """
-        if found is not None and rest not in _ENDS:
-            raise self._corrupt(
-                f"row {found.number}, byte {found.byte}: its Content-Length is too small: "
+        if row is not None and rest not in _ENDS:
+            raise self._corrupt_error(
+                f"row {row.number}, byte {row.byte}: its Content-Length is too small: "
                 f"{count_of(len(rest), 'byte follows', 'bytes follow')} where only two line ends are allowed"
             )
 
-    def _row(self, number: int, record: Any) -> Found:
+    def _build_row(self, number: int, record: Any) -> FoundRow:
         byte, headers, limit = record.stream_pos, record.headers, self._file.max_record_bytes
         length_text = headers.get("Content-Length") or ""
-        # Without a valid length, the next record would begin at a wrong position.
+        # Without a valid length, reading would continue at a wrong position.
         if not (length_text.isascii() and length_text.isdigit()):
-            raise self._corrupt(f"row {number}, byte {byte}: no valid Content-Length")
+            raise self._corrupt_error(f"row {number}, byte {byte}: missing or invalid Content-Length")
         size, kind = int(length_text), headers.get("WARC-Type")
-        if record.content_length != size:  # fastwarc only recognizes the standard's spelling of this header
-            raise self._corrupt(
-                f"row {number}, byte {byte}: the header Content-Length is spelled differently",
-                "Spell it that way",
+        if record.content_length != size:  # fastwarc recognizes only the standard's spelling of this header
+            raise self._corrupt_error(
+                f"row {number}, byte {byte}: the name of the header Content-Length is misspelled",
+                "Correct its spelling",
             )
         data = b"" if size > limit else record.reader.read()
-        # consume() skips unread bytes and returns their number, which is too small if the file is truncated.
+        # consume() skips unread bytes and returns their number, which is too small in a truncated file.
         if record.consume() + len(data) != size:
-            raise self._corrupt(f"row {number}, byte {byte}: the file ends inside the record")
+            raise self._corrupt_error(f"row {number}, byte {byte}: the file ends inside the record")
         row: dict[str, Any] | BadRecord | None
         if kind not in (*_TEXTS, *_PAGES):
             row = None
@@ -133,14 +133,14 @@ class WarcRows(RowByRow):
                 row = {"text": data.decode(), **{name: headers.get(header) for name, header in _FIELDS.items()}}
             except UnicodeDecodeError:
                 row = BadRecord(number, byte, "invalid_utf8")
-        return Found(number, byte, len(data), row)
+        return FoundRow(number, byte, len(data), row)
 
     def count(self) -> int:
         """Return the number of all records of the file."""
         return sum(1 for _ in self._find_rows())
 
-    def _corrupt(self, why: str, remedy: str = "Download the file again") -> CorruptSourceError:
-        return CorruptSourceError(f"{self._file.label}: WARC: {why}. {remedy}")
+    def _corrupt_error(self, reason: str, remedy: str = "Download the file again") -> CorruptSourceError:
+        return CorruptSourceError(f"{self._file.label}: WARC: {reason}. {remedy}")
 
 
 FORMAT = InputFormat(rows=WarcRows, needs="fastwarc", extra="dataprep-assets[warc]")
