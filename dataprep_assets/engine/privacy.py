@@ -9,7 +9,7 @@ Withheld texts are appended to a file in the dataset's private folder, which onl
 --private NAME` prints it. A `ConfigError` is shown in full, because it repeats what the user wrote. Any other error
 shows only its class and its position.
 
-Entry points: `privacy_of`, `Privacy`, `OPEN`.
+Entry points: `load_privacy`, `Privacy`, `OPEN`.
 """
 
 import os
@@ -21,10 +21,11 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
+from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, ShownValue, Table
 from dataprep_assets.errors import ConfigError, DataprepError, Position
+from dataprep_assets.table import format_share
 
-# these are imported only for types, because every command loads this module and most commands use no dataset
+# imported only for types, because every command loads this module but most commands use no dataset
 if TYPE_CHECKING:
     from dataprep_assets.engine.checks.check import Finding
     from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
@@ -36,7 +37,7 @@ _POSITIONS = {*Position.__annotations__, "record", "note", "document", "chunk", 
 """Entries and columns that are positions."""
 _NAMES = _POSITIONS | {
     *("accepted", "artifact", "check", "content_digest", "cohort", "dataset", "dagster/uri", "declaration", "engine"),
-    *("examined", "key", "kind", "oldest_proof", "partition", "path", "reason", "rule", "source", "stop_token"),
+    *("checked", "key", "kind", "oldest_check", "partition", "path", "reason", "rule", "source", "stop_token"),
     *("storage", "view"),
 }
 """Entries and columns whose texts are names or repeat the declaration."""
@@ -52,7 +53,7 @@ started."""
 
 @dataclass(frozen=True)
 class Privacy:
-    """Converts facts about a dataset into their public form, and stores the full form.
+    """Converter of facts about a dataset into their public form, which also stores the full form.
 
     Attributes:
         closed: Whether the dataset is sensitive.
@@ -66,7 +67,7 @@ class Privacy:
     dataset: str = ""
     file: Path | None = None
 
-    def stricter(self, other: "Privacy") -> "Privacy":
+    def choose_stricter(self, other: "Privacy") -> "Privacy":
         """Return the rules for facts that may be about either dataset."""
         if self.closed and other.closed:
             return replace(self, below=max(self.below, other.below))
@@ -74,39 +75,41 @@ class Privacy:
 
     # --- texts
 
-    def text(self, text: str, public: str = "") -> str:
+    def public_text(self, text: str, public: str = "") -> str:
         """Return a text, or its public form, which has names and positions only."""
         if not self.closed:
             return text
-        self.keep([text])
+        self.store_texts([text])
         public_text = public or f"{self.dataset}: not shown, because the dataset is sensitive"
         return public_text if self.file is None else f"{public_text}. Run `dataprep show --private {self.dataset}`"
 
-    def error(self, error: BaseException, where: str = "", more: str = "") -> str:
+    def public_error(self, error: BaseException, location: str = "", more: str = "") -> str:
         """Return the text of an error followed by `more`, or its public form: its class and its position, if any.
 
         Args:
             error: The error.
-            where: The artifact or partition, for the private file. Callers that show the text add it themselves.
+            location: The artifact or partition, for the private file. Callers that show the text add it themselves.
             more: The remedy, which contains only names.
         """
         if not self.closed or isinstance(error, ConfigError):
             return f"{error}{more}"
         public = f"{type(error).__name__}{_error_position(error)}{more}"
-        return self.text(f"{where}: {error}{more}" if where else f"{error}{more}", public)
+        return self.public_text(f"{location}: {error}{more}" if location else f"{error}{more}", public)
 
-    def finding(self, finding: "Finding", where: str) -> "Finding":
-        """Return a finding or its public form; `where` names the check and its artifact."""
+    def public_finding(self, finding: "Finding", location: str) -> "Finding":
+        """Return a finding or its public form; `location` names the check and its artifact."""
         if not self.closed:
             return finding
-        table, full_text = tuple(map(self.row, finding.table)), f"{where}: {finding.summary}"
+        table, full_text = tuple(map(self.public_row, finding.table)), f"{location}: {finding.summary}"
         if finding.passed:
-            self.keep([full_text])
+            self.store_texts([full_text])
             return replace(finding, summary="passed", table=table, plot=None)
         full_text = "\n".join([full_text, *(f"    {dict(row)}" for row in finding.table)])
-        return replace(finding, summary=self.text(full_text, f"failed{_first_position(table)}"), table=table, plot=None)
+        return replace(
+            finding, summary=self.public_text(full_text, f"failed{_first_position(table)}"), table=table, plot=None
+        )
 
-    def keep(self, texts: Iterable[str]) -> None:
+    def store_texts(self, texts: Iterable[str]) -> None:
         """Append full texts to the private file."""
         if not self.closed or self.file is None:
             return
@@ -127,58 +130,63 @@ class Privacy:
         """Return whether only the smallness of a count is shown."""
         return self.closed and 0 < abs(number) < self.below
 
-    def count(self, number: int) -> str:
+    def public_count(self, number: int) -> str:
         """Return a count for a cell of a table: `1,234`; for a sensitive dataset, `1,200` or `< 11`."""
-        value = self.value(number)
+        value = self.public_value(number)
         return f"{value:,}" if isinstance(value, int) else str(value)
 
-    def counts(self, numbers: Sequence[int]) -> list[int | str]:
+    def public_counts(self, numbers: Sequence[int]) -> list[int | str]:
         """Return counts whose sum is shown. If one is small, all others are withheld, so it cannot be computed."""
         small = any(map(self.hides, numbers))
-        return [_WITHHELD if small and number and not self.hides(number) else self.value(number) for number in numbers]
+        return [
+            _WITHHELD if small and number and not self.hides(number) else self.public_value(number)
+            for number in numbers
+        ]
 
-    def share(self, part: int, whole: int) -> str:
-        """Return a share in words, such as `7.27 %`; "" for a sensitive dataset."""
-        return "" if not whole or self.closed else f"{100 * part / whole:.2f} %"
+    def public_share(self, part: int, total: int) -> str:
+        """Return a share in words, such as `7.3%`; "" for a sensitive dataset."""
+        return "" if not total or self.closed else format_share(part / total)
 
-    def value(self, value: Any) -> Any:
+    def public_value(self, value: Any) -> Any:
         """Return the public form of a number or a table without a name; other values without a name are withheld."""
         # Python's bool is an int, but it is not a count
         if not self.closed or value is None or isinstance(value, bool | Location):
             return value
         if isinstance(value, Table):
-            return Table([self.row(row) for row in value.rows])
+            return Table([self.public_row(row) for row in value.rows])
         if isinstance(value, Markdown) and value.ready:
             return value
         if isinstance(value, str | float | Markdown):
             return _WITHHELD
         return self._round(int(value))
 
-    def named_value(self, name: str, value: Any) -> Any:
+    def public_named_value(self, name: str, value: Any) -> Any:
         """Return the public form of a value under its name, which may identify it as a position or a name."""
         if (name in _POSITIONS and type(value) is int) or (name in _NAMES and isinstance(value, str)):
             return value
-        return self.value(value)
+        return self.public_value(value)
 
-    def entries(self, shown: Mapping[str, Shown]) -> dict[str, Shown]:
+    def public_entries(self, entries: Mapping[str, ShownValue]) -> dict[str, ShownValue]:
         """Return metadata by name, without withheld entries.
 
         Small counts under Dagster's own names are also omitted, because these entries must be numbers.
         """
         if not self.closed:
-            return dict(shown)
-        small = self._has_small(shown)
+            return dict(entries)
+        small = self._has_small(entries)
         values = {
-            name: self.named_value(name, value) for name, value in shown.items() if not (small and name in _SIZES)
+            name: self.public_named_value(name, value)
+            for name, value in entries.items()
+            if not (small and name in _SIZES)
         }
         return {
             name: value
             for name, value in values.items()
             if (value != _WITHHELD or name in _NAMES)
-            and not (name.startswith("dagster/") and type(value) is not type(shown[name]))
+            and not (name.startswith("dagster/") and type(value) is not type(entries[name]))
         }
 
-    def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def public_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the public form of a table's row.
 
         Other counts and sizes next to a small count are withheld, because they would reveal it.
@@ -189,19 +197,23 @@ class Privacy:
         return {
             name: _WITHHELD if small and self._is_count(name, value) and not self.hides(value) else public_value
             for name, value in row.items()
-            for public_value in [self.named_value(name, value)]
+            for public_value in [self.public_named_value(name, value)]
         }
 
-    def amounts(self, amounts: Mapping[str, Any]) -> dict[str, Any]:
+    def public_amounts(self, amounts: Mapping[str, Any]) -> dict[str, Any]:
         """Return JSON numbers by name; sizes, shares and times become None, because they are withheld."""
-        return {name: self._amount(name, value) for name, value in amounts.items()} if self.closed else dict(amounts)
+        return (
+            {name: self._public_amount(name, value) for name, value in amounts.items()}
+            if self.closed
+            else dict(amounts)
+        )
 
-    def _amount(self, name: str, value: Any) -> Any:
+    def _public_amount(self, name: str, value: Any) -> Any:
         if isinstance(value, dict):
-            return self.amounts(value)
+            return self.public_amounts(value)
         if isinstance(value, list):
-            return [self._amount(name, item) for item in value]
-        return None if isinstance(value, float) or "bytes" in name else self.named_value(name, value)
+            return [self._public_amount(name, item) for item in value]
+        return None if isinstance(value, float) or "bytes" in name else self.public_named_value(name, value)
 
     def _round(self, number: int) -> int | str:
         """Round to two significant digits, and at least to tens.
@@ -225,15 +237,15 @@ OPEN = Privacy()
 """The rules for a dataset that is not sensitive."""
 
 
-def privacy_of(declaration: "DatasetDeclaration", store: "ArtifactStore | None" = None) -> Privacy:
+def load_privacy(declaration: "DatasetDeclaration", store: "ArtifactStore | None" = None) -> Privacy:
     """Return the privacy rules of a dataset; without a `store`, withheld texts are not stored."""
     if not declaration.sensitive:
         return OPEN
-    file = None if store is None else private_file(declaration.dataset, store)
+    file = None if store is None else find_private_file(declaration.dataset, store)
     return Privacy(closed=True, below=declaration.small_cell, dataset=declaration.dataset, file=file)
 
 
-def private_file(dataset: str, store: "ArtifactStore") -> Path:
+def find_private_file(dataset: str, store: "ArtifactStore") -> Path:
     """Return the file for full texts of a sensitive dataset."""
     return store.root / dataset / ".private" / "texts.log"
 
@@ -244,15 +256,17 @@ def _error_position(error: BaseException) -> str:
     An error of another library is a bug, whose position is a line of code.
     """
     if isinstance(error, DataprepError):
-        return _words(error.at)
+        return _format_position(error.at)
     frames = extract_tb(error.__traceback__)[-1:]
     return "".join(f" at {Path(frame.filename).name}:{frame.lineno}" for frame in frames)
 
 
 def _first_position(table: Sequence[Mapping[str, Any]]) -> str:
     """Return the position in the first row of a finding's table, as text."""
-    return _words({name: value for row in table[:1] for name, value in row.items() if name in Position.__annotations__})
+    return _format_position(
+        {name: value for row in table[:1] for name, value in row.items() if name in Position.__annotations__}
+    )
 
 
-def _words(position: Mapping[str, Any]) -> str:
+def _format_position(position: Mapping[str, Any]) -> str:
     return f" at {', '.join(f'{name} {value}' for name, value in position.items())}" if position else ""

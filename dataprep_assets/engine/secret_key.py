@@ -4,19 +4,19 @@ import os
 
 from pydantic import Field
 
-from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError, count_of
 
 SHORTEST_KEY = 32
 """Minimum length of a key in characters. `openssl rand -hex 32` prints 64."""
 
 
-class EnvironmentKey(Declared):
-    """The secret key for the hashes of a sensitive dataset's ids and source files."""
+class EnvironmentKey(DeclarationModel):
+    """The secret key for hashes of a sensitive dataset's ids and source files."""
 
     env: str = Field(
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        description="Environment variable that holds the key, at least 32 characters.",
+        description="Name of the environment variable with the key, which must have at least 32 characters.",
     )
 
     def load(self, setting: str) -> bytes:
@@ -24,29 +24,31 @@ class EnvironmentKey(Declared):
 
         Raises ConfigError, without showing the key, if it is not set or too short.
         """
-        return key_from_environment(setting, self.env)
+        return read_key(setting, self.env)
 
 
-def key_from_environment(setting: str, variable: str) -> bytes:
+def read_key(setting: str, variable: str) -> bytes:
     """Read the key from an environment variable.
 
     `setting` is the YAML key that names the `variable`. Raises ConfigError, without showing the key, if it is not set
     or too short.
     """
-    return checked_key(setting, variable, os.environ.get(variable))
+    return encode_key(setting, variable, os.environ.get(variable))
 
 
-def checked_key(setting: str, where: str, key: str | None) -> bytes:
+def encode_key(setting: str, location: str, key: str | None) -> bytes:
     """Encode a key as bytes.
 
-    Raises ConfigError with the `setting` and the variable `where` if the key is None, empty or too short.
+    Raises ConfigError with the `setting` and the variable `location` if the key is None, empty or too short.
     """
     if not key:
         raise ConfigError(
-            f"{setting}: the environment variable {where} is not set. Run `openssl rand -hex 32` to create a key"
+            f"{setting}: the environment variable {location} is not set. Set it to a key, such as the output of "
+            "`openssl rand -hex 32`"
         )
     if len(key) < SHORTEST_KEY:
         raise ConfigError(
-            f"{setting}: {where} has {count_of(len(key), 'character')}, but needs at least {SHORTEST_KEY}"
+            f"{setting}: {location} has {count_of(len(key), 'character')}, but a key needs at least {SHORTEST_KEY}. "
+            "Set a longer key"
         )
     return key.encode()

@@ -1,6 +1,6 @@
 """The secret key for digests of a sensitive dataset's source files (`stores.files`).
 
-Entry points: `KeyedSources`, `key_needed`.
+Entry points: `KeyedSources`, `describe_missing_key`.
 """
 
 from typing import Self
@@ -17,16 +17,18 @@ class KeyedSources(DatasetDeclaration):
 
     source_key: EnvironmentKey | None = Field(
         None,
-        description="Key for the digests of local source files, required with `sensitive: true`. Plain SHA-256 "
-        "digests would let owners of a copy recognize their file.",
+        description=(
+            "Secret key for the digests of local source files and for the ids of a blend's rows. Required with "
+            "`sensitive: true`, because a plain SHA-256 would identify a file to anyone who has a copy."
+        ),
     )
 
     @model_validator(mode="after")
-    def _key_of_sensitive_data(self) -> Self:
+    def _require_key_of_sensitive_data(self) -> Self:
         if self.source_key is not None and not self.sensitive:
             raise ValueError("`source_key` needs `sensitive: true`. Add it, or remove the key")
         if self.sensitive and self.source_key is None and self.may_read_local_files:
-            raise ValueError(key_needed("source_key", "SOURCE_KEY"))
+            raise ValueError(describe_missing_key("source_key", "SOURCE_KEY"))
         return self
 
     @property
@@ -39,7 +41,7 @@ class KeyedSources(DatasetDeclaration):
         return SourceDigests(self.source_key.load("source_key") if self.source_key is not None else None)
 
 
-def key_needed(setting: str, variable: str) -> str:
+def describe_missing_key(setting: str, variable: str) -> str:
     """Return the message for a sensitive dataset that reads local files without the key `setting` in its YAML."""
     return (
         f"`sensitive: true` with local files needs `{setting}: {{env: {variable}}}`, a variable with a key of at least "

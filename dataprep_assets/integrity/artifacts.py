@@ -20,11 +20,11 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol, Self, TypeVar
 
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError, count_of
-from dataprep_assets.integrity.commit import alone, left_over, remove_directory, sweep
-from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, damage, read_receipt
-from dataprep_assets.stores.files import concatenate, version_of
+from dataprep_assets.integrity.commit import hold_alone, list_leftovers, remove_directory, sweep
+from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, find_damage, read_receipt
+from dataprep_assets.stores.files import concatenate, identify_version
 
-# these are imported only for types, because nearly all commands load this module but few of them open an array
+# imported only for types, because nearly all commands load this module but few open an array
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -49,18 +49,18 @@ class Artifact:
     def __post_init__(self) -> None:
         for part in (self.dataset, self.name, self.partition):
             if part is not None and not _NAME.fullmatch(part):
-                raise ConfigError(f"artifact name {part!r}: only letters, digits, '_', '-' and '.' are allowed")
+                raise ConfigError(f"artifact name {part!r}: must contain only letters, digits, '_', '-' and '.'")
 
     def directory(self, root: Path) -> Path:
         """Return the artifact's directory below the storage root."""
-        return _directory(root, self)
+        return _artifact_directory(root, self)
 
     def __str__(self) -> str:
         return "/".join(filter(None, (self.dataset, self.name, self.partition)))
 
 
 @lru_cache(maxsize=1 << 14)  # a run computes the path of each of thousands of shards a dozen times
-def _directory(root: Path, artifact: Artifact) -> Path:
+def _artifact_directory(root: Path, artifact: Artifact) -> Path:
     return root.joinpath(artifact.dataset, artifact.name, artifact.partition or "")
 
 
@@ -85,7 +85,7 @@ class JoinedFile:
     parts: tuple[FileRef, ...]
 
 
-class Ranges(Protocol):
+class RangeReader(Protocol):
     """Ranged reads of a remote file."""
 
     @property
@@ -176,7 +176,7 @@ class ArtifactStore(ABC):
         """
 
     @abstractmethod
-    def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> Ranges | None:
+    def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> RangeReader | None:
         """Return ranged reads of the file `name` with this receipt's content; None if the file is local."""
 
     @abstractmethod
@@ -187,13 +187,13 @@ class ArtifactStore(ABC):
         parts: Sequence[FileRef],
         *,
         verify: bool = True,
-        counted: Callable[[int], None] | None = None,
+        on_read: Callable[[int], None] | None = None,
     ) -> JoinedFile:
         """Build the file `name` of an artifact under construction from `parts`, in order.
 
         With `verify`, every part is read and compared with its record (IntegrityError if it differs), and the digest of
         the result is computed in the same pass. Without it, a single part is trusted. Afterwards, `staged` has the file
-        only if the store is local. `counted` is called with the number of bytes read in that pass.
+        only if the store is local. `on_read` is called with the number of bytes read in that pass.
         """
 
     @abstractmethod
@@ -220,8 +220,8 @@ class ArtifactStore(ABC):
         receipt = self.receipt(artifact)
         if receipt is None:
             raise MissingArtifactError(
-                f"{self.location(artifact)}: no {NAME} found: the artifact is missing or incomplete. Materialize it "
-                "first"
+                f"{self.location(artifact)}: no {NAME} found, so the artifact is missing or incomplete. "
+                "Build the artifact first"
             )
         return receipt
 
@@ -233,10 +233,10 @@ class ArtifactStore(ABC):
             return None
         return receipt if receipt is not None and not self.damage(artifact, receipt, verification) else None
 
-    def current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
+    def find_current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
         """Return the receipt of a finished, intact artifact with this `key`; None if it must be (re)built.
 
-        `verification` is as in `damage`.
+        `verification` is as in `find_damage`.
         """
         try:
             receipt = None if self.must_rebuild(artifact) else self.receipt(artifact)
@@ -246,7 +246,7 @@ class ArtifactStore(ABC):
             return None
         return receipt
 
-    def rebuilding(self, artifacts: Sequence[Artifact]) -> Self:
+    def mark_rebuilding(self, artifacts: Sequence[Artifact]) -> Self:
         """Return this store with these partitions of one artifact, in their current version, marked for a rebuild."""
         return replace(self, to_rebuild=dict(zip(artifacts, self.receipt_versions(artifacts), strict=True)))
 
@@ -257,8 +257,12 @@ class ArtifactStore(ABC):
         (version,) = self.receipt_versions([artifact])
         return version == self.to_rebuild[artifact]
 
-    def quickly_current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
-        """Like `current`, but also return None if the check fails or reads many bytes, which a worker should do."""
+    def find_current_if_cheap(
+        self, artifact: Artifact, key: str, verification: Verification = "full"
+    ) -> Receipt | None:
+        """Return the receipt like `find_current`, or None if the check fails or would read too many bytes for this
+        process.
+        """
         try:
             receipt = self.receipt(artifact)
             if receipt is None or receipt.key != key:
@@ -266,7 +270,7 @@ class ArtifactStore(ABC):
             reads = sum(record.bytes for record in receipt.files)
             if verification == "full" and not self.knows_digests and reads > _FEW_BYTES:
                 return None
-            return self.current(artifact, key, verification)
+            return self.find_current(artifact, key, verification)
         except (DataprepError, OSError):
             return None
 
@@ -286,15 +290,15 @@ class LocalArtifacts(ArtifactStore):
 
     def receipt(self, artifact: Artifact) -> Receipt | None:
         receipt = read_receipt(self.directory(artifact))
-        return receipt if receipt is None else of_artifact(receipt, artifact, self.location(artifact))
+        return receipt if receipt is None else require_artifact(receipt, artifact, self.location(artifact))
 
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
-        return [version_of(f"{self.root}/{artifact}/{NAME}") for artifact in artifacts]
+        return [identify_version(f"{self.root}/{artifact}/{NAME}") for artifact in artifacts]
 
     def partitions(self, dataset: str, name: str) -> list[str]:
         folder = self.root / dataset / name
         # names with a leading dot are staging or directories that were set aside
-        return sorted({path.name for path in folder.glob("[!.]*") if path.is_dir()} | left_over(folder))
+        return sorted({path.name for path in folder.glob("[!.]*") if path.is_dir()} | list_leftovers(folder))
 
     def names(self, dataset: str) -> list[str]:
         return sorted(
@@ -303,15 +307,15 @@ class LocalArtifacts(ArtifactStore):
 
     def remove(self, artifact: Artifact) -> bool:
         directory = self.directory(artifact)
-        with alone(directory) as mine:
-            if mine:
+        with hold_alone(directory) as is_locked:
+            if is_locked:
                 if any(path.parent != directory for path in directory.rglob(NAME)):
-                    raise holds_others(self.location(artifact))
+                    raise nested_artifacts_error(self.location(artifact))
                 remove_directory(directory, NAME)
-            return mine
+            return is_locked
 
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
-        return damage(self.directory(artifact), receipt, verification)
+        return find_damage(self.directory(artifact), receipt, verification)
 
     def local(self, artifact: Artifact, names: Iterable[str] | None = None) -> Path:
         self.require(artifact)
@@ -319,7 +323,7 @@ class LocalArtifacts(ArtifactStore):
 
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
         size = receipt.file(name).bytes
-        path = self.directory(artifact) / name  # the receipt is given, so it is not read and parsed again
+        path = self.directory(artifact) / name  # with the receipt given, it need not be read and parsed again
         try:
             status = path.stat()
         except OSError:
@@ -327,7 +331,7 @@ class LocalArtifacts(ArtifactStore):
         if status is None or not S_ISREG(status.st_mode) or status.st_size != size:
             self.require(artifact)
             raise IntegrityError(
-                f"{path}: its size differs from the {count_of(size, 'byte')} in its receipt. Materialize it again"
+                f"{path}: its size differs from the receipt ({count_of(size, 'byte')}). Rebuild {artifact}"
             )
         return path
 
@@ -341,14 +345,14 @@ class LocalArtifacts(ArtifactStore):
         parts: Sequence[FileRef],
         *,
         verify: bool = True,
-        counted: Callable[[int], None] | None = None,
+        on_read: Callable[[int], None] | None = None,
     ) -> JoinedFile:
         target = staged / name
         target.parent.mkdir(parents=True, exist_ok=True)
         concatenate([self.directory(p.artifact) / p.record.path for p in parts], target)
-        # the result is digested instead of the parts, which also verifies the kernel's copy
+        # digest the result instead of the parts, which also verifies the kernel's copy
         if verify or len(parts) != 1:
-            digest = digest_of_parts(_blocks(target), parts, str(target), counted)
+            digest = digest_parts(_read_blocks(target), parts, str(target), on_read)
         else:
             digest = parts[0].record.sha256
         size = sum(p.record.bytes for p in parts)
@@ -359,7 +363,7 @@ class LocalArtifacts(ArtifactStore):
 
 
 class StoredSubject(Protocol):
-    """A subject of work that knows its artifact and its store."""
+    """A subject of work, with its artifact and its store."""
 
     @property
     def artifact(self) -> Artifact: ...
@@ -378,33 +382,33 @@ def missing_subjects(subjects: Sequence[S]) -> list[S]:
     return [subject for subject, version in zip(subjects, versions, strict=True) if version is None]
 
 
-def of_artifact(receipt: Receipt, artifact: Artifact, location: str) -> Receipt:
+def require_artifact(receipt: Receipt, artifact: Artifact, location: str) -> Receipt:
     """Return the receipt; raise IntegrityError if it belongs to an artifact or partition other than `artifact`.
 
     The dataset's name is not compared: a renamed dataset keeps the artifacts that were built under its old name.
     """
     if (receipt.artifact, receipt.partition) == (artifact.name, artifact.partition):
         return receipt
-    whose = "/".join(filter(None, (receipt.artifact, receipt.partition)))
-    raise IntegrityError(f"{location}/{NAME}: belongs to {whose}. Materialize {artifact} again to rebuild it")
+    owner = "/".join(filter(None, (receipt.artifact, receipt.partition)))
+    raise IntegrityError(f"{location}/{NAME}: belongs to {owner}. Rebuild {artifact}")
 
 
-def holds_others(location: str) -> IntegrityError:
+def nested_artifacts_error(location: str) -> IntegrityError:
     """Return the error for an artifact that cannot be removed because other artifacts are below it."""
-    return IntegrityError(f"{location}: contains other artifacts. Remove these one by one")
+    return IntegrityError(f"{location}: contains other artifacts. Remove those artifacts one by one")
 
 
-def digest_of_parts(
-    blocks: Iterable[bytes], parts: Sequence[FileRef], where: str, counted: Callable[[int], None] | None = None
+def digest_parts(
+    blocks: Iterable[bytes], parts: Sequence[FileRef], location: str, on_read: Callable[[int], None] | None = None
 ) -> str:
     """Return the SHA-256 (hex) of `blocks`, which must be these parts in order; compare the digest of each part.
 
-    `where` names the bytes in messages. `counted` is called with the number of bytes read since the last call.
+    `location` names the bytes in messages. `on_read` is called with the number of bytes read since the last call.
 
     Raises IntegrityError with the part whose bytes differ, or if the number of bytes differs from the parts' total.
     """
     total_digest, source = hashlib.sha256(), iter(blocks)
-    # blocks and parts have different boundaries, so the rest of a block is sliced without a copy
+    # blocks and parts have different boundaries, so slice the rest of a block without a copy
     buffer = memoryview(b"")
     for part in parts:
         digest, remaining = hashlib.sha256(), part.record.bytes
@@ -412,25 +416,28 @@ def digest_of_parts(
             if not buffer:
                 block = next(source, None)
                 if block is None:
-                    raise IntegrityError(f"{where}: shorter than the sum of its parts: it ends in {part.artifact}")
+                    raise IntegrityError(
+                        f"{location}: shorter than the sum of its parts: ends inside {part.artifact}. Rebuild the "
+                        "artifact"
+                    )
                 buffer = memoryview(block)
             piece, buffer = buffer[:remaining], buffer[remaining:]
             digest.update(piece)
             total_digest.update(piece)
             remaining -= len(piece)
-            if counted is not None:
-                counted(len(piece))
+            if on_read is not None:
+                on_read(len(piece))
         if digest.hexdigest() != part.record.sha256:
             raise IntegrityError(
-                f"{part.artifact}/{part.record.path}: does not match its receipt (sha256 {digest.hexdigest()}, "
-                f"receipt {part.record.sha256}). Materialize {part.artifact} again to rebuild it"
+                f"{part.artifact}/{part.record.path}: does not match its receipt (sha256 {digest.hexdigest()} instead "
+                f"of {part.record.sha256}). Rebuild {part.artifact}"
             )
     if len(buffer) or next(source, None) is not None:
-        raise IntegrityError(f"{where}: longer than the sum of its parts")
+        raise IntegrityError(f"{location}: longer than the sum of its parts. Rebuild the artifact")
     return total_digest.hexdigest()
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
+def _read_blocks(path: Path) -> Iterator[bytes]:
     with open(path, "rb", buffering=0) as file:
         while data := file.read(_BLOCK):
             yield data
@@ -455,7 +462,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
 _DTYPES = ("uint16", "uint32")
 _NPY = b"\x93NUMPY"
 """Prefix of a real `.npy` file. OLMo's files with this suffix are flat and have no header."""
-# Bytes that a small read of a file in a bucket requests, so that the reads after it need no request of their own.
+# Bytes requested for a small read of a file in a bucket, so that the next reads need no request.
 _BUFFER = 1 << 20
 
 
@@ -468,7 +475,7 @@ class ArtifactHandle:
     receipt: Receipt
 
     @classmethod
-    def of(cls, store: ArtifactStore, artifact: Artifact) -> "ArtifactHandle":
+    def from_store(cls, store: ArtifactStore, artifact: Artifact) -> "ArtifactHandle":
         """Return the handle of a finished artifact; raise MissingArtifactError if it does not exist."""
         return cls(store, artifact, store.require(artifact))
 
@@ -495,7 +502,7 @@ class ArtifactHandle:
 
     def open(self, name: str) -> BinaryIO:
         """Open a buffered, seekable binary file. In a bucket, only the ranges that are read are downloaded."""
-        remote = self._remote(name)
+        remote = self._open_remote(name)
         if remote is None:
             return self.path(name).open("rb")
         return io.BufferedReader(_RemoteFile(remote), _BUFFER)
@@ -506,9 +513,10 @@ class ArtifactHandle:
         stop = record.bytes if stop is None else stop
         if not 0 <= start <= stop <= record.bytes:
             raise IntegrityError(
-                f"{self.location}/{name}: range [{start}, {stop}) is outside its {count_of(record.bytes, 'byte')}"
+                f"{self.location}/{name}: bytes {start} to {stop} are out of range: the file has "
+                f"{count_of(record.bytes, 'byte')}"
             )
-        remote = self._remote(name)
+        remote = self._open_remote(name)
         if remote is not None:
             return remote.read(start, stop)
         with self.path(name).open("rb") as file:
@@ -522,7 +530,7 @@ class ArtifactHandle:
         """
         dtype = self.receipt.facts.get("dtype")
         if dtype not in _DTYPES:
-            raise ConfigError(f"{self.location}: its receipt has no token dtype. Open {name} as a file")
+            raise ConfigError(f"{self.location}: its receipt has no token dtype. Open {name} with `open`")
         if name.endswith(".npy") and self.read(name, 0, min(len(_NPY), self.receipt.file(name).bytes)) == _NPY:
             raise ConfigError(f"{self.location}/{name}: has a NumPy header. Open its `path` with `np.load`")
         return self.numbers(name, dtype)
@@ -537,17 +545,17 @@ class ArtifactHandle:
         record, element = self.receipt.file(name), np.dtype(dtype).newbyteorder("<")
         if record.bytes % element.itemsize:
             raise ConfigError(
-                f"{self.location}/{name}: {count_of(record.bytes, 'byte is', 'bytes are')} not a whole number of "
-                f"{dtype} ids. Open it as a file"
+                f"{self.location}/{name}: its size, {count_of(record.bytes, 'byte')}, is not a multiple of the size "
+                f"of {dtype}. Open the file with `open`"
             )
-        remote = self._remote(name)
+        remote = self._open_remote(name)
         if remote is not None:
             return RemoteTokens(remote, element)
         path = self.path(name)
         # an empty file cannot be mapped
         return np.memmap(path, dtype=element, mode="r") if record.bytes else np.empty(0, element)
 
-    def _remote(self, name: str) -> Ranges | None:
+    def _open_remote(self, name: str) -> RangeReader | None:
         """Return ranged reads of the file; None if the file is local (`path`)."""
         return self.store.ranges(self.artifact, self.receipt, name)
 
@@ -555,7 +563,7 @@ class ArtifactHandle:
 class _RemoteFile(io.RawIOBase):
     """A file of a bucket, read by ranges."""
 
-    def __init__(self, ranges: Ranges) -> None:
+    def __init__(self, ranges: RangeReader) -> None:
         self._ranges, self._position = ranges, 0
 
     def readable(self) -> bool:
@@ -589,7 +597,7 @@ class RemoteTokens:
     Each subscript is one ranged read and returns a new array. `numpy.asarray` reads the whole file.
     """
 
-    def __init__(self, ranges: Ranges, dtype: "np.dtype[Any]") -> None:
+    def __init__(self, ranges: RangeReader, dtype: "np.dtype[Any]") -> None:
         self._ranges, self.dtype = ranges, dtype
         self.shape = (ranges.size // dtype.itemsize,)
 
@@ -603,24 +611,26 @@ class RemoteTokens:
                 import numpy as np
 
                 return np.empty(0, self.dtype)
-            # one request covers the range from the lowest to the highest position, including skipped ids
+            # request the whole range from the lowest to the highest position, including skipped ids, at once
             low, high = min(positions[0], positions[-1]), max(positions[0], positions[-1])
-            ids = self._range(low, high + 1)
+            ids = self._read_range(low, high + 1)
             return ids[:: positions.step] if positions.step > 0 else ids[::-1][:: -positions.step]
         position = int(index)
         if not -len(self) <= position < len(self):
-            raise IndexError(f"token {position} of {len(self)}")
+            raise IndexError(
+                f"token {position} is out of range: the file has {count_of(len(self), 'token')}, counted from 0"
+            )
         position %= len(self)
-        return self._range(position, position + 1)[0]
+        return self._read_range(position, position + 1)[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> "npt.NDArray[Any]":
         import numpy as np
 
         return np.asarray(self[:], dtype=dtype)
 
-    def _range(self, start: int, stop: int) -> "npt.NDArray[Any]":
+    def _read_range(self, start: int, stop: int) -> "npt.NDArray[Any]":
         import numpy as np
 
         size = self.dtype.itemsize
-        # the array is copied, because NumPy arrays over bytes are read-only
+        # copy the array, because NumPy arrays over bytes are read-only
         return np.frombuffer(self._ranges.read(start * size, stop * size), self.dtype).copy()

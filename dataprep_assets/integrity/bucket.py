@@ -19,49 +19,49 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import CorruptSourceError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import (
     Artifact,
     ArtifactStore,
     FileRef,
     JoinedFile,
-    digest_of_parts,
-    holds_others,
-    of_artifact,
+    digest_parts,
+    nested_artifacts_error,
+    require_artifact,
 )
-from dataprep_assets.integrity.commit import alone, left_over, remove_directory, write_atomically
-from dataprep_assets.integrity.publication import AT_ONCE, Publication, differs
+from dataprep_assets.integrity.commit import hold_alone, list_leftovers, remove_directory, write_atomically
+from dataprep_assets.integrity.publication import AT_ONCE, Publication, find_object_defect
 from dataprep_assets.integrity.receipt import (
     NAME,
     FileRecord,
     Receipt,
     Verification,
-    damage,
+    find_damage,
     parse_receipt,
     read_receipt,
 )
-from dataprep_assets.integrity.verified_copies import Copies
+from dataprep_assets.integrity.verified_copies import VerifiedCopies
 from dataprep_assets.stores.files import canonical_json
 from dataprep_assets.stores.pool import map_all
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
 
 
-class _Published(Protocol):
+class _PublishedStore(Protocol):
     """The part of a bucket's artifact store that ranged reads need; picklable."""
 
     @property
     def store(self) -> Store: ...
 
-    def pinned(self, artifact: Artifact, receipt: Receipt, name: str) -> ObjectInfo: ...
+    def find_pinned(self, artifact: Artifact, receipt: Receipt, name: str) -> ObjectInfo: ...
 
 
 class ObjectRanges:
     """Ranged reads of the file `name` of one content in a bucket. Can be pickled for other processes."""
 
-    def __init__(self, store: _Published, artifact: Artifact, receipt: Receipt, name: str) -> None:
+    def __init__(self, store: _PublishedStore, artifact: Artifact, receipt: Receipt, name: str) -> None:
         self._store, self._artifact, self._receipt, self._name = store, artifact, receipt, name
-        # The object with the content, after its first lookup.
+        # The object that has this content, once it was looked up.
         self._info: ObjectInfo | None = None
 
     @property
@@ -74,12 +74,12 @@ class ObjectRanges:
 
         Raises MissingArtifactError if the artifact was replaced since its receipt was read.
         """
-        # readers also request data at the end of a file (`_RemoteFile`), but HTTP has no empty range
+        # a reader may request data at the end of a file (`_RemoteFile`), but HTTP has no empty range
         if start >= stop:
             return b""
         for is_last_try in (False, True):
             if self._info is None:
-                self._info = self._store.pinned(self._artifact, self._receipt, self._name)
+                self._info = self._store.find_pinned(self._artifact, self._receipt, self._name)
             try:
                 return b"".join(self._store.store.read(self._info.key, start, stop, version=self._info.version))
             except (ConflictError, MissingArtifactError):
@@ -100,9 +100,9 @@ class ObjectDigests:
         """Return the object with its SHA-256: from the store, from the local folder, or from reading this version."""
         if info.sha256 is not None:
             return info
-        path = self._path(info)
+        path = self._digest_path(info)
         try:
-            value = json_of(path.read_bytes())
+            value = load_untrusted_json(path.read_bytes())
             if value["key"] == info.key and value["version"] == info.version and isinstance(value["sha256"], str):
                 return replace(info, sha256=value["sha256"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -115,15 +115,15 @@ class ObjectDigests:
         return replace(info, sha256=digest.hexdigest())
 
     def remember(self, info: ObjectInfo, sha256: str) -> None:
-        """Store the SHA-256 (hex) of this version of an object, if the store does not know it."""
+        """Store the SHA-256 (hex) of this version of an object, unless the store already has it."""
         if info.sha256 is None:
-            path = self._path(info)
+            path = self._digest_path(info)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, canonical_json({"key": info.key, "version": info.version, "sha256": sha256}))
 
-    def _path(self, info: ObjectInfo) -> Path:
-        # The name is a hash, because a key contains slashes and may be too long for a file name. It excludes the
-        # version, so that a newer version's digest replaces the older one and the folder does not grow.
+    def _digest_path(self, info: ObjectInfo) -> Path:
+        # Use a hash as the name, because a key contains slashes and may be too long for a file name. The version is
+        # left out, so a newer version's digest replaces the older one and the folder does not grow.
         return self.root / ".digests" / f"{hashlib.sha256(info.key.encode()).hexdigest()[:32]}.json"
 
 
@@ -157,15 +157,15 @@ class BucketArtifacts(ArtifactStore):
         return _open_once(self.open_store)
 
     @property
-    def copies(self) -> Copies:
+    def copies(self) -> VerifiedCopies:
         """The local copies of its files."""
-        return Copies(self.root, self.budget_bytes, self.private)
+        return VerifiedCopies(self.root, self.budget_bytes, self.private)
 
     @property
     def _digests(self) -> ObjectDigests:
         return ObjectDigests(self.root)
 
-    def _publication(self, artifact: Artifact) -> Publication:
+    def _open_publication(self, artifact: Artifact) -> Publication:
         return Publication(store=self.store, artifact=artifact, location=self.location(artifact))
 
     def sweep(self, artifacts: Iterable[Artifact]) -> None:
@@ -176,25 +176,25 @@ class BucketArtifacts(ArtifactStore):
             self.store.sweep(f"{dataset}/", older_than_seconds=_ABANDONED_SECONDS)
 
     def partitions(self, dataset: str, name: str) -> list[str]:
-        return sorted(self._folders(f"{dataset}/{name}/") | left_over(self.root / dataset / name))
+        return sorted(self._list_folders(f"{dataset}/{name}/") | list_leftovers(self.root / dataset / name))
 
     def names(self, dataset: str) -> list[str]:
-        return sorted(self._folders(f"{dataset}/"))
+        return sorted(self._list_folders(f"{dataset}/"))
 
-    def _folders(self, below: str) -> set[str]:
-        parts = (info.key.removeprefix(below).split("/") for info in self.store.list(below))
+    def _list_folders(self, prefix: str) -> set[str]:
+        parts = (info.key.removeprefix(prefix).split("/") for info in self.store.list(prefix))
         return {part[0] for part in parts if len(part) > 1 and not part[0].startswith(".")}
 
     def remove(self, artifact: Artifact) -> bool:
         """Remove an artifact. Builds on other machines are not detected, but notice the removal when they publish."""
-        with alone(self.directory(artifact)) as mine:
-            if not mine:
+        with hold_alone(self.directory(artifact)) as is_locked:
+            if not is_locked:
                 return False
             receipt = f"{artifact}/{NAME}"
             keys = [info.key for info in self.store.list(f"{artifact}/")]
             if any(key.endswith(f"/{NAME}") and key != receipt for key in keys):
-                raise holds_others(self.location(artifact))
-            # the receipt is deleted first, so that a killed removal leaves nothing that looks finished
+                raise nested_artifacts_error(self.location(artifact))
+            # delete the receipt first, so that a killed removal leaves nothing that looks finished
             self.store.delete(receipt)
             map_all(self.store.delete, [key for key in keys if key != receipt], AT_ONCE)
             self.store.sweep(f"{artifact}/")
@@ -215,7 +215,7 @@ class BucketArtifacts(ArtifactStore):
         except MissingArtifactError:
             return None
         location = self.location(artifact)
-        return of_artifact(parse_receipt(data, f"{location}/{NAME}"), artifact, location)
+        return require_artifact(parse_receipt(data, f"{location}/{NAME}"), artifact, location)
 
     def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
         return map_all(self.receipt, artifacts, AT_ONCE)
@@ -223,9 +223,9 @@ class BucketArtifacts(ArtifactStore):
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
         if not artifacts:
             return []
-        # one listing replaces one request per partition
-        below = f"{artifacts[0].dataset}/{artifacts[0].name}/"
-        version_by_key = {info.key: info.version for info in self.store.list(below)}
+        # list once instead of one request per partition
+        prefix = f"{artifacts[0].dataset}/{artifacts[0].name}/"
+        version_by_key = {info.key: info.version for info in self.store.list(prefix)}
         return [version_by_key.get(f"{artifact}/{NAME}") for artifact in artifacts]
 
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
@@ -233,18 +233,18 @@ class BucketArtifacts(ArtifactStore):
 
         An object is read only if the store does not know its digest, and only once per version.
         """
-        publication = self._publication(artifact)
+        publication = self._open_publication(artifact)
 
         def defect(record: FileRecord) -> str:
-            info = publication.located(receipt, record)
-            # an object with a different size is already a defect, so it is not read
+            info = publication.find_object(receipt, record)
+            # an object with a different size is already a defect, so do not read it
             if info is not None and verification == "full" and info.bytes == record.bytes:
                 info = self._digests.with_digest(self.store, info)
-            return differs(record, info)
+            return find_object_defect(record, info)
 
         return [sentence for sentence in map_all(defect, receipt.files, AT_ONCE) if sentence]
 
-    def current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
+    def find_current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
         """Return the current receipt as for a folder, after completing interrupted publications.
 
         An artifact that was built here is published. A publication that was already decided is completed, whichever
@@ -252,11 +252,11 @@ class BucketArtifacts(ArtifactStore):
         """
         if self.must_rebuild(artifact):
             return None
-        receipt = self._current(artifact, key, verification)
+        receipt = self._find_current_receipt(artifact, key, verification)
         if receipt is not None:
             return receipt
-        with alone(self.directory(artifact)) as mine:
-            if not mine:  # another process builds it, or this process does further up the stack
+        with hold_alone(self.directory(artifact)) as is_locked:
+            if not is_locked:  # another process builds the artifact, or this process does, further up the stack
                 return None
             try:
                 built_receipt = read_receipt(self.directory(artifact))
@@ -265,14 +265,14 @@ class BucketArtifacts(ArtifactStore):
             if (
                 built_receipt is None
                 or built_receipt.key != key
-                or damage(self.directory(artifact), built_receipt, "full")
+                or find_damage(self.directory(artifact), built_receipt, "full")
             ):
                 return None
             self.publish(artifact)
-        return self._current(artifact, key, verification)
+        return self._find_current_receipt(artifact, key, verification)
 
-    def _current(self, artifact: Artifact, key: str, verification: Verification) -> Receipt | None:
-        publication = self._publication(artifact)
+    def _find_current_receipt(self, artifact: Artifact, key: str, verification: Verification) -> Receipt | None:
+        publication = self._open_publication(artifact)
         try:
             receipt = self.receipt(artifact)
         except IntegrityError:
@@ -301,7 +301,7 @@ class BucketArtifacts(ArtifactStore):
                 # the artifact was replaced while it was read, so its new content is read
                 if self.require(artifact).content == receipt.content:
                     raise
-        raise self._replaced(artifact)
+        raise self._replaced_error(artifact)
 
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
         """Return a local copy of a file, which is not evicted while `holder` lives.
@@ -309,12 +309,12 @@ class BucketArtifacts(ArtifactStore):
         Raises ConfigError if it does not fit into the budget.
         """
         directory = self.copies.directory(artifact, receipt.content)
-        # the copy is held before the download starts, so that it cannot be evicted in between
+        # hold the copy before the download starts, so that it cannot be evicted meanwhile
         weakref.finalize(holder, self.copies.hold(directory))
         return self._copy(artifact, receipt, [name]) / name
 
     def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> ObjectRanges | None:
-        copy = self.copies.find(artifact, receipt.content, receipt.file(name))
+        copy = self.copies.find_copy(artifact, receipt.content, receipt.file(name))
         return ObjectRanges(self, artifact, receipt, name) if copy is None else None
 
     def _copy(self, artifact: Artifact, receipt: Receipt, names: Iterable[str] | None = None) -> Path:
@@ -323,39 +323,39 @@ class BucketArtifacts(ArtifactStore):
         Raises MissingArtifactError if the artifact was replaced and there is no local copy.
         """
         records = [receipt.file(name) for name in names] if names is not None else list(receipt.files)
-        publication = self._publication(artifact)
+        publication = self._open_publication(artifact)
 
         def fetch(record: FileRecord, target: Path) -> None:
-            info = publication.located(receipt, record)
-            if info is None or differs(record, info):
+            info = publication.find_object(receipt, record)
+            if info is None or find_object_defect(record, info):
                 raise MissingArtifactError(
-                    f"{self.location(artifact)}/{record.path}: {differs(record, info)}. Materialize {artifact} again"
+                    f"{self.location(artifact)}/{record.path}: {find_object_defect(record, info)}. Rebuild {artifact}"
                 )
             try:
                 self.store.download(info.key, target, sha256=record.sha256)
             except CorruptSourceError as error:
                 raise IntegrityError(
-                    f"{self.location(artifact)}/{record.path}: does not match its receipt. Materialize {artifact} again"
+                    f"{self.location(artifact)}/{record.path}: does not match its receipt. Rebuild {artifact}"
                 ) from error
 
         return self.copies.ensure(artifact, receipt, records, fetch)
 
-    def pinned(self, artifact: Artifact, receipt: Receipt, name: str) -> ObjectInfo:
+    def find_pinned(self, artifact: Artifact, receipt: Receipt, name: str) -> ObjectInfo:
         """Return the object with the file `name` of this receipt's content, to be read at its `version`.
 
         Raises MissingArtifactError if the artifact was replaced or is damaged.
         """
-        record, publication = receipt.file(name), self._publication(artifact)
+        record, publication = receipt.file(name), self._open_publication(artifact)
         for _ in range(_TRIES):
-            info = publication.located(receipt, record)
+            info = publication.find_object(receipt, record)
             now = self.receipt(artifact)
             if now is None or now.content != receipt.content:
-                raise self._replaced(artifact)
-            # The receipt changes before any object under a final key, so this object belongs to the receipt.
-            if info is not None and not differs(record, info):
+                raise self._replaced_error(artifact)
+            # Receipts are replaced before any object under a final key, so this object belongs to the receipt.
+            if info is not None and not find_object_defect(record, info):
                 return info
         raise MissingArtifactError(
-            f"{self.location(artifact)}/{name}: {differs(record, info)}. Materialize {artifact} again"
+            f"{self.location(artifact)}/{name}: {find_object_defect(record, info)}. Rebuild {artifact}"
         )
 
     def join(
@@ -365,11 +365,11 @@ class BucketArtifacts(ArtifactStore):
         parts: Sequence[FileRef],
         *,
         verify: bool = True,
-        counted: Callable[[int], None] | None = None,
+        on_read: Callable[[int], None] | None = None,
     ) -> JoinedFile:
         size = sum(part.record.bytes for part in parts)
         if verify or len(parts) != 1:
-            digest = digest_of_parts(self._blocks(parts), parts, name, counted)
+            digest = digest_parts(self._read_blocks(parts), parts, name, on_read)
         else:
             digest = parts[0].record.sha256
         return JoinedFile(record=FileRecord(path=name, bytes=size, sha256=digest), parts=tuple(parts))
@@ -380,10 +380,10 @@ class BucketArtifacts(ArtifactStore):
         Raises MissingArtifactError if there is no committed artifact. Raises IntegrityError if another run published
         different data meanwhile, or if the bucket's bytes differ from the uploaded bytes.
         """
-        directory, publication = self.directory(artifact), self._publication(artifact)
+        directory, publication = self.directory(artifact), self._open_publication(artifact)
         receipt = read_receipt(directory)
         if receipt is None:
-            raise MissingArtifactError(f"{directory}: no committed artifact to publish")
+            raise MissingArtifactError(f"{directory}: no finished artifact to publish. Build it first")
         present_receipt, broken = publication.complete_publications()
         area = publication.area(receipt, present_receipt)
         sent_objects = {
@@ -400,88 +400,87 @@ class BucketArtifacts(ArtifactStore):
             receipt.content,
         ):
             publication.replace(receipt, data, present_receipt)
-        # settling is needed even if nothing was written, because the same content may come from an unfinished
-        # publication
+        # settle even if nothing was written, because an unfinished publication may have the same content
         publication.settle(receipt)
         for record in receipt.files:
             if record.path in sent_objects:
                 self._check_sent(publication, record, sent_objects[record.path])
         self.copies.adopt(artifact, directory, receipt)
 
-    def _blocks(self, parts: Sequence[FileRef]) -> Iterator[bytes]:
+    def _read_blocks(self, parts: Sequence[FileRef]) -> Iterator[bytes]:
         """Yield the bytes of published files, from local copies if they exist, otherwise from the bucket."""
         for part in parts:
             receipt = self.require(part.artifact)
-            copy = self.copies.find(part.artifact, receipt.content, part.record)
+            copy = self.copies.find_copy(part.artifact, receipt.content, part.record)
             if copy is not None:
                 with open(copy, "rb", buffering=0) as file:
                     while data := file.read(_READ_BLOCK):
                         yield data
             else:
-                info = self.pinned(part.artifact, receipt, part.record.path)
+                info = self.find_pinned(part.artifact, receipt, part.record.path)
                 yield from self.store.read(info.key, version=info.version)
 
-    def _send(self, directory: Path, record: FileRecord, joined: JoinedFile | None, key: str) -> ObjectInfo:
+    def _send(self, directory: Path, record: FileRecord, file: JoinedFile | None, key: str) -> ObjectInfo:
         present_info = self.store.head(key)
-        if present_info is not None and not differs(record, present_info, certain=True):
-            return present_info  # an interrupted publication has uploaded it
+        if present_info is not None and not find_object_defect(record, present_info, certain=True):
+            return present_info  # an interrupted publication has already uploaded it
         path = directory / record.path
         if path.is_file():
             info = self.store.upload(path, key, sha256=record.sha256)
-        elif joined is not None:
-            info = self._compose(joined, key)
+        elif file is not None:
+            info = self._compose(file, key)
         else:
-            raise IntegrityError(f"{path}: removed before it was published. Materialize it again")
-        if defect := differs(record, info):
+            raise IntegrityError(f"{path}: removed before it was published. Rebuild the artifact")
+        if defect := find_object_defect(record, info):
             raise IntegrityError(f"{self.url}/{key}: {defect}, immediately after it was written. Run again")
         return replace(info, sha256=record.sha256)
 
-    def _compose(self, joined: JoinedFile, key: str) -> ObjectInfo:
-        def find(part: FileRef) -> ObjectInfo:
-            info = self._publication(part.artifact).located(self.require(part.artifact), part.record)
-            if info is None or differs(part.record, info):
+    def _compose(self, file: JoinedFile, key: str) -> ObjectInfo:
+        def find_info(part: FileRef) -> ObjectInfo:
+            info = self._open_publication(part.artifact).find_object(self.require(part.artifact), part.record)
+            if info is None or find_object_defect(part.record, info):
                 raise IntegrityError(
-                    f"{self.location(part.artifact)}: {differs(part.record, info)}. Materialize {part.artifact} again"
+                    f"{self.location(part.artifact)}: {find_object_defect(part.record, info)}. Rebuild {part.artifact}"
                 )
             return info
 
-        sources = map_all(find, joined.parts, AT_ONCE)
+        sources = map_all(find_info, file.parts, AT_ONCE)
         keys = [source.key for source in sources]
         joined_info = (
             self.store.copy(keys[0], key)
             if len(keys) == 1
-            else self.store.compose(keys, key, sha256=joined.record.sha256)
+            else self.store.compose(keys, key, sha256=file.record.sha256)
         )
         # The digest recorded with the file is valid only for these versions of its parts.
-        for before, after in zip(sources, map_all(self.store.head, keys, AT_ONCE), strict=True):
-            if after is None or after.version != before.version:
+        for info_before, info_after in zip(sources, map_all(self.store.head, keys, AT_ONCE), strict=True):
+            if info_after is None or info_after.version != info_before.version:
                 self.store.delete(key)
                 raise IntegrityError(
-                    f"{self.url}/{before.key}: the object was replaced by another process while it was being "
+                    f"{self.url}/{info_before.key}: the object was replaced by another process while it was being "
                     "joined. Run again"
                 )
         return joined_info
 
-    def _check_sent(self, publication: Publication, record: FileRecord, sent: ObjectInfo) -> None:
+    def _check_sent(self, publication: Publication, record: FileRecord, info: ObjectInfo) -> None:
         """Check the uploaded object, because a concurrent run that published first may have overwritten it."""
-        final = publication.final(record)
-        if defect := differs(record, final):
+        final = publication.find_final(record)
+        if defect := find_object_defect(record, final):
             raise IntegrityError(
-                f"{publication.location}: {defect}, because another run wrote it at the same time. Wait for that "
-                "run, then materialize this artifact again"
+                f"{publication.location}: {defect}: another run wrote the file at the same time. Wait until that run "
+                "has finished, then rebuild this artifact"
             )
         assert final is not None
         for name in ("md5", "crc32c"):
-            final_digest, sent_digest = getattr(final, name), getattr(sent, name)
+            final_digest, sent_digest = getattr(final, name), getattr(info, name)
             if final.sha256 is None and None not in (final_digest, sent_digest) and final_digest != sent_digest:
                 raise IntegrityError(
-                    f"{publication.location}/{record.path}: {name} changed immediately after it was written"
+                    f"{publication.location}/{record.path}: {name} changed immediately after it was written. Run again"
                 )
         self._digests.remember(final, record.sha256)
 
-    def _replaced(self, artifact: Artifact) -> MissingArtifactError:
+    def _replaced_error(self, artifact: Artifact) -> MissingArtifactError:
         return MissingArtifactError(
-            f"{self.location(artifact)}: replaced or removed while it was being read. Load it again"
+            f"{self.location(artifact)}: replaced or removed while it was being read. Load the artifact again"
         )
 
 

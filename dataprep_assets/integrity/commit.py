@@ -25,20 +25,20 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from dataprep_assets.errors import DataprepError, DiskFullError, count_of
 from dataprep_assets.stores.files import fsync_directory, fsync_path
-from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
+from dataprep_assets.stores.locks import open_own_file, refuse_link, try_lock
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 # Errors for a disk that is full or not writable.
 #
-# Entry points: `writing`, `refusal_error`.
+# Entry points: `convert_disk_errors`, `refusal_error`.
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 @contextmanager
-def writing(folder: Path, needed: int | None = None) -> Iterator[None]:
+def convert_disk_errors(folder: Path, needed: int | None = None) -> Iterator[None]:
     """Turn an OSError for lack of space inside the block into a DiskFullError.
 
     Args:
@@ -64,7 +64,7 @@ def refusal_error(error: OSError, folder: Path, needed: int | None = None) -> Da
     path = Path(str(error.filename)) if error.filename else folder
     if error.errno not in _FULL:
         return DataprepError(f"{path}: {error.strerror or error}. Correct the path or its permissions, then run again")
-    # free space is measured in an existing folder, and this one may not exist yet
+    # measure free space in an existing folder, because this one may not exist yet
     ancestor = folder.absolute()
     while not ancestor.exists():
         ancestor = ancestor.parent
@@ -100,14 +100,14 @@ def fsync_tree(path: Path) -> None:
     All are synchronized concurrently, because a journal commits all waiting requests together. One after another, each
     request would wait for its own commit.
     """
-    # folders are included (the empty name), because a file without a durable directory entry is lost in a crash
+    # include folders (the empty name), because a file whose directory entry is not durable is lost in a crash
     paths = [Path(folder, name) for folder, _, names in os.walk(path) for name in ("", *names)]
-    for _ in _threads(os.getpid()).map(partial(fsync_path, flags=os.O_NOFOLLOW), paths):
+    for _ in _disk_threads(os.getpid()).map(partial(fsync_path, flags=os.O_NOFOLLOW), paths):
         pass
 
 
 @lru_cache(maxsize=1)
-def _threads(process: int) -> "ThreadPoolExecutor":
+def _disk_threads(process: int) -> "ThreadPoolExecutor":
     """Return the process's threads that wait for the disk. A fork needs new ones, because it inherits no threads."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -126,7 +126,7 @@ def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb", opener=own_file) as file:
+        with open(temporary, "wb", opener=open_own_file) as file:
             file.write(data)
             file.flush()
             if durably:
@@ -135,7 +135,7 @@ def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
         _discard_old_drafts(path.parent, write_time)
         os.replace(temporary, path)
     finally:
-        # the draft exists only after an error, because the rename moves it
+        # the draft still exists only after an error, because the rename moves it
         temporary.unlink(missing_ok=True)
     if durably:
         fsync_directory(path.parent)
@@ -156,21 +156,21 @@ def _discard_old_drafts(folder: Path, now: float) -> None:
                 draft.unlink()
 
 
-def _exchange(first: Path, second: Path) -> bool:
+def _swap_entries(first_path: Path, second_path: Path) -> bool:
     """Swap two directory entries in one system call; return False if the kernel or file system does not support it."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
-        # the C library lacks this function, such as glibc before 2.28
+        # the C library, such as glibc before 2.28, lacks this function
         return False
-    result = renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE)
+    result = renameat2(_AT_FDCWD, os.fsencode(first_path), _AT_FDCWD, os.fsencode(second_path), _RENAME_EXCHANGE)
     if result == 0:
         return True
     code = ctypes.get_errno()
-    # the kernel does not support the call, or the file system the flag; the caller then uses two renames
+    # the kernel lacks the call, or the file system the flag; the caller then uses two renames
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
-    raise OSError(code, os.strerror(code), str(second))
+    raise OSError(code, os.strerror(code), str(second_path))
 
 
 def publish_directory(staged: Path, final: Path) -> None:
@@ -179,14 +179,14 @@ def publish_directory(staged: Path, final: Path) -> None:
     If the file system does not support an exchange, the old directory is first set aside. If the process dies between
     the two renames, `recover_aside` restores it.
     """
-    # Files are made durable before the rename, so that a name that survives a crash never refers to lost files.
+    # Make files durable before the rename, so that a name that survives a crash never refers to lost files.
     fsync_tree(staged)
     final.parent.mkdir(parents=True, exist_ok=True)
-    # `lexists`, because a link to an unmounted disk must be replaced as well
+    # `lexists`, because a link to an unmounted disk must also be replaced
     if not os.path.lexists(final):
         os.rename(staged, final)
-    elif _exchange(staged, final):
-        # a crash may undo an exchange that is not durable, so the old files are removed only after this
+    elif _swap_entries(staged, final):
+        # a crash may undo an exchange that is not durable, so remove the old files only after this call
         fsync_directory(final.parent)
         _discard(staged)
     else:
@@ -228,17 +228,17 @@ def staging(final: Path, key: str) -> Iterator[Path]:
     area = final.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
     refuse_link(area)
-    with writing(final), _lock_file(final) as lock:
+    with convert_disk_errors(final), _lock_file(final) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # this is done under the lock, because its holder may be between the two renames of a replacement
+        # hold the lock, because its last holder may be between the two renames of a replacement
         recover_aside(final)
         directory = area / f"{final.name}-{key[:16]}"
         lock_text = lock.read()
         for old_directory in _find_staging(final, lock_text):
             if old_directory != directory:
                 shutil.rmtree(old_directory)
-        # The name is written before the directory is created. A kill in between leaves a name without a directory,
-        # which is harmless. In the reverse order, it would leave a directory that the next build does not find.
+        # Write the name before creating the directory. A kill in between leaves a name without a directory, which is
+        # harmless. In the reverse order, it would leave a directory that the next build does not find.
         if lock_text != (name := directory.name.encode() + _NEW):
             lock.seek(0)
             lock.truncate()
@@ -250,24 +250,24 @@ def staging(final: Path, key: str) -> Iterator[Path]:
 
 
 @contextmanager
-def alone(final: Path) -> Iterator[bool]:
+def hold_alone(final: Path) -> Iterator[bool]:
     """Yield whether no build of this directory is running on this machine; none can start inside the block."""
     (final.parent / STAGING).mkdir(parents=True, exist_ok=True)
     with _lock_file(final) as lock:
         yield try_lock(lock)
 
 
-def remove_directory(final: Path, first: str) -> None:
-    """Remove a directory for which `alone` is held, and the files that killed builds left next to it.
+def remove_directory(final: Path, first_name: str) -> None:
+    """Remove a directory for which `hold_alone` is held, and the files that killed builds left next to it.
 
-    The file `first` is removed before all others, durably, so that the files left by a kill never look like a complete
-    artifact.
+    The file `first_name` is removed before all others, durably, so that the files left by a kill never look like a
+    complete artifact.
     """
     recover_aside(final)
     if final.is_symlink():
         final.unlink()
     elif final.is_dir():
-        (final / first).unlink(missing_ok=True)
+        (final / first_name).unlink(missing_ok=True)
         fsync_directory(final)
         shutil.rmtree(final)
     for staged_directory in _list_staged(final.parent / STAGING, {final.name}):
@@ -289,7 +289,7 @@ def sweep(finals: Iterable[Path]) -> None:
     for parent, names in by_parent.items():
         if len(names) == 1:  # a worker sweeps one artifact at a time
             (final,) = names.values()
-            if _something_left(final):
+            if _has_leftovers(final):
                 _sweep_one(final)
             continue
         leftover_names = {_final_name(staged_directory) for staged_directory in _list_staged(parent / STAGING, names)}
@@ -300,12 +300,12 @@ def sweep(finals: Iterable[Path]) -> None:
             _sweep_one(names[name])
 
 
-def _something_left(final: Path) -> bool:
+def _has_leftovers(final: Path) -> bool:
     """Return whether a killed run left files next to a directory, without listing the whole area."""
     if final.with_name(f"{_ASIDE}{final.name}").exists():
         return True
     try:
-        with open(_lock_path(final), "rb", opener=own_file) as lock:
+        with open(_lock_path(final), "rb", opener=open_own_file) as lock:
             return bool(_find_staging(final, lock.read()))
     except FileNotFoundError:
         # without a lock file, the staging is found only by listing
@@ -313,8 +313,8 @@ def _something_left(final: Path) -> bool:
 
 
 def _sweep_one(final: Path) -> None:
-    with alone(final) as mine:
-        if not mine:
+    with hold_alone(final) as is_locked:
+        if not is_locked:
             return
         recover_aside(final)
         for staged_directory in _list_staged(final.parent / STAGING, {final.name}):
@@ -327,10 +327,10 @@ def _lock_file(final: Path) -> Iterator[BinaryIO]:
     path = _lock_path(final)
     with (
         suppress(FileExistsError),
-        open(path, "xb", opener=lambda name, flags: own_file(name, flags | os.O_APPEND)) as new,
+        open(path, "xb", opener=lambda name, flags: open_own_file(name, flags | os.O_APPEND)) as new,
     ):
-        new.write(_NEW)  # appends, because another process may already hold the lock and have written to the file
-    with open(path, "r+b", opener=own_file) as lock:
+        new.write(_NEW)  # append, because another process may already hold the lock and have written to the file
+    with open(path, "r+b", opener=open_own_file) as lock:
         yield lock
 
 
@@ -338,14 +338,14 @@ def _lock_path(final: Path) -> Path:
     return final.parent / STAGING / f"{final.name}.lock"
 
 
-def _find_staging(final: Path, said: bytes) -> list[Path]:
+def _find_staging(final: Path, lock_content: bytes) -> list[Path]:
     """Return the staging directories left by builds of this artifact, according to its lock file."""
     area = final.parent / STAGING
-    if not said:  # the file was truncated, or written by a version that left it empty
+    if not lock_content:  # the file was truncated, or written by a version that left it empty
         return _list_staged(area, {final.name})
-    # the named directories are removed, so a damaged or forged file must not point elsewhere
+    # the named directories are removed, so names in a damaged or forged file must not match other paths
     of_this = re.compile(re.escape(final.name) + "-[^/]{16}")
-    candidates = [area / name for name in said.decode(errors="replace").split() if of_this.fullmatch(name)]
+    candidates = [area / name for name in lock_content.decode(errors="replace").split() if of_this.fullmatch(name)]
     return [path for path in candidates if path.is_dir() and not path.is_symlink()]
 
 
@@ -353,7 +353,7 @@ def _final_name(staged: Path) -> str:
     return staged.name[:-17]  # without the `-` and the 16 digits of the key
 
 
-def left_over(parent: Path) -> set[str]:
+def list_leftovers(parent: Path) -> set[str]:
     """Return names in this folder for which a killed build left staging under any key or a directory set aside."""
     with suppress(FileNotFoundError), os.scandir(parent / STAGING) as entries:
         staged = (_STAGED.fullmatch(e.name) for e in entries if e.is_dir(follow_symlinks=False))

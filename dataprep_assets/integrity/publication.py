@@ -8,7 +8,7 @@ conditional write decides:
 - A **first publication** writes its receipt as a claim, `.staging/publishing.json`, unless a claim already exists.
   Then the server copies the data to their final keys, and the receipt is written last. A process that finds a claim
   but no receipt completes that publication before anything else, so a killed run never blocks another one.
-- A **replacement** writes the receipt if the present receipt is still the one to be replaced. This is the switch: the
+- A **replacement** writes the receipt if the current receipt is still the one to be replaced. This is the switch: the
   old artifact is intact before it, and the new artifact after it, because readers use files in the staging area as long
   as they exist. Then the server copies the data to their final keys. After a kill, the next run copies the rest.
 
@@ -16,8 +16,8 @@ Two runs never mix their bytes, for these reasons. Final keys receive data only 
 that won, so a losing run never touches them. For each base, one content wins. Once its receipt exists, no run will use
 the other areas of that base or of older bases, and these areas are removed before the first copy. A process that was
 paused while copying for an older receipt then finds its source missing, and its unfinished requests are aborted. Areas
-that may belong to the next replacement have the base of the present receipt, and are kept. A file that is already under
-its final key is reused only if the present receipt lists the same bytes, because an unlisted file may be about to be
+that may belong to the next replacement have the base of the current receipt, and are kept. A file that is already under
+its final key is reused only if the current receipt lists the same bytes, because an unlisted file may be about to be
 removed.
 
 One case remains. A process pauses between reading the receipt and removing a file that no receipt listed. Meanwhile,
@@ -27,7 +27,7 @@ This is detected as damage, and the artifact is rebuilt.
 Two runs that build the same artifact write the same bytes under the same keys. If they build different ones, the
 conditional write of the second run fails with an error.
 
-Entry points: :class:`Publication` and :func:`differs`.
+Entry points: :class:`Publication` and :func:`find_object_defect`.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
+from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Content, FileRecord, Receipt, parse_receipt
@@ -50,7 +50,7 @@ _TRIES = 3
 _CLAIM = "publishing.json"
 
 
-def differs(record: FileRecord, info: ObjectInfo | None, *, certain: bool = False) -> str:
+def find_object_defect(record: FileRecord, info: ObjectInfo | None, *, certain: bool = False) -> str:
     """Return the defect of the object `info` of a file, or "".
 
     With `certain`, an object whose digest is unknown to the store counts as a defect.
@@ -58,10 +58,10 @@ def differs(record: FileRecord, info: ObjectInfo | None, *, certain: bool = Fals
     if info is None:
         return f"{record.path}: missing"
     if info.bytes != record.bytes:
-        return f"{record.path}: has {count_of(info.bytes, 'byte')}, but the receipt lists {record.bytes}"
+        return record.size_defect(info.bytes)
     if info.sha256 is not None and info.sha256 != record.sha256:
-        return f"{record.path}: has sha256 {info.sha256}, but the receipt lists {record.sha256}"
-    return f"{record.path}: its digest is unknown" if certain and info.sha256 is None else ""
+        return record.digest_defect(info.sha256)
+    return f"{record.path}: digest unknown" if certain and info.sha256 is None else ""
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class PresentReceipt:
     def is_base_of(self, key: str) -> bool:
         """Return whether a staged object belongs to a replacement of exactly this receipt."""
         area = key.partition(f"/{STAGING}/")[2].partition("/")[0]
-        return area.endswith(f"-{_base(self)}")
+        return area.endswith(f"-{_base_receipt_id(self)}")
 
 
-def _base(present: PresentReceipt | None) -> str:
+def _base_receipt_id(present: PresentReceipt | None) -> str:
     """Return the part of a staging area's name that identifies the receipt to be replaced."""
     return "new" if present is None else hashlib.sha256(present.version.encode()).hexdigest()[:16]
 
@@ -98,13 +98,13 @@ class Publication:
     def _claim_key(self) -> str:
         return f"{self.artifact}/{STAGING}/{_CLAIM}"
 
-    def _areas(self, receipt: Receipt) -> str:
+    def _areas_prefix(self, receipt: Receipt) -> str:
         """Return the prefix of all staged keys of a content. All intact objects below it belong to this content."""
         return f"{self.artifact}/{STAGING}/{receipt.content[:32]}-"
 
     def area(self, receipt: Receipt, present: PresentReceipt | None) -> str:
         """Return the staging area for the data of a content that is to replace the `present` receipt."""
-        return f"{self._areas(receipt)}{_base(present)}"
+        return f"{self._areas_prefix(receipt)}{_base_receipt_id(present)}"
 
     def settle(self, receipt: Receipt) -> None:
         """Copy the staged objects of this receipt's content to their final keys, and remove unreferenced objects.
@@ -112,27 +112,27 @@ class Publication:
         Does nothing if the receipt was replaced.
         """
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
-        # The receipt is read after the listing, so that objects listed under it cannot belong to a later receipt.
+        # Read the receipt after the listing, so that objects listed under it cannot belong to a later receipt.
         present_receipt = self.read_present()
         if present_receipt is None or not present_receipt.has(receipt):
             return
-        mine = self._areas(receipt)
-        # Other areas are deleted before the first copy, so that a paused process cannot resume copying for an older
+        own_areas = self._areas_prefix(receipt)
+        # Delete other areas before the first copy, so that a paused process cannot resume copying for an older
         # receipt.
         map_all(
             self.store.delete,
-            [key for key in staged if not key.startswith(mine) and not present_receipt.is_base_of(key)],
+            [key for key in staged if not key.startswith(own_areas) and not present_receipt.is_base_of(key)],
             AT_ONCE,
         )
-        moved = self._move(receipt, [key for key in staged if key.startswith(mine)])
-        # Strays are listed before the receipt is checked again, so that they include no objects of a later publication.
-        strays = self._strays(receipt)
+        moved_keys = self._move(receipt, [key for key in staged if key.startswith(own_areas)])
+        # List strays before checking the receipt again, so that they include no objects of a later publication.
+        stray_keys = self._list_strays(receipt)
         present_receipt = self.read_present()
         if present_receipt is not None and present_receipt.has(receipt):
-            map_all(self.store.delete, [*strays, *moved], AT_ONCE)
+            map_all(self.store.delete, [*stray_keys, *moved_keys], AT_ONCE)
 
     def complete_publications(self) -> tuple[PresentReceipt | None, ObjectInfo | None]:
-        """Return the present receipt, after completing publications that other runs left unfinished.
+        """Return the current receipt, after completing publications that other runs left unfinished.
 
         If there is no receipt, also return the claim of a publication that cannot be completed because its data are
         missing.
@@ -145,7 +145,7 @@ class Publication:
                     data = b"".join(self.store.read(key, version=info.version))
                 except (ConflictError, MissingArtifactError):
                     continue
-                if self.read_present() is not None:  # the claim may be void, if it was written after the receipt
+                if self.read_present() is not None:  # a claim that was written after the receipt is void
                     continue
                 broken = None if self._complete_claimed(data) else info
                 present_receipt = self.read_present()
@@ -177,17 +177,19 @@ class Publication:
         try:
             self.store.put(key, data, if_absent=broken is None, if_version=broken.version if broken else None)
         except ConflictError as error:
-            claimed: Content | None
+            claimed_content: Content | None
             try:
-                claimed = parse_receipt(b"".join(self.store.read(key)), f"{self.location}/{STAGING}/{_CLAIM}").content
+                claimed_content = parse_receipt(
+                    b"".join(self.store.read(key)), f"{self.location}/{STAGING}/{_CLAIM}"
+                ).content
             except MissingArtifactError:  # the claim was completed and removed meanwhile
-                claimed = None
+                claimed_content = None
             present_receipt = self.read_present()
             # A run with the same content is not a rival, because both write the same bytes under the same keys.
-            if claimed != receipt.content if present_receipt is None else not present_receipt.has(receipt):
+            if claimed_content != receipt.content if present_receipt is None else not present_receipt.has(receipt):
                 raise self.lost_race_error() from error
         else:
-            # Claims are removed after the receipt is written, so a claim that was written later is void.
+            # Claims are removed after the receipt is written, so a claim that was written after the receipt is void.
             present_receipt = self.read_present()
             if present_receipt is not None and not present_receipt.has(receipt):
                 self.store.delete(key)
@@ -198,12 +200,12 @@ class Publication:
 
         Raises IntegrityError if the published files do not match the receipt.
         """
-        self._move(receipt, [info.key for info in self.store.list(self._areas(receipt))])
-        defects = map_all(lambda record: differs(record, self.final(record)), receipt.files, AT_ONCE)
-        wrong = next(filter(None, defects), "")
+        self._move(receipt, [info.key for info in self.store.list(self._areas_prefix(receipt))])
+        defects = map_all(lambda record: find_object_defect(record, self.find_final(record)), receipt.files, AT_ONCE)
+        defect = next(filter(None, defects), "")
         # If a receipt exists, another process has completed the claim, and the artifact may already be a later one.
-        if wrong and self.store.head(f"{self.artifact}/{NAME}") is None:
-            raise IntegrityError(f"{self.location}: {wrong}, immediately after it was written. Run again")
+        if defect and self.store.head(f"{self.artifact}/{NAME}") is None:
+            raise IntegrityError(f"{self.location}: {defect}, immediately after it was written. Run again")
         # this write fails if another process has completed the same claim first
         with suppress(ConflictError):
             self.store.put(f"{self.artifact}/{NAME}", data, if_absent=True)
@@ -222,15 +224,17 @@ class Publication:
 
     def _move(self, receipt: Receipt, staged: Sequence[str]) -> list[str]:
         """Copy staged objects to their final keys; return the keys that can now be removed."""
-        areas, records = self._areas(receipt), {record.path: record for record in receipt.files}
+        areas, records = self._areas_prefix(receipt), {record.path: record for record in receipt.files}
 
         def move(key: str) -> str:
             base, _, name = key.removeprefix(areas).partition("/")
             final = f"{self.artifact}/{name}"
-            if base != _base(None):  # a first publication has no predecessor that could still be copying
+            if base != _base_receipt_id(None):  # a first publication has no predecessor that could still be copying
                 # aborts an older replacement's unfinished multipart copy, which would overwrite this one
                 self.store.sweep(final)
-            if name not in records or not differs(records[name], self.final(records[name]), certain=True):
+            if name not in records or not find_object_defect(
+                records[name], self.find_final(records[name]), certain=True
+            ):
                 return key  # already copied
             for _ in range(_TRIES):
                 try:
@@ -244,27 +248,27 @@ class Publication:
 
         return [key for key in map_all(move, staged, AT_ONCE) if key]
 
-    def _strays(self, receipt: Receipt) -> list[str]:
+    def _list_strays(self, receipt: Receipt) -> list[str]:
         """Return keys below the artifact that are neither staged nor its files."""
         listed_keys = {f"{self.artifact}/{record.path}" for record in receipt.files} | {f"{self.artifact}/{NAME}"}
         staging = f"{self.artifact}/{STAGING}/"
         keys = [info.key for info in self.store.list(f"{self.artifact}/")]
-        strays = [key for key in keys if key not in listed_keys and not key.startswith(staging)]
-        # Nothing is removed if another artifact is stored below this one.
-        return [] if any(key.endswith(f"/{NAME}") for key in strays) else strays
+        stray_keys = [key for key in keys if key not in listed_keys and not key.startswith(staging)]
+        # Remove nothing if another artifact is stored below this one.
+        return [] if any(key.endswith(f"/{NAME}") for key in stray_keys) else stray_keys
 
     def is_settled(self, receipt: Receipt) -> bool:
         """Return whether this receipt's data are completely copied and no objects remain to be removed."""
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
-        # the receipt is read only if objects are staged, which is rare
+        # read the receipt only if objects are staged, which is rare
         present_receipt = self.read_present() if staged else None
-        mine = self._areas(receipt)
+        own_areas = self._areas_prefix(receipt)
         remaining_keys = [
             key
             for key in staged
-            if key.startswith(mine) or present_receipt is None or not present_receipt.is_base_of(key)
+            if key.startswith(own_areas) or present_receipt is None or not present_receipt.is_base_of(key)
         ]
-        return not remaining_keys and not self._strays(receipt)
+        return not remaining_keys and not self._list_strays(receipt)
 
     def read_present(self) -> PresentReceipt | None:
         """Return the receipt with its version; None if the artifact does not exist."""
@@ -278,13 +282,13 @@ class Publication:
             except (ConflictError, MissingArtifactError):
                 continue
             try:
-                # the version is kept, so that a conditional write replaces exactly the receipt that was read
+                # keep the version, so that a conditional write replaces exactly the receipt that was read
                 return PresentReceipt(info.version, parse_receipt(data, f"{self.location}/{NAME}"))
             except IntegrityError:
                 return PresentReceipt(info.version, None)
         raise self.lost_race_error()
 
-    def final(self, record: FileRecord) -> ObjectInfo | None:
+    def find_final(self, record: FileRecord) -> ObjectInfo | None:
         """Return the object under a file's final key, whatever its bytes."""
         return self.store.head(f"{self.artifact}/{record.path}")
 
@@ -292,23 +296,23 @@ class Publication:
         """Return whether a file is already under its final key and no run is about to remove it."""
         if present is not None and (present.receipt is None or record not in present.receipt.files):
             return False
-        return not differs(record, self.final(record), certain=True)
+        return not find_object_defect(record, self.find_final(record), certain=True)
 
-    def located(self, receipt: Receipt, record: FileRecord) -> ObjectInfo | None:
+    def find_object(self, receipt: Receipt, record: FileRecord) -> ObjectInfo | None:
         """Return a file's object, staged by a replacement that is not settled yet, or under its final key."""
-        final = self.final(record)
-        if not differs(record, final, certain=True):
+        final = self.find_final(record)
+        if not find_object_defect(record, final, certain=True):
             return final
-        areas = self._areas(receipt)
+        areas = self._areas_prefix(receipt)
         for info in self.store.list(areas):
             if info.key.removeprefix(areas).partition("/")[2] == record.path:
-                # the object is requested individually, because listings may lack digests (S3's do)
+                # request the object itself, because listings may lack digests (S3's do)
                 return self.store.head(info.key) or final
         return final
 
     def lost_race_error(self) -> IntegrityError:
         """Return the error of a run that was not the first to publish."""
         return IntegrityError(
-            f"{self.location}: another run published different data at the same time. Wait until one of them has "
-            "finished, then materialize this artifact again"
+            f"{self.location}: another run published different data at the same time. Wait until that run has "
+            "finished, then rebuild this artifact"
         )

@@ -4,8 +4,8 @@ A receipt is written last into the artifact's directory as `receipt.json`; witho
 contains no host, absolute path or number of workers. So the same work gives the same receipt anywhere, except for the
 `measured` block (times, versions).
 
-Entry points: `Receipt`, `read_receipt`, `damage` (the defects of an artifact). `ArtifactStore.current` decides whether
-an artifact can be reused.
+Entry points: `Receipt`, `read_receipt`, `find_damage` (the defects of an artifact). `ArtifactStore.current` decides
+whether an artifact can be reused.
 """
 
 import errno
@@ -25,8 +25,8 @@ from typing import Any, Literal, NewType, Self
 
 from dataprep_assets.bounds import parse_json
 from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
-from dataprep_assets.stores.files import cache_by_file, digest_value, regular, sha256_file
-from dataprep_assets.stores.store import why_not_a_name
+from dataprep_assets.stores.files import cache_by_file, digest_value, open_regular, sha256_file
+from dataprep_assets.stores.store import explain_invalid_name
 
 # The ledger: every row that was read became a document, or was dropped for a reason.
 #
@@ -41,7 +41,7 @@ SELECTED = "selection"
 """The reason in a stream's ledger for dropping rows that the dataset's selection drops.
 
 The selection records the specific reason of each row (a rule, `duplicate`, `retracted`). So a stream depends only on
-the set of dropped rows. `named_drops` combines the two.
+the set of dropped rows. `with_named_drops` combines the two.
 """
 
 
@@ -54,7 +54,7 @@ class Ledger:
     - `literal_separators`: ids equal to the separator that were encoded from text (0 with the default policy).
     - `special_literals`: documents whose text contains a special token of the tokenizer.
     - `unknown_tokens`: ids of the unknown token; `dropped_characters`: characters other than white space that the
-      tokenizer drops; `changed_characters`: characters that its normalizer replaces by others.
+      tokenizer drops; `changed_characters`: characters that its normalizer replaces with others.
     - `min_id`, `max_id`: range of the ids written; None for an empty stream.
     """
 
@@ -86,14 +86,14 @@ class Ledger:
         """
         return replace(self, reference_documents=0, sampled_documents=0, source_bytes=0)
 
-    def balance(self, where: str) -> None:
+    def balance(self, location: str) -> None:
         """Raise IntegrityError unless every row is accounted for."""
         accounted = self.documents + sum(self.dropped.values())
         if self.rows_in != accounted:
             raise IntegrityError(
-                f"{where}: the ledger does not balance: {count_of(self.rows_in, 'row')} in, but "
-                f"{count_of(self.documents, 'document')} + {sum(self.dropped.values())} dropped = {accounted}. This "
-                "is a bug or damage. Rebuild the artifact"
+                f"{location}: the ledger does not balance: {count_of(self.rows_in, 'row')} in, but "
+                f"{count_of(self.documents, 'document')} + {sum(self.dropped.values())} dropped = {accounted}. The "
+                "receipt is damaged or was written by a faulty version. Rebuild the artifact"
             )
 
     def __add__(self, other: "Ledger") -> "Ledger":
@@ -102,7 +102,7 @@ class Ledger:
     @classmethod
     def total(cls, ledgers: Iterable["Ledger"]) -> "Ledger":
         """Return the sum of many ledgers; the empty ledger for none."""
-        # a list is needed, because each field iterates over all ledgers and the caller may pass a generator
+        # build a list, because each field iterates over all ledgers and the caller may pass a generator
         all_ledgers = list(ledgers)
         drops: Counter[str] = Counter()
         for ledger in all_ledgers:
@@ -114,7 +114,7 @@ class Ledger:
             max_id=max((ledger.max_id for ledger in all_ledgers if ledger.max_id is not None), default=None),
         )
 
-    def named_drops(self, reasons: Mapping[str, int]) -> Self:
+    def with_named_drops(self, reasons: Mapping[str, int]) -> Self:
         """Return the ledger with the number of rows that the selection drops replaced by its counts per reason."""
         if not self.dropped.get(SELECTED):
             return self
@@ -131,7 +131,7 @@ class Ledger:
         try:
             return cls(**value)
         except TypeError as error:
-            raise IntegrityError(f"not a ledger of this version: {error}") from error
+            raise IntegrityError(f"its ledger does not match this version: {error}") from error
 
 
 _COUNTS = tuple(each.name for each in fields(Ledger) if each.name not in ("dropped", "min_id", "max_id"))
@@ -156,6 +156,14 @@ class FileRecord:
     path: str
     bytes: int
     sha256: str
+
+    def size_defect(self, size: int) -> str:
+        """Return the sentence about a file with a different size, in bytes."""
+        return f"{self.path}: has {count_of(size, 'byte')}, but was built with {self.bytes:,}"
+
+    def digest_defect(self, digest: str) -> str:
+        """Return the sentence about a file of the right size with a different SHA-256 (hex)."""
+        return f"{self.path}: changed after it was built (sha256 {digest[:12]}… instead of {self.sha256[:12]}…)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,14 +212,14 @@ class Receipt:
             "files": [asdict(record) for record in self.files],
             "ledger": self.ledger.to_json() if self.ledger else None,
         }
-        value["digest"] = _own_digest(value)
+        value["digest"] = _compute_digest(value)
         text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
         (directory / NAME).write_text(text + "\n", encoding="utf-8")
 
 
-def _own_digest(value: Mapping[str, Any]) -> str:
+def _compute_digest(value: Mapping[str, Any]) -> str:
     """Return the digest of a receipt's JSON without its `digest`, so that a flipped bit in a ledger is detected."""
-    # The value is converted to JSON and back, because JSON turns numeric keys into texts, which sort differently.
+    # Convert to JSON and back, because JSON turns numeric keys into texts, which sort differently.
     plain = json.loads(json.dumps({k: v for k, v in value.items() if k != "digest"}, allow_nan=False))
     return digest_value(plain)
 
@@ -235,57 +243,60 @@ def read_receipt(directory: Path) -> Receipt | None:
     try:
         return _read_receipt(path)
     except FileNotFoundError:
-        # `while_unchanged` follows a link to get the file's status, so a broken link also raises FileNotFoundError
+        # reading follows a link, so a broken link also raises FileNotFoundError
         if not os.path.islink(path):
             return None
-        raise IntegrityError(f"{path}: a broken link. Rebuild the artifact") from None
+        raise IntegrityError(f"{path}: is a broken link. Rebuild the artifact") from None
     except OSError as error:
-        # a bad sector damages only this artifact, which is rebuilt, so the run must not fail
+        # a bad sector damages only this artifact, which is rebuilt, so it must not fail the run
         if error.errno == errno.EIO:
-            raise IntegrityError(f"{path}: cannot be read ({error.strerror}). Rebuild the artifact") from None
-        # `regular` refuses links and other special files with these errors, and the kernel refuses sockets; any other
-        # error does not concern the receipt
+            raise IntegrityError(f"{path}: cannot be read: {error.strerror}. Rebuild the artifact") from None
+        # these are the errors of `open_regular` for links and other special files, and of the kernel for sockets; any
+        # other error does not concern the receipt
         if error.errno not in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
             raise
-        what = "a link, a folder, a FIFO or a socket"
-        raise IntegrityError(f"{path}: {what}, not a receipt. Rebuild the artifact") from None
+        kind = "a link, a folder, a FIFO or a socket"
+        raise IntegrityError(f"{path}: is {kind}, not a regular file. Rebuild the artifact") from None
 
 
 @cache_by_file
 def _read_receipt(path: str) -> Receipt:
-    with open(path, "rb", opener=regular) as file:
-        # one byte more than the maximum is enough to refuse an oversized file
+    with open(path, "rb", opener=open_regular) as file:
+        # one byte above the maximum is enough to detect an oversized file
         return parse_receipt(file.read(_LARGEST + 1), path)
 
 
-def parse_receipt(data: bytes, where: str) -> Receipt:
-    """Return the receipt in the bytes of a file; raise IntegrityError with `where` if they are not a receipt."""
+def parse_receipt(data: bytes, location: str) -> Receipt:
+    """Return the receipt in the bytes of a file; raise IntegrityError with `location` if they are not a receipt."""
     try:
         value = parse_json(data, _LARGEST)
         # the receipt's digest covers all other fields, including `content`
         digest = value.pop("digest")
         actual, content = digest_value(value), value.pop("content")
-        value["files"] = tuple(_file_record(f) for f in value["files"])
+        value["files"] = tuple(_parse_file_record(f) for f in value["files"])
         value["sources"] = tuple(value["sources"])
         value["ledger"] = Ledger.from_json(value["ledger"]) if value["ledger"] else None
         receipt = Receipt(**value)
         _require_types(receipt)
     except (IntegrityError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise IntegrityError(f"{where}: not a receipt: {error}. Delete the artifact's folder and rebuild it") from error
+        raise IntegrityError(
+            f"{location}: not a receipt: {error}. Delete the artifact's folder, then rebuild the artifact"
+        ) from error
     if receipt.schema_version != SCHEMA_VERSION:
         raise IntegrityError(
-            f"{where}: receipt schema {receipt.schema_version} is not supported (only {SCHEMA_VERSION}). Use the "
-            "version of dataprep-assets that wrote it, or rebuild the artifact"
+            f"{location}: receipt schema {receipt.schema_version} is not supported; this version reads "
+            f"{SCHEMA_VERSION}. Use the version of dataprep-assets that wrote the receipt, or rebuild the artifact"
         )
-    # the content is compared before the digest, which also changes with the file list, for a more specific message
+    # compare the content first for a more specific message, because the digest also changes with the file list
     if receipt.content != content:
         raise IntegrityError(
-            f"{where}: the receipt's file list was changed (content {receipt.content} != {content}). Rebuild the "
-            "artifact"
+            f"{location}: the receipt's file list was changed (content {receipt.content} instead of {content}). "
+            "Rebuild the artifact"
         )
     if actual != digest:
         raise IntegrityError(
-            f"{where}: the receipt was changed or is damaged (digest {actual} != {digest}). Rebuild the artifact"
+            f"{location}: the receipt was changed or is damaged (digest {actual} instead of {digest}). Rebuild the "
+            "artifact"
         )
     return receipt
 
@@ -327,86 +338,83 @@ def _require_types(receipt: Receipt) -> None:
                 raise TypeError(f"{name} must be {word}, not {value!r:.40}")
 
 
-def _file_record(value: Mapping[str, Any]) -> FileRecord:
+def _parse_file_record(value: Mapping[str, Any]) -> FileRecord:
     record = FileRecord(**value)
-    # Every reader joins this path to the artifact's directory and trusts the file at the result.
-    if why := why_not_a_name(record.path):
-        raise ValueError(f"{record.path!r} cannot be a file of an artifact: {why}")
+    # Check the path, because every reader joins it to the artifact's directory and trusts the resulting file.
+    if reason := explain_invalid_name(record.path):
+        raise ValueError(f"{record.path!r} is not a valid file name in an artifact: {reason}")
     return record
 
 
-def damage(directory: Path, receipt: Receipt, verification: Verification = "full") -> list[str]:
+def find_damage(directory: Path, receipt: Receipt, verification: Verification = "full") -> list[str]:
     """Return the defects of an artifact's files, one sentence each; empty if they are intact.
 
     `verification` "full" reads every byte, "size" only the sizes. A file that the receipt does not list is also
     a defect, because readers would take it for part of the artifact. So are special files and files of other owners.
     """
-    defects, statuses = [], _contents(directory)
-    # other owners are not accepted, because they could change a file after it was verified
+    defects, statuses = [], _list_contents(directory)
+    # accept no other owners, because they could change a file after it was verified
     owners = {statuses.pop("").st_uid, os.geteuid(), 0}
     folders = {str(parent) for record in receipt.files for parent in PurePosixPath(record.path).parents}
     for record in receipt.files:
         status = statuses.pop(record.path, None)
         if status is None:
             defects.append(f"{record.path}: missing")
-        elif why := _strange(status, owners):
-            defects.append(f"{record.path}: {why}")
+        elif reason := _unexpected_reason(status, owners):
+            defects.append(f"{record.path}: {reason}")
         elif status.st_size != record.bytes:
-            defects.append(
-                f"{record.path}: has {count_of(status.st_size, 'byte')}, but the receipt lists {record.bytes}"
-            )
-        elif verification == "full" and (actual := _sha256(directory / record.path)) != f"sha256 {record.sha256}":
-            defects.append(f"{record.path}: {actual}, but the receipt lists {record.sha256}")
+            defects.append(record.size_defect(status.st_size))
+        elif verification == "full" and (defect := _digest_defect(directory, record)):
+            defects.append(defect)
     # The remaining entries are unlisted. Only the receipt itself and folders above listed files are allowed.
     for name, status in sorted(statuses.items()):
         is_folder = stat.S_ISDIR(status.st_mode)
-        why = _strange(status, owners, is_folder=is_folder and name != NAME)
-        if why or (name != NAME and not (is_folder and name in folders)):
-            defects.append(f"{name}: {why or ('a folder that is ' if is_folder else '') + 'not in the receipt'}")
+        reason = _unexpected_reason(status, owners, is_folder=is_folder and name != NAME)
+        if reason or (name != NAME and not (is_folder and name in folders)):
+            defects.append(f"{name}: {reason or ('a folder that is ' if is_folder else '') + 'not in the receipt'}")
     return defects
 
 
-def _sha256(path: Path) -> str:
-    """Return "sha256 " and the digest of a file; for a file on a bad part of the disk, that it cannot be read."""
+def _digest_defect(directory: Path, record: FileRecord) -> str:
+    """Return the defect of a file's bytes, or that a bad part of the disk cannot be read; empty if it is intact."""
     try:
-        return f"sha256 {sha256_file(path, opener=regular)}"
+        digest = sha256_file(directory / record.path, opener=open_regular)
     except OSError as error:
         if error.errno != errno.EIO:
             raise
-        return f"cannot be read ({error.strerror})"
+        return f"{record.path}: cannot be read: {error.strerror}"
+    return "" if digest == record.sha256 else record.digest_defect(digest)
 
 
 _KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 
 
-def _strange(status: os.stat_result, owners: Set[int], *, is_folder: bool = False) -> str:
+def _unexpected_reason(status: os.stat_result, owners: Set[int], *, is_folder: bool = False) -> str:
     """Return the reason why an entry is not a file (or folder) of the artifact's own; empty if it is."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != (stat.S_IFDIR if is_folder else stat.S_IFREG):
         return f"is {_KINDS.get(kind, 'a device')}, not a regular file, and was not read. Rebuild the artifact"
     if status.st_uid not in owners:
-        return (
-            f"has a different owner (user {status.st_uid}) than the artifact, who can change it. Rebuild the artifact"
-        )
+        return f"belongs to user {status.st_uid}, not to the owner of the artifact. Rebuild the artifact"
     return ""
 
 
-def _contents(directory: Path) -> dict[str, os.stat_result]:
+def _list_contents(directory: Path) -> dict[str, os.stat_result]:
     """Return the status of everything below a directory, and of itself as the empty path. Links are not followed."""
     statuses, remaining = {"": os.stat(directory)}, [""]
     while remaining:
-        below = remaining.pop()
-        with os.scandir(directory / below) as entries:
+        folder = remaining.pop()
+        with os.scandir(directory / folder) as entries:
             for entry in entries:
-                name = f"{below}/{entry.name}" if below else entry.name
+                name = f"{folder}/{entry.name}" if folder else entry.name
                 statuses[name] = entry.stat(follow_symlinks=False)
                 if entry.is_dir(follow_symlinks=False):
                     remaining.append(name)
     return statuses
 
 
-@lru_cache(maxsize=1)
-def versions(
+@lru_cache
+def read_versions(
     packages: Iterable[str] = ("fastokens", "tokenizers", "numpy", "orjson", "pyarrow", "zstandard"),
 ) -> dict[str, str]:
     """Return versions of the libraries that can affect the bytes. They are recorded, but not part of any key."""

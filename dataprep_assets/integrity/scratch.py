@@ -4,7 +4,7 @@ Scratch folders are next to the dataset's staging, not in the machine's temporar
 they are private (0700) and are removed soon after their process ends. The kernel releases the lock of a killed process,
 and unlocked folders are removed by the dataset's next scratch folder or at the end of its next run.
 
-Entry points: `scratch`, `sweep_scratch`.
+Entry points: `create_scratch`, `sweep_scratch`.
 """
 
 import fcntl
@@ -17,10 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataprep_assets.errors import MissingArtifactError
-from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, FileRef, JoinedFile, LocalArtifacts, Ranges
+from dataprep_assets.integrity.artifacts import (
+    Artifact,
+    ArtifactStore,
+    FileRef,
+    JoinedFile,
+    LocalArtifacts,
+    RangeReader,
+)
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, Receipt, Verification
-from dataprep_assets.stores.locks import own_file, refuse_link, try_lock
+from dataprep_assets.stores.locks import open_own_file, refuse_link, try_lock
 
 # An overlay store: builds write to a scratch folder, everything else is read from the store below.
 #
@@ -43,14 +50,14 @@ class OverlayArtifacts(ArtifactStore):
     def _scratch(self) -> LocalArtifacts:
         return LocalArtifacts(self.root)
 
-    def _holder(self, artifact: Artifact) -> ArtifactStore:
-        # this is checked at each call, because an artifact built in the scratch folder hides the one below
+    def _find_holder(self, artifact: Artifact) -> ArtifactStore:
+        # checked at each call, because an artifact that is built in the scratch folder hides the one below
         return self._scratch if os.path.exists(f"{self.directory(artifact)}/{NAME}") else self.below
 
     def _open_holder(self, artifact: Artifact) -> ArtifactStore:
-        holder = self._holder(artifact)
+        holder = self._find_holder(artifact)
         if holder is self.below and artifact in self.damaged:
-            raise MissingArtifactError(f"{self.location(artifact)}: damaged. Materialize it again")
+            raise MissingArtifactError(f"{self.location(artifact)}: damaged. Rebuild it")
         return holder
 
     def home(self, artifact: Artifact) -> Path:
@@ -64,19 +71,21 @@ class OverlayArtifacts(ArtifactStore):
         return self.below.location(artifact)
 
     def receipt(self, artifact: Artifact) -> Receipt | None:
-        return self._holder(artifact).receipt(artifact)
+        return self._find_holder(artifact).receipt(artifact)
 
     def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
-        below = [artifact for artifact in artifacts if self._holder(artifact) is self.below]
-        receipts_below = dict(zip(below, self.below.receipts(below), strict=True))
+        lower_artifacts = [artifact for artifact in artifacts if self._find_holder(artifact) is self.below]
+        receipts_below = dict(zip(lower_artifacts, self.below.receipts(lower_artifacts), strict=True))
         return [
             receipts_below[artifact] if artifact in receipts_below else self.receipt(artifact) for artifact in artifacts
         ]
 
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
-        below = self.below.receipt_versions(artifacts)
+        lower_versions = self.below.receipt_versions(artifacts)
         scratch_versions = self._scratch.receipt_versions(artifacts)
-        return [version or version_below for version, version_below in zip(scratch_versions, below, strict=True)]
+        return [
+            version or version_below for version, version_below in zip(scratch_versions, lower_versions, strict=True)
+        ]
 
     def partitions(self, dataset: str, name: str) -> list[str]:
         return sorted({*self._scratch.partitions(dataset, name), *self.below.partitions(dataset, name)})
@@ -85,7 +94,7 @@ class OverlayArtifacts(ArtifactStore):
         return sorted({*self._scratch.names(dataset), *self.below.names(dataset)})
 
     def damage(self, artifact: Artifact, receipt: Receipt, verification: Verification = "full") -> list[str]:
-        return self._holder(artifact).damage(artifact, receipt, verification)
+        return self._find_holder(artifact).damage(artifact, receipt, verification)
 
     def local(self, artifact: Artifact, names: Iterable[str] | None = None) -> Path:
         return self._open_holder(artifact).local(artifact, names)
@@ -93,7 +102,7 @@ class OverlayArtifacts(ArtifactStore):
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
         return self._open_holder(artifact).fetch(artifact, receipt, name, holder)
 
-    def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> Ranges | None:
+    def ranges(self, artifact: Artifact, receipt: Receipt, name: str) -> RangeReader | None:
         return self._open_holder(artifact).ranges(artifact, receipt, name)
 
     def join(
@@ -103,9 +112,9 @@ class OverlayArtifacts(ArtifactStore):
         parts: Sequence[FileRef],
         *,
         verify: bool = True,
-        counted: Callable[[int], None] | None = None,
+        on_read: Callable[[int], None] | None = None,
     ) -> JoinedFile:
-        return self.below.join(staged, name, parts, verify=verify, counted=counted)
+        return self.below.join(staged, name, parts, verify=verify, on_read=on_read)
 
     def publish(self, artifact: Artifact, joined: Mapping[str, JoinedFile] | None = None) -> None:
         """Do nothing, because only this process uses the scratch folder."""
@@ -120,13 +129,13 @@ _LOCK = ".lock"
 
 
 @contextmanager
-def scratch(dataset: Path) -> Iterator[Path]:
+def create_scratch(dataset: Path) -> Iterator[Path]:
     """Yield an empty, private folder of a dataset, which is removed after the block.
 
     Args:
         dataset: The folder of the dataset's artifacts.
     """
-    with _area(dataset) as area:
+    with _open_area(dataset) as area:
         _sweep(area)
         folder = area / secrets.token_hex(8)
         folder.mkdir(mode=0o700)
@@ -142,12 +151,12 @@ def scratch(dataset: Path) -> Iterator[Path]:
 def sweep_scratch(dataset: Path) -> None:
     """Remove a dataset's scratch folders of killed processes."""
     if (dataset / _AREA).is_dir():
-        with _area(dataset) as area:
+        with _open_area(dataset) as area:
             _sweep(area)
 
 
 @contextmanager
-def _area(dataset: Path) -> Iterator[Path]:
+def _open_area(dataset: Path) -> Iterator[Path]:
     """Yield the folder of a dataset's scratch folders, locked, so that no other process adds or removes one."""
     area = dataset / _AREA
     refuse_link(area.parent)
@@ -155,7 +164,7 @@ def _area(dataset: Path) -> Iterator[Path]:
     refuse_link(area)
     area.mkdir(mode=0o700, exist_ok=True)
     # the file is private whatever the umask, because it may belong to a sensitive dataset
-    with open(area / _LOCK, "ab", opener=lambda path, flags: own_file(path, flags, 0o600)) as lock:
+    with open(area / _LOCK, "ab", opener=lambda path, flags: open_own_file(path, flags, 0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield area
 

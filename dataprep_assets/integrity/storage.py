@@ -15,8 +15,8 @@ from typing import Protocol
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.stores.connect import KINDS, LocalPlace, StoreAddress, place_of
-from dataprep_assets.stores.files import expanded
+from dataprep_assets.stores.connect import KINDS, LocalAddress, StoreAddress, parse_place
+from dataprep_assets.stores.files import expand_path
 
 DEFAULT_ROOT = Path(".dataprep/artifacts")
 DEFAULT_CACHE = Path(".dataprep/cache")
@@ -28,7 +28,7 @@ class Storage(Protocol):
     def address(self) -> StoreAddress:
         """Return the address of the store for datasets that declare none of their own."""
 
-    def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
+    def artifacts(self, setting: str | None = None, *, private: bool = False) -> ArtifactStore:
         """Return the store of a dataset's artifacts: at its declared URL or folder, otherwise at `place()`.
 
         With `private`, only their owner can read local copies of a bucket's files.
@@ -50,14 +50,14 @@ class LocalStorage:
     cache_bytes: int | None = None
 
     def address(self) -> StoreAddress:
-        return LocalPlace(root=self.root)
+        return LocalAddress(root=self.root)
 
-    def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
-        address = self.address() if declared is None else place_of(declared, os.environ)
-        return artifacts_at(address, self.cache, self.cache_bytes, private=private)
+    def artifacts(self, setting: str | None = None, *, private: bool = False) -> ArtifactStore:
+        address = self.address() if setting is None else parse_place(setting, os.environ)
+        return open_artifacts(address, self.cache, self.cache_bytes, private=private)
 
 
-def artifacts_at(place: StoreAddress, cache: Path, cache_bytes: int | None, *, private: bool) -> ArtifactStore:
+def open_artifacts(place: StoreAddress, cache: Path, cache_bytes: int | None, *, private: bool) -> ArtifactStore:
     """Return the store of the artifacts at a location.
 
     Args:
@@ -66,7 +66,7 @@ def artifacts_at(place: StoreAddress, cache: Path, cache_bytes: int | None, *, p
         cache_bytes: Maximum size of one bucket's copies; None for no limit.
         private: Whether only their owner can read the copies.
     """
-    if isinstance(place, LocalPlace):
+    if isinstance(place, LocalAddress):
         return LocalArtifacts(place.root)
     return BucketArtifacts(cache / _folder_name(place), place, place.url, cache_bytes, private)
 
@@ -74,7 +74,7 @@ def artifacts_at(place: StoreAddress, cache: Path, cache_bytes: int | None, *, p
 def _folder_name(place: StoreAddress) -> str:
     """Return a folder name that is unique to the location. The same bucket name at two endpoints is two locations."""
     identity = f"{place.url} {getattr(place, 'endpoint_url', None) or ''}"
-    # this part is only for readability and may be shortened or altered, because the digest makes the name unique
+    # this part only makes the name readable and may be altered, because the digest makes the name unique
     readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in place.url.partition("://")[2])[:60]
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
@@ -88,33 +88,33 @@ def local_storage(project_root: Path, environment: Mapping[str, str] = os.enviro
     if kind not in KINDS:
         raise ConfigError(f"DATAPREP_STORAGE: unknown kind {kind!r}. Available: {', '.join(KINDS)}")
     root = environment.get("DATAPREP_ROOT") or ""
-    cache, cache_bytes = cache_of(project_root, environment)
+    cache, cache_bytes = choose_cache(project_root, environment)
     if "://" in root:
         raise ConfigError(
-            f"DATAPREP_ROOT: {root!r} must be a folder or, in object storage, a prefix. Set the bucket with "
+            f"DATAPREP_ROOT: {root!r} must be a folder or, in object storage, a prefix, not a URL. Set the bucket with "
             "DATAPREP_STORAGE and DATAPREP_BUCKET, or with `storage:` of a dataset"
         )
     if kind != "local":
         return None
     return LocalStorage(
-        root=_in_project(project_root, root or DEFAULT_ROOT, "DATAPREP_ROOT"), cache=cache, cache_bytes=cache_bytes
+        root=_project_path(project_root, root or DEFAULT_ROOT, "DATAPREP_ROOT"), cache=cache, cache_bytes=cache_bytes
     )
 
 
-def cache_of(project_root: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, int | None]:
+def choose_cache(project_root: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, int | None]:
     """Return the folder for copies and builds of buckets, and the maximum size of one bucket's copies (or None)."""
-    cache = _in_project(project_root, environment.get("DATAPREP_CACHE") or DEFAULT_CACHE, "DATAPREP_CACHE")
-    return cache, _bytes(environment, "DATAPREP_CACHE_BYTES")
+    cache = _project_path(project_root, environment.get("DATAPREP_CACHE") or DEFAULT_CACHE, "DATAPREP_CACHE")
+    return cache, _read_bytes_limit(environment, "DATAPREP_CACHE_BYTES")
 
 
-def _in_project(project_root: Path, path: str | Path, variable: str) -> Path:
-    return project_root / expanded(path, variable)
+def _project_path(project_root: Path, path: str | Path, variable: str) -> Path:
+    return project_root / expand_path(path, variable)
 
 
-def _bytes(environment: Mapping[str, str], name: str) -> int | None:
+def _read_bytes_limit(environment: Mapping[str, str], name: str) -> int | None:
     text = environment.get(name)
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ConfigError(f"{name}: {text!r} is not a number of bytes. Use digits only, e.g., 200000000000")
+        raise ConfigError(f"{name}={text!r}: must be a number of bytes, such as 200000000000")
     return int(text)

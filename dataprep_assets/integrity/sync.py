@@ -25,17 +25,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import CorruptSourceError, IntegrityError, TransferError, count_of
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import NAME, parse_receipt
-from dataprep_assets.stores.locks import own_file
+from dataprep_assets.stores.locks import open_own_file
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, Store
 
 MANIFEST = "sync_manifest.json"
 PIECES = ".sync/"
 PIECE_BYTES = 4 << 30
-# Bytes per request, used only for the estimate of a plan.
+# Bytes per request, only for the estimate of a plan.
 _PART_BYTES = 16 << 20
 _SHARD = re.compile(r"(?P<folder>(?:.*/)?)(?P<split>[A-Za-z]+)_(?P<index>\d{6})\.npy")
 _IDS = re.compile(r"(?P<folder>(?:.*/)?)sample_ids_(?P<index>\d{6})\.bin")
@@ -94,7 +94,7 @@ class Sync:
     select: tuple[str, ...] = ()
     server: tuple[Store, str, str] | None = None
     piece_bytes: int = PIECE_BYTES
-    # (key, version) → SHA-256, from the journal that a killed sync left in the work folder
+    # (key, version) → SHA-256, from the journal of a killed sync in the work folder
     _known: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
     def plan(self) -> SyncPlan:
@@ -105,21 +105,22 @@ class Sync:
         destination_objects = {info.key: info for info in self.destination.list(self.prefix)}
         manifest = self._kept_manifest()
         items = [
-            self._item(info, digests.get(info.key), destination_objects.get(info.key), manifest)
+            self._plan_item(info, digests.get(info.key), destination_objects.get(info.key), manifest)
             for info in source_objects
         ]
         return SyncPlan(
             items=tuple(sorted(items, key=lambda item: _receipts_last(item.key))),
-            findings=tuple(inventory(source_objects)),
+            findings=tuple(find_irregularities(source_objects)),
             on_server=self.server is not None,
         )
 
     def run(
-        self, plan: SyncPlan, progress: Callable[[SyncItem], None] | None = None, moved: Progress | None = None
+        self, plan: SyncPlan, progress: Callable[[SyncItem], None] | None = None, on_moved: Progress | None = None
     ) -> int:
         """Execute a plan and write the manifest; return the number of copied objects.
 
-        `progress` is called with each object after it is copied, `moved` with the bytes that pass through this machine.
+        `progress` is called with each object after it is copied, `on_moved` with the bytes that pass through this
+        machine.
 
         Raises IntegrityError or CorruptSourceError if an object's bytes differ from its receipt, TransferError, and
         ConflictError if the source changed (plan again).
@@ -131,19 +132,19 @@ class Sync:
             digest = item.sha256
             if item.action != "skip":
                 for receipt in outdated & _receipts_above(item.key):
-                    # The artifact is about to change, so its receipt is deleted to make it invisible meanwhile.
+                    # Delete the receipt, so that readers do not see the artifact while it changes.
                     self.destination.delete(receipt)
                     outdated.remove(receipt)
-                digest = self._copy(item, moved)
-                self._journal(item, digest)
+                digest = self._copy(item, on_moved)
+                self._write_to_journal(item, digest)
                 if progress is not None:
                     progress(item)
-            # skipped objects are also looked up, because the manifest records each object's current version
+            # look up skipped objects as well, because the manifest records each object's current version
             info = self.destination.head(item.key)
             if info is None or info.bytes != item.bytes or (digest and info.sha256 not in (None, digest)):
                 raise IntegrityError(
-                    f"{self.destination.url}/{item.key}: differs from the copied object, so another process writes "
-                    "to it. Run again when it has finished"
+                    f"{self.destination.url}/{item.key}: changed during the copy, because another process writes "
+                    "to it. Run again when that process has finished"
                 )
             synced_objects[item.key] = {
                 "bytes": item.bytes,
@@ -152,7 +153,7 @@ class Sync:
                 "version": info.version,
             }
         self._write_manifest(plan, synced_objects)
-        # the journal is removed after the manifest is written, because until then only the journal has the digests
+        # remove the journal after the manifest is written, because until then only the journal has the digests
         shutil.rmtree(self.work, ignore_errors=True)
         return len(plan.todo)
 
@@ -161,10 +162,10 @@ class Sync:
             return False
         return not self.select or any(fnmatch.fnmatchcase(key, pattern) for pattern in self.select)
 
-    def _read_recorded(self, found: Sequence[ObjectInfo]) -> dict[str, str]:
+    def _read_recorded(self, objects: Sequence[ObjectInfo]) -> dict[str, str]:
         """Return key → SHA-256, from the receipts of the source."""
         digests: dict[str, str] = {}
-        for info in found:
+        for info in objects:
             folder = info.key.rpartition("/")[0]
             if not _is_receipt(info.key):
                 continue
@@ -174,64 +175,70 @@ class Sync:
             digests[info.key] = hashlib.sha256(data).hexdigest()
         return digests
 
-    def _item(
-        self, info: ObjectInfo, recorded: str | None, there: ObjectInfo | None, kept: Mapping[str, Mapping[str, Any]]
+    def _plan_item(
+        self,
+        info: ObjectInfo,
+        recorded: str | None,
+        old_info: ObjectInfo | None,
+        known_objects: Mapping[str, Mapping[str, Any]],
     ) -> SyncItem:
         sha256 = recorded or self._known.get((info.key, info.version))
         action: Action
-        if there is None:
-            action, why = "copy", "not there"
-        elif there.bytes != info.bytes:
-            action, why = "replace", f"{count_of(there.bytes, 'byte')} there"
+        if old_info is None:
+            action, reason = "copy", "missing at the destination"
+        elif old_info.bytes != info.bytes:
+            action, reason = "replace", f"{count_of(old_info.bytes, 'byte')} at the destination"
         else:
-            # the object is requested individually, because listings may lack digests (S3's do)
+            # request the object itself, because listings may lack digests (S3's do)
             source = info if sha256 else self.source.head(info.key) or info
             sha256 = sha256 or source.sha256
-            target_info = self.destination.head(info.key) or there
-            action, sha256, why = self._compare(source, target_info, sha256, kept.get(info.key, {}))
-        return SyncItem(key=info.key, bytes=info.bytes, version=info.version, sha256=sha256, action=action, why=why)
+            target_info = self.destination.head(info.key) or old_info
+            action, sha256, reason = self._compare(source, target_info, sha256, known_objects.get(info.key, {}))
+        return SyncItem(key=info.key, bytes=info.bytes, version=info.version, sha256=sha256, action=action, why=reason)
 
     def _compare(
-        self, source: ObjectInfo, there: ObjectInfo, sha256: str | None, kept: Mapping[str, Any]
+        self, source: ObjectInfo, target_info: ObjectInfo, sha256: str | None, known_objects: Mapping[str, Any]
     ) -> tuple[Action, str | None, str]:
         """Return the action for two objects of the same size, with the digest and the reason."""
         # an earlier sync's manifest is valid only for the versions that it recorded
-        if sha256 is None and kept.get("source_version") == source.version:
-            sha256 = kept.get("sha256")
-        target_sha256 = there.sha256 or (kept.get("sha256") if kept.get("version") == there.version else None)
+        if sha256 is None and known_objects.get("source_version") == source.version:
+            sha256 = known_objects.get("sha256")
+        target_sha256 = target_info.sha256 or (
+            known_objects.get("sha256") if known_objects.get("version") == target_info.version else None
+        )
         if sha256 is None or target_sha256 is None:
             # if both servers have a digest of the same kind, neither object needs to be read
             for name in ("md5", "crc32c"):
-                mine, theirs = getattr(source, name), getattr(there, name)
-                if None not in (mine, theirs):
-                    is_same = mine == theirs
+                source_value, target_value = getattr(source, name), getattr(target_info, name)
+                if None not in (source_value, target_value):
+                    is_same = source_value == target_value
                     return (
                         ("skip" if is_same else "replace"),
                         sha256 or target_sha256 if is_same else sha256,
                         f"{name} compared",
                     )
-        sha256 = sha256 or _digest(self.source, source)
-        target_sha256 = target_sha256 or _digest(self.destination, there)
+        sha256 = sha256 or _read_digest(self.source, source)
+        target_sha256 = target_sha256 or _read_digest(self.destination, target_info)
         return (
             ("skip", sha256, "sha256 compared")
             if sha256 == target_sha256
             else ("replace", sha256, "different sha256 at the destination")
         )
 
-    def _copy(self, item: SyncItem, moved: Progress | None) -> str | None:
+    def _copy(self, item: SyncItem, on_moved: Progress | None) -> str | None:
         """Copy one object; return its SHA-256 if it passed through this machine."""
         if self.server is not None:
             return self._copy_on_server(item)
         if item.bytes > self.piece_bytes:
-            return self._copy_in_pieces(item, moved)
+            return self._copy_in_pieces(item, on_moved)
         path = self.work / "object"
         try:
-            info = self.source.download(item.key, path, sha256=item.sha256, progress=moved)
+            info = self.source.download(item.key, path, sha256=item.sha256, progress=on_moved)
         except CorruptSourceError:
-            # different bytes are not damage if the object has a version other than the planned one
-            self._require_planned(item, self.source.head(item.key))
+            # if the object's version is not the planned one, different bytes are no damage
+            self._require_planned_item(item, self.source.head(item.key))
             raise
-        self._require_planned(item, info)
+        self._require_planned_item(item, info)
         digest = item.sha256 or _digest_file(path)
         self.destination.upload(path, item.key, sha256=digest)
         path.unlink()
@@ -240,31 +247,32 @@ class Sync:
     def _copy_on_server(self, item: SyncItem) -> str | None:
         assert self.server is not None
         store, source_prefix, destination_prefix = self.server
-        # the source is checked before the copy, because the server copies the current version, whatever was planned
-        before = self._require_planned(item, self.source.head(item.key))
+        # check the source before the copy, because the server copies the current version, not the planned one
+        source_info = self._require_planned_item(item, self.source.head(item.key))
         info = store.copy(f"{source_prefix}{item.key}", f"{destination_prefix}{item.key}")
         for name in ("sha256", "md5", "crc32c"):
-            mine, theirs = getattr(before, name), getattr(info, name)
-            if None not in (mine, theirs) and mine != theirs:
+            old_value, new_value = getattr(source_info, name), getattr(info, name)
+            if None not in (old_value, new_value) and old_value != new_value:
                 raise TransferError(
-                    f"{self.destination.url}/{item.key}: the server's copy has a different {name}. Run again"
+                    f"{self.destination.url}/{item.key}: the copy on the server has a different {name} than its "
+                    "source. Run again"
                 )
-        if item.sha256 is not None and info.sha256 is None and before.sha256 is None:
+        if item.sha256 is not None and info.sha256 is None and source_info.sha256 is None:
             # Without digests from the server, only reading can show that the bytes match the receipt.
-            digest = _digest(self.destination, replace(info, key=item.key))
+            digest = _read_digest(self.destination, replace(info, key=item.key))
             if digest != item.sha256:
-                raise self._not_its_receipt(item)
-        return item.sha256 or before.sha256
+                raise self._wrong_receipt_error(item)
+        return item.sha256 or source_info.sha256
 
-    def _require_planned(self, item: SyncItem, found: ObjectInfo | None) -> ObjectInfo:
+    def _require_planned_item(self, item: SyncItem, info: ObjectInfo | None) -> ObjectInfo:
         """Return the object found at the source; raise ConflictError unless it has the planned version."""
-        if found is None or found.version != item.version:
+        if info is None or info.version != item.version:
             raise ConflictError(f"{self.source.url}/{item.key}: replaced while it was being copied. Run again")
-        return found
+        return info
 
-    def _copy_in_pieces(self, item: SyncItem, moved: Progress | None) -> str:
+    def _copy_in_pieces(self, item: SyncItem, on_moved: Progress | None) -> str:
         """Copy a big object in pieces. Pieces that a killed sync had uploaded are read again, but not uploaded."""
-        # the name includes the version, so that pieces of different versions are never composed
+        # include the version in the name, so that pieces of different versions are never composed
         area = f"{PIECES}{hashlib.sha256(f'{item.key} {item.version}'.encode()).hexdigest()[:32]}/"
         total_digest, pieces, path = hashlib.sha256(), [], self.work / "piece"
         for number, start in enumerate(range(0, item.bytes, self.piece_bytes)):
@@ -275,25 +283,25 @@ class Sync:
                     file.write(block)
                     piece.update(block)
                     total_digest.update(block)
-                    if moved is not None:
-                        moved(len(block))
+                    if on_moved is not None:
+                        on_moved(len(block))
             key = f"{area}{number:06d}"
             present_info = self.destination.head(key)
             if (
                 present_info is None
-                or (present_info.sha256 or _digest(self.destination, present_info)) != piece.hexdigest()
+                or (present_info.sha256 or _read_digest(self.destination, present_info)) != piece.hexdigest()
             ):
                 self.destination.upload(path, key, sha256=piece.hexdigest())
             pieces.append(key)
         path.unlink()
         if item.sha256 is not None and total_digest.hexdigest() != item.sha256:
-            raise self._not_its_receipt(item)
+            raise self._wrong_receipt_error(item)
         self.destination.compose(pieces, item.key, sha256=total_digest.hexdigest())
         for key in pieces:
             self.destination.delete(key)
         return total_digest.hexdigest()
 
-    def _not_its_receipt(self, item: SyncItem) -> IntegrityError:
+    def _wrong_receipt_error(self, item: SyncItem) -> IntegrityError:
         return IntegrityError(f"{self.source.url}/{item.key}: does not match its receipt. Rebuild the artifact")
 
     def _kept_manifest(self) -> dict[str, dict[str, Any]]:
@@ -301,7 +309,7 @@ class Sync:
         try:
             if self.destination.head(MANIFEST) is None:
                 return {}
-            entries = json_of(b"".join(self.destination.read(MANIFEST)))["objects"].items()
+            entries = load_untrusted_json(b"".join(self.destination.read(MANIFEST)))["objects"].items()
         except (ValueError, KeyError, TypeError, AttributeError):
             return {}
         return {
@@ -310,15 +318,15 @@ class Sync:
             if isinstance(entry, dict) and isinstance(entry.get("sha256"), str | None)
         }
 
-    def _write_manifest(self, plan: SyncPlan, done: Mapping[str, Mapping[str, Any]]) -> None:
+    def _write_manifest(self, plan: SyncPlan, done_objects: Mapping[str, Mapping[str, Any]]) -> None:
         """Write a manifest of all objects that this and earlier syncs copied, so that syncs of parts add up."""
-        old_entries = {key: value for key, value in self._kept_manifest().items() if key not in done}
+        old_entries = {key: value for key, value in self._kept_manifest().items() if key not in done_objects}
         value = {
             "schema_version": 1,
             "source": self.source.url,
             "destination": self.destination.url,
             "findings": list(plan.findings),
-            "objects": dict(sorted({**old_entries, **done}.items())),
+            "objects": dict(sorted({**old_entries, **done_objects}.items())),
         }
         self.destination.put(MANIFEST, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
 
@@ -326,9 +334,9 @@ class Sync:
     def _journal_path(self) -> Path:
         return self.work / "journal.jsonl"
 
-    def _journal(self, item: SyncItem, sha256: str | None) -> None:
+    def _write_to_journal(self, item: SyncItem, sha256: str | None) -> None:
         if sha256 is not None:
-            with open(self._journal_path, "a", opener=own_file) as file:
+            with open(self._journal_path, "a", opener=open_own_file) as file:
                 file.write(json.dumps([item.key, item.version, sha256]) + "\n")
 
     def _recall(self) -> Iterator[tuple[tuple[str, str], str]]:
@@ -338,41 +346,42 @@ class Sync:
             return
         for line in lines:
             try:
-                key, version, sha256 = json_of(line)
+                key, version, sha256 = load_untrusted_json(line)
             except (ValueError, TypeError):
                 continue  # the line is damaged, or was truncated by a kill
             if isinstance(key, str) and isinstance(version, str) and isinstance(sha256, str):
                 yield (key, version), sha256
 
 
-def inventory(found: Sequence[ObjectInfo]) -> Iterator[str]:
+def find_irregularities(objects: Sequence[ObjectInfo]) -> Iterator[str]:
     """Yield irregularities among `train_000000.npy` and `sample_ids_000000.bin`, one sentence each.
 
     See docs/formats/npy-shards.md#layout.
     """
     shards: dict[tuple[str, str], dict[int, int]] = {}
     ids: dict[str, dict[int, int]] = {}
-    for info in found:
+    for info in objects:
         if match := _SHARD.fullmatch(info.key):
             shards.setdefault((match["folder"], match["split"]), {})[int(match["index"])] = info.bytes
         elif match := _IDS.fullmatch(info.key):
             ids.setdefault(match["folder"], {})[int(match["index"])] = info.bytes
     for (folder, split), sizes in sorted(shards.items()):
-        where = f"{folder}{split}"
+        location = f"{folder}{split}"
         if missing := sorted(set(range(max(sizes) + 1)) - set(sizes)):
-            yield f"{where}: missing shards: {', '.join(f'{i:06d}' for i in missing)}"
+            yield f"{location}: missing shards: {', '.join(f'{i:06d}' for i in missing)}"
         usual = max(set(sizes.values()), key=list(sizes.values()).count)
         for index, size in sorted(sizes.items()):
-            name = f"{where}_{index:06d}.npy"
+            name = f"{location}_{index:06d}.npy"
             if size < _NPY_HEADER or (size - _NPY_HEADER) % 4:
-                yield f"{name}: {count_of(size, 'byte is', 'bytes are')} not 128 + 4 bytes per token"
+                yield f"{name}: must have 128 bytes and 4 bytes per token, not {count_of(size, 'byte')}"
             elif size != usual:
-                yield f"{name}: has {count_of(size, 'byte')}, but the others have {usual}"
+                yield f"{name}: has {count_of(size, 'byte')}, but most other shards have {usual}"
         if split == "train":
             yield from _odd_ids(folder, sizes, ids.get(folder, {}))
 
 
 def _odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]) -> Iterator[str]:
+    """Yield a sentence for each file of sample ids that does not fit its shard, or has none."""
     lengths = set()
     for index, size in sorted(shards.items()):
         name = f"{folder}sample_ids_{index:06d}.bin"
@@ -382,13 +391,13 @@ def _odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]) -> 
         tokens, samples = (size - _NPY_HEADER) // 4, ids[index] // 8
         if ids[index] % 8 or not samples or tokens % samples:
             yield (
-                f"{name}: {count_of(ids[index], 'byte is', 'bytes are')} not 8 bytes per sample of "
-                f"{count_of(tokens, 'token')}"
+                f"{name}: must have 8 bytes per sample of the shard ({count_of(tokens, 'token')}), not "
+                f"{count_of(ids[index], 'byte')}"
             )
         else:
             lengths.add(tokens // samples)
     if len(lengths) > 1:
-        yield f"{folder}sample_ids: samples of different lengths: {', '.join(map(str, sorted(lengths)))} tokens"
+        yield f"{folder}sample_ids: samples have different lengths: {', '.join(map(str, sorted(lengths)))} tokens"
     for index in sorted(set(ids) - set(shards)):
         yield f"{folder}sample_ids_{index:06d}.bin: train_{index:06d}.npy is missing"
 
@@ -405,11 +414,11 @@ def _receipts_above(key: str) -> set[str]:
 def _receipts_last(key: str) -> tuple[str, str]:
     """Return a sort key: folder by folder, with the objects below an artifact before its receipt."""
     folder, slash, name = key.rpartition("/")
-    # U+10FFFF is the last code point, so all file names sort before it
+    # U+10FFFF is the last code point, so this key sorts after all file names of the folder
     return (f"{folder}{slash}\U0010ffff" if name == NAME else f"{folder}{slash}", name)
 
 
-def _digest(store: Store, info: ObjectInfo) -> str:
+def _read_digest(store: Store, info: ObjectInfo) -> str:
     digest = hashlib.sha256()
     for block in store.read(info.key, version=info.version):
         digest.update(block)

@@ -29,7 +29,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, read_receipt
 from dataprep_assets.stores.files import private_files
-from dataprep_assets.stores.locks import own_file, try_lock
+from dataprep_assets.stores.locks import open_own_file, try_lock
 
 FETCHED = ".fetched"
 _LOCKS = ".locks"
@@ -41,7 +41,7 @@ Fetch = Callable[[FileRecord, Path], None]
 
 
 @dataclass(frozen=True)
-class Copies:
+class VerifiedCopies:
     """The copies below a folder, see the module.
 
     Attributes:
@@ -58,7 +58,7 @@ class Copies:
         """Return the directory for the copy of this content of an artifact; it need not exist."""
         return self.root / FETCHED / str(artifact) / content[:32]
 
-    def find(self, artifact: Artifact, content: str, record: FileRecord) -> Path | None:
+    def find_copy(self, artifact: Artifact, content: str, record: FileRecord) -> Path | None:
         """Return the local copy of one file (`record`) of this content of an artifact, or None."""
         path = self.directory(artifact, content) / record.path
         return path if _is_intact(path, record) else None
@@ -70,54 +70,53 @@ class Copies:
         """
         directory, required_records = self.directory(artifact, receipt.content), list(records)
         with private_files(self.private), self._lock(directory, "filling"):
-            # the receipt is written first, because a folder without one does not count as a copy and could not be
-            # evicted
+            # write the receipt first, because a folder without one does not count as a copy and could not be evicted
             _write_receipt(directory, receipt)
             missing = [record for record in required_records if not _is_intact(directory / record.path, record)]
             if missing:
-                # All required files are counted, because the present ones cannot be evicted to make room for the
-                # missing ones.
+                # Count all required files, because the current ones cannot be evicted to make room for the missing
+                # ones.
                 self._require_possible(artifact, required_records)
-                with self.room(sum(record.bytes for record in missing), filling=directory):
+                with self.make_room(sum(record.bytes for record in missing), filling=directory):
                     for record in missing:
                         target = directory / record.path
                         target.parent.mkdir(parents=True, exist_ok=True)
                         fetch(record, target)
                         _make_read_only(target)
-            # the copy is leased before the lock is released, so that it cannot be evicted in between
-            self._lease(directory)
+            # lease the copy before the lock is released, so that it cannot be evicted in between
+            self._take_lease(directory)
             os.utime(directory / NAME)
         return directory
 
-    def adopt(self, artifact: Artifact, built: Path, receipt: Receipt) -> None:
-        """Turn the just published directory `built` into the copy of this receipt's content; remove older copies."""
+    def adopt(self, artifact: Artifact, built_path: Path, receipt: Receipt) -> None:
+        """Turn the published directory `built_path` into the copy of this receipt's content; remove older copies."""
         directory = self.directory(artifact, receipt.content)
         with private_files(self.private), self._lock(directory, "filling"):
             directory.mkdir(parents=True, exist_ok=True)
             for record in receipt.files:
-                source, target = built / record.path, directory / record.path
+                source, target = built_path / record.path, directory / record.path
                 # files that the server joined do not exist locally
                 if source.is_file() and not _is_intact(target, record):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     _make_read_only(source)
                     os.replace(source, target)
             _write_receipt(directory, receipt)
-            shutil.rmtree(built)
-        # Copies of older contents are removed, except copies that this process has handed out and may still read.
+            shutil.rmtree(built_path)
+        # Remove copies of older contents, except those that this process has handed out and may still read.
         for sibling in directory.parent.iterdir():
             if sibling != directory and (sibling / NAME).is_file():
-                self._evict(sibling, own=False)
+                self._evict(sibling, is_own=False)
         # a build writes its files without reserving room, so the budget is enforced now
-        with self.room(0):
+        with self.make_room(0):
             pass
 
     def forget(self, artifact: Artifact) -> None:
         """Remove the copies of every content of an artifact, except copies that other processes read."""
         for directory in self.directory(artifact, "").glob("[!.]*"):
-            self._evict(directory, own=True)
+            self._evict(directory, is_own=True)
 
     @contextmanager
-    def room(self, needed: int, filling: Path | None = None) -> Iterator[None]:
+    def make_room(self, needed: int, filling: Path | None = None) -> Iterator[None]:
         """Evict copies until `needed` bytes fit, and prevent other processes from using this space inside the block.
 
         Raises ConfigError if the budget is too small for `needed` bytes next to the copies in use.
@@ -128,20 +127,24 @@ class Copies:
         with self._lock(self.root, "room"):
             copies = sorted(_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
             total = sum(copy.bytes for copy in copies)
-            # copies that this process has handed out are evicted last
-            for own in (False, True):
+            # evict copies that this process has handed out last
+            for is_own in (False, True):
                 for copy in copies:
                     if total + needed <= self.budget_bytes:
                         break
-                    # the copy that is being filled is skipped, and so are copies that were evicted in the first round
-                    if copy.directory != filling and copy.directory.exists() and self._evict(copy.directory, own=own):
+                    # skip the copy that is being filled, and copies that the first round evicted
+                    if (
+                        copy.directory != filling
+                        and copy.directory.exists()
+                        and self._evict(copy.directory, is_own=is_own)
+                    ):
                         total -= copy.bytes
             # if nothing is to be downloaded, copies in use may exceed the budget without an error
             if needed and total + needed > self.budget_bytes:
                 raise ConfigError(
-                    f"{self.root}: the cache limit is {count_of(self.budget_bytes, 'byte')}: {total:,} are in use by "
-                    f"readers, and {needed:,} more are needed. Raise DATAPREP_CACHE_BYTES, or wait until the readers "
-                    "have finished"
+                    f"{self.root}: the cache limit is {count_of(self.budget_bytes, 'byte')}, but readers use "
+                    f"{total:,} bytes and {needed:,} more are needed. Raise DATAPREP_CACHE_BYTES, or wait until the "
+                    "readers have finished"
                 )
             yield
 
@@ -150,7 +153,7 @@ class Copies:
         with _REGISTRY:
             _HELD[directory] += 1
         with private_files(self.private):
-            self._lease(directory)
+            self._take_lease(directory)
 
         def release() -> None:
             with _REGISTRY:
@@ -158,24 +161,24 @@ class Copies:
 
         return release
 
-    def _require_possible(self, artifact: Artifact, wanted: Iterable[FileRecord]) -> None:
-        needed = sum(record.bytes for record in wanted)
+    def _require_possible(self, artifact: Artifact, records: Iterable[FileRecord]) -> None:
+        needed = sum(record.bytes for record in records)
         if self.budget_bytes is not None and needed > self.budget_bytes:
             raise ConfigError(
                 f"{self.root}: the cache limit is {count_of(self.budget_bytes, 'byte')}, but {artifact} needs "
-                f"{needed:,}. Raise DATAPREP_CACHE_BYTES, or read ranges (`ArtifactHandle.open`, `.tokens`)"
+                f"{needed:,} bytes. Raise DATAPREP_CACHE_BYTES, or read ranges (`ArtifactHandle.open`, `.tokens`)"
             )
 
-    def _evict(self, directory: Path, *, own: bool) -> bool:
-        """Remove a copy that no process fills or leases; with `own`, also one that only this process leases."""
+    def _evict(self, directory: Path, *, is_own: bool) -> bool:
+        """Remove a copy that no process fills or leases; with `is_own`, also one that only this process leases."""
         with _REGISTRY:
-            mine = directory in _LEASES
-            if _HELD[directory] > 0 or (mine and not own):
+            is_leased = directory in _LEASES
+            if _HELD[directory] > 0 or (is_leased and not is_own):
                 return False
             # `flock` distinguishes open files, not processes, so this process's own lease would block the lock below.
-            if mine:
+            if is_leased:
                 os.close(_LEASES.pop(directory))
-        # Both locks are held until the copy is removed. Processes that need it wait in `ensure` and download it.
+        # Hold both locks until the copy is removed. Processes that need it wait in `ensure` and download it.
         with self._try_lock(directory, "filling") as filling:
             if not filling:
                 return False
@@ -185,46 +188,47 @@ class Copies:
                 shutil.rmtree(directory, ignore_errors=True)
         return True
 
-    def _lease(self, directory: Path) -> None:
+    def _take_lease(self, directory: Path) -> None:
         with _REGISTRY:
             if directory not in _LEASES:
-                descriptor = own_file(self._lock_path(directory, "lease"), os.O_RDWR | os.O_CREAT)
+                descriptor = open_own_file(self._lock_path(directory, "lease"), os.O_RDWR | os.O_CREAT)
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
                 _LEASES[directory] = descriptor
             _LEASES.move_to_end(directory)
-            # beyond the limit, the oldest leases are released, except those that a handle holds
+            # beyond the limit, release the oldest leases, except those that a handle holds
             for old in [leased_directory for leased_directory in _LEASES if _HELD[leased_directory] <= 0][
                 : max(0, len(_LEASES) - _LEASES_KEPT)
             ]:
                 os.close(_LEASES.pop(old))
 
-    def _lock_path(self, directory: Path, what: str) -> Path:
-        # Locks are stored outside of the copy, because evicting its folder would also remove a lock that others wait
-        # for.
+    def _lock_path(self, directory: Path, label: str) -> Path:
+        # Store locks outside of the copy, because evicting its folder would also remove a lock that others wait for.
         locks = self.root / FETCHED / _LOCKS
         locks.mkdir(parents=True, exist_ok=True)
-        return locks / f"{hashlib.sha256(str(directory).encode()).hexdigest()[:24]}.{what}.lock"
+        return locks / f"{hashlib.sha256(str(directory).encode()).hexdigest()[:24]}.{label}.lock"
 
     @contextmanager
-    def _lock(self, directory: Path, what: str) -> Iterator[None]:
-        with open(self._lock_path(directory, what), "a", opener=own_file) as lock:
+    def _lock(self, directory: Path, label: str) -> Iterator[None]:
+        with open(self._lock_path(directory, label), "a", opener=open_own_file) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     @contextmanager
-    def _try_lock(self, directory: Path, what: str) -> Iterator[bool]:
-        with open(self._lock_path(directory, what), "a", opener=own_file) as lock:
+    def _try_lock(self, directory: Path, label: str) -> Iterator[bool]:
+        with open(self._lock_path(directory, label), "a", opener=open_own_file) as lock:
             yield try_lock(lock)
 
 
 _REGISTRY = threading.RLock()
-# Leases of this process (directory → descriptor of the shared lock), latest last, and counts of its holds.
+# Leases of this process (directory → descriptor of the shared lock), latest last, and the number of holds of each.
 _LEASES: OrderedDict[Path, int] = OrderedDict()
 _HELD: Counter[Path] = Counter()
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Copy:
+    """A copy on the disk: its folder, its size, and the time of its last use."""
+
     directory: Path
     bytes: int
     used: float
@@ -236,18 +240,18 @@ def _copies_below(area: Path) -> Iterator[_Copy]:
         if NAME in names:
             folders[:] = []
             try:
-                used = os.stat(os.path.join(folder, NAME)).st_mtime
+                used_time = os.stat(os.path.join(folder, NAME)).st_mtime
             except FileNotFoundError:
-                continue  # another process removes it meanwhile, which needs no lock of all copies
-            yield _Copy(directory=Path(folder), bytes=_bytes_of(folder), used=used)
+                continue  # another process has removed the copy meanwhile
+            yield _Copy(directory=Path(folder), bytes=_count_bytes(folder), used=used_time)
 
 
-def _bytes_of(copy: str) -> int:
+def _count_bytes(copy: str) -> int:
     """Return the bytes of the files in a copy's folder, except its receipt."""
     size = 0
     for folder, _, names in os.walk(copy):
         for name in names:
-            # A partial download counts as space that its download needs, not as space in use.
+            # Room for a partial download is reserved by its own download, so it does not count as used here.
             if name != NAME and not name.endswith(".part"):
                 with suppress(FileNotFoundError):
                     size += os.stat(os.path.join(folder, name)).st_size
@@ -272,7 +276,7 @@ def _write_receipt(directory: Path, receipt: Receipt) -> None:
     except IntegrityError:
         pass
     directory.mkdir(parents=True, exist_ok=True)
-    # a temporary folder is needed, because a receipt always uses its final name
+    # use a temporary folder, because a receipt always has its final name
     with tempfile.TemporaryDirectory(dir=directory) as draft:
         receipt.write(Path(draft))
         os.replace(Path(draft, NAME), directory / NAME)

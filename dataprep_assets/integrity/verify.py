@@ -13,25 +13,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from dataprep_assets.errors import ConfigError, IntegrityError, count_of
+from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import (
     NAME,
     FileRecord,
     Receipt,
     Verification,
-    damage,
+    find_damage,
     parse_receipt,
     read_receipt,
 )
-from dataprep_assets.stores.connect import LocalPlace, StoreAddress
+from dataprep_assets.stores.connect import LocalAddress, StoreAddress
 from dataprep_assets.stores.store import ObjectInfo, Store
 
 _AT_ONCE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verified:
+class VerifiedArtifact:
     """One artifact's verdict.
 
     Attributes:
@@ -54,7 +54,7 @@ class Verified:
     receipt: Receipt | None = None
 
 
-def verify(path: Path, verification: Verification = "full", *, strays: bool = False) -> Iterator[Verified]:
+def verify_path(path: Path, verification: Verification = "full", *, strays: bool = False) -> Iterator[VerifiedArtifact]:
     """Yield the verdict on every artifact below a path, compared with its receipt and the receipts of its inputs.
 
     With `strays`, folders with files that belong to no artifact follow.
@@ -62,36 +62,38 @@ def verify(path: Path, verification: Verification = "full", *, strays: bool = Fa
     return _verify(_Folder(path.absolute()), verification, strays)
 
 
-def verify_store(store: Store, verification: Verification = "full", *, strays: bool = False) -> Iterator[Verified]:
-    """Like `verify`, for a bucket or a prefix of one."""
+def verify_store(
+    store: Store, verification: Verification = "full", *, strays: bool = False
+) -> Iterator[VerifiedArtifact]:
+    """Verify a bucket, or a prefix of one, like `verify_path`."""
     return _verify(_Bucket(store), verification, strays)
 
 
 def verify_place(
     place: StoreAddress, verification: Verification = "full", *, dataset: str | None = None, strays: bool = False
-) -> Iterator[Verified]:
-    """Like `verify`, for a folder or a bucket. If `dataset` has a folder there, only that folder is verified.
+) -> Iterator[VerifiedArtifact]:
+    """Verify a folder or a bucket, like `verify_path`. If `dataset` has a folder there, verify only that folder.
 
     Raises ConfigError if the folder does not exist.
     """
-    address = place if dataset is None else place_of_dataset(place, dataset)
-    if not isinstance(address, LocalPlace):
+    address = place if dataset is None else find_dataset_place(place, dataset)
+    if not isinstance(address, LocalAddress):
         return verify_store(address(), verification, strays=strays)
     if not address.root.exists():
         raise ConfigError(f"{address.root}: no artifacts found to verify. Run `dataprep run NAME` to build a dataset")
-    return verify(address.root, verification, strays=strays)
+    return verify_path(address.root, verification, strays=strays)
 
 
-def place_of_dataset(place: StoreAddress, dataset: str) -> StoreAddress:
+def find_dataset_place(place: StoreAddress, dataset: str) -> StoreAddress:
     """Return the folder of a dataset at a location, to read nothing else; the location itself if there is none."""
-    if isinstance(place, LocalPlace):
-        below = place.root / dataset
-        return replace(place, root=below) if below.is_dir() else place
+    if isinstance(place, LocalAddress):
+        dataset_folder = place.root / dataset
+        return replace(place, root=dataset_folder) if dataset_folder.is_dir() else place
     narrow = replace(place, prefix=f"{place.prefix}/{dataset}".lstrip("/"))
     return place if next(narrow().list(), None) is None else narrow
 
 
-def name_in(folder: Sequence[str], receipt: Receipt) -> tuple[tuple[str, ...], str]:
+def name_by_folder(folder: Sequence[str], receipt: Receipt) -> tuple[tuple[str, ...], str]:
     """Return an artifact's name according to its folder, and the folders above it.
 
     A copy under another name is a different artifact.
@@ -105,24 +107,24 @@ def name_in(folder: Sequence[str], receipt: Receipt) -> tuple[tuple[str, ...], s
         The folders from the location to the dataset's folder (`..` if that is above the location), and
         `name[/partition]`.
     """
-    own = tuple(filter(None, (receipt.artifact, receipt.partition)))
-    above = len(own) - len(folder)
-    if above > 0:
-        return ("..",) * above, "/".join((*own[:above], *folder))
-    return tuple(folder[: -len(own)]), "/".join(folder[-len(own) :])
+    own_name = tuple(filter(None, (receipt.artifact, receipt.partition)))
+    parent_count = len(own_name) - len(folder)
+    if parent_count > 0:
+        return ("..",) * parent_count, "/".join((*own_name[:parent_count], *folder))
+    return tuple(folder[: -len(own_name)]), "/".join(folder[-len(own_name) :])
 
 
-def receipts_below(path: Path) -> Iterator[tuple[str, Receipt]]:
+def read_receipts_below(path: Path) -> Iterator[tuple[str, Receipt]]:
     """Yield the receipts of all artifacts below a path, with their names by folder: `name[/partition]`.
 
     Raises IntegrityError for a damaged receipt. No other files are read.
     """
-    return _receipts(_Folder(path.absolute()))
+    return _read_receipts(_Folder(path.absolute()))
 
 
-def receipts_in(store: Store) -> Iterator[tuple[str, Receipt]]:
-    """Like `receipts_below`, for a bucket or a prefix of one."""
-    return _receipts(_Bucket(store))
+def read_store_receipts(store: Store) -> Iterator[tuple[str, Receipt]]:
+    """Yield the receipts in a bucket, or in a prefix of one, like `read_receipts_below`."""
+    return _read_receipts(_Bucket(store))
 
 
 class _Tree(ABC):
@@ -164,63 +166,65 @@ class _Tree(ABC):
         """Return whether any file exists below this path."""
 
 
-def _verified(tree: _Tree, path: PurePosixPath, receipt: Receipt, verification: Verification) -> Verified:
+def _find_verdict(tree: _Tree, path: PurePosixPath, receipt: Receipt, verification: Verification) -> VerifiedArtifact:
     """Return the verdict on an artifact; raise IntegrityError if its ledger does not balance."""
-    missing, changed = _inputs_beside(tree, path, receipt)
+    missing, changed = _compare_inputs(tree, path, receipt)
     if receipt.ledger is not None:
         receipt.ledger.balance(tree.location(path))
-    lost = [f"its input {name} is missing. Materialize it again" for name in missing]
-    return Verified(
+    lost = [f"its input {name} is missing. Rebuild {name}" for name in missing]
+    return VerifiedArtifact(
         location=tree.location(path),
         name="/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition))),
         folder=tree.folder(path),
         bytes=receipt.total_bytes,
-        defects=(*tree.damage(path, receipt, verification), *_contradictions(receipt), *lost),
+        defects=(*tree.damage(path, receipt, verification), *_find_contradictions(receipt), *lost),
         changed_inputs=tuple(changed),
         receipt=receipt,
     )
 
 
-def _verify(tree: _Tree, verification: Verification, strays: bool) -> Iterator[Verified]:
+def _verify(tree: _Tree, verification: Verification, strays: bool) -> Iterator[VerifiedArtifact]:
     for path in tree.artifacts():
         try:
             if (receipt := tree.receipt(path)) is None:  # the artifact was removed meanwhile
                 continue
-            verdict = _verified(tree, path, receipt, verification)
-            if verdict.defects and (now := tree.receipt(path)) != receipt:  # it was removed or replaced meanwhile
+            verdict = _find_verdict(tree, path, receipt, verification)
+            if verdict.defects and (now := tree.receipt(path)) != receipt:  # removed or replaced meanwhile
                 if now is None:
                     continue
-                verdict = _verified(tree, path, now, verification)
+                verdict = _find_verdict(tree, path, now, verification)
         except IntegrityError as error:
             folder = tree.folder(path)
-            verdict = Verified(location=tree.location(path), name=path.name, folder=folder, defects=(str(error),))
+            verdict = VerifiedArtifact(
+                location=tree.location(path), name=path.name, folder=folder, defects=(str(error),)
+            )
         yield verdict
     for path in tree.strays() if strays else ():
-        yield Verified(location=tree.location(path), name=path.name, folder=tree.folder(path))
+        yield VerifiedArtifact(location=tree.location(path), name=path.name, folder=tree.folder(path))
 
 
-def _receipts(tree: _Tree) -> Iterator[tuple[str, Receipt]]:
+def _read_receipts(tree: _Tree) -> Iterator[tuple[str, Receipt]]:
     paths = list(tree.artifacts())
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         for path, receipt in zip(paths, threads.map(tree.receipt, paths), strict=True):
             if receipt is not None:
-                yield name_in(tree.folder(path), receipt)[1], receipt
+                yield name_by_folder(tree.folder(path), receipt)[1], receipt
 
 
-def _contradictions(receipt: Receipt) -> Iterator[str]:
+def _find_contradictions(receipt: Receipt) -> Iterator[str]:
     """Yield a sentence for each input whose digest differs between the receipt's inputs and its recipe."""
     expected_digests: dict[str, set[str]] = {
         name: {digest} for name, digest in receipt.recipe.get("sources", {}).items()
     }
-    for name, content in _upstream(receipt).items():
-        # inputs are named only by partition, and several upstream artifacts may have the same partition
+    for name, content in _list_upstream(receipt).items():
+        # inputs are named only by partition, so different upstream artifacts may have the same name
         expected_digests.setdefault(name.partition("/")[2], set()).add(content)
     for name, digest in receipt.inputs.items():
         if name in expected_digests and digest not in expected_digests[name]:
             yield f"the receipt contradicts itself: its recipe has a {name} other than {digest}. Rebuild the artifact"
 
 
-def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple[list[str], list[str]]:
+def _compare_inputs(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple[list[str], list[str]]:
     """Return the input artifacts that are missing, and the input artifacts whose content has changed.
 
     A kind of input is ignored if it is absent here, because a dataset may have been published without its shards.
@@ -231,10 +235,10 @@ def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple[
     if dataset is None:
         return missing, changed
     kind_presence: dict[PurePosixPath, bool] = {}
-    for name, content in sorted(_upstream(receipt).items()):
-        other_dataset, _, own = name.rpartition(":")
-        input_path = dataset.parent / other_dataset / own if other_dataset else dataset / own
-        kind = (dataset.parent / other_dataset if other_dataset else dataset) / own.partition("/")[0]
+    for name, content in sorted(_list_upstream(receipt).items()):
+        other_dataset, _, own_name = name.rpartition(":")
+        input_path = dataset.parent / other_dataset / own_name if other_dataset else dataset / own_name
+        kind = (dataset.parent / other_dataset if other_dataset else dataset) / own_name.partition("/")[0]
         if not kind_presence.setdefault(kind, tree.has(kind)):
             continue
         try:
@@ -248,7 +252,7 @@ def _inputs_beside(tree: _Tree, path: PurePosixPath, receipt: Receipt) -> tuple[
     return missing, changed
 
 
-def _upstream(receipt: Receipt) -> Mapping[str, str]:
+def _list_upstream(receipt: Receipt) -> Mapping[str, str]:
     """Return `[dataset:]name[/partition]` → content of each input artifact."""
     upstream: Mapping[str, str] = receipt.recipe.get("upstream", {})
     return upstream
@@ -265,11 +269,11 @@ class _Folder(_Tree):
 
     def artifacts(self) -> Iterator[PurePosixPath]:
         for folder, folders, names in os.walk(self.root):
-            # a folder with the receipt's name is damage that must be reported, not a location without an artifact
+            # a folder with the receipt's name is damage to report, not a location without an artifact
             if NAME in names or NAME in folders:
                 yield PurePosixPath(folder)
             folders[:] = sorted(f for f in folders if f not in (STAGING, NAME) and not f.startswith(".aside-"))
-            # `os.walk` does not follow links, so an artifact behind one would be silently ignored
+            # report links to folders, because `os.walk` does not follow them and would silently skip an artifact
             yield from (PurePosixPath(folder, f) for f in folders if os.path.islink(os.path.join(folder, f)))
 
     def strays(self) -> Iterator[PurePosixPath]:
@@ -288,16 +292,16 @@ class _Folder(_Tree):
         return str(path)
 
     def receipt(self, path: PurePosixPath) -> Receipt | None:
-        # the root may be a link, because the user named it explicitly
+        # only the root may be a link, because the user named it explicitly
         if path != PurePosixPath(self.root) and Path(path).is_symlink():
             raise IntegrityError(
-                f"{path}: a link to a folder, whose files do not belong to the artifact. Verify that folder by its "
-                "own path"
+                f"{path}: is a link to a folder, whose files do not belong to the artifact. Verify that folder "
+                "separately"
             )
         return read_receipt(Path(path))
 
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
-        return damage(Path(path), receipt, verification)
+        return find_damage(Path(path), receipt, verification)
 
     def dataset(self, path: PurePosixPath, receipt: Receipt) -> PurePosixPath | None:
         return path.parents[1] if receipt.partition else path.parent
@@ -307,9 +311,11 @@ class _Folder(_Tree):
 
 
 class _Bucket(_Tree):
+    """A bucket, or a prefix of one."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
-        # one listing for all artifacts, so that each prefix is a slice of the sorted keys (`_below`)
+        # list once for all artifacts; each prefix is then a slice of the sorted keys (`_list_keys_below`)
         self._objects = {info.key: info for info in store.list()}
         self._keys = sorted(self._objects)
 
@@ -318,11 +324,11 @@ class _Bucket(_Tree):
         return iter(sorted(path for path in paths if STAGING not in path.parts))
 
     def strays(self) -> Iterator[PurePosixPath]:
-        ours = set(self.artifacts())
+        own_artifacts = set(self.artifacts())
         folders = {
             key.parent
             for key in map(PurePosixPath, self._keys)
-            if not any(part.startswith(".") for part in key.parts) and ours.isdisjoint(key.parents)
+            if not any(part.startswith(".") for part in key.parts) and own_artifacts.isdisjoint(key.parents)
         }
         return iter(sorted(folders - {PurePosixPath()}))
 
@@ -340,41 +346,41 @@ class _Bucket(_Tree):
         return parse_receipt(data, f"{self._store.url}/{info.key}")
 
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
-        below = self._below(path)
+        relative_path = self._list_keys_below(path)
         # `<content>-<base>/<file>`: files of an unsettled publication are read from staging, as every reader does
         area = f"{path / STAGING / receipt.content[:32]}-"
-        staged = {key.removeprefix(area).partition("/")[2]: key for key in below if key.startswith(area)}
+        staged = {key.removeprefix(area).partition("/")[2]: key for key in relative_path if key.startswith(area)}
 
         def defect(record: FileRecord) -> str:
             info = self._objects.get(staged.get(record.path, "")) or self._objects.get(str(path / record.path))
-            return self._defect(record, info, verification)
+            return self._find_defect(record, info, verification)
 
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             defects = [sentence for sentence in threads.map(defect, receipt.files) if sentence]
         listed_keys = {str(path / record.path) for record in receipt.files} | {str(path / NAME)}
-        for key in below:
+        for key in relative_path:
             name = PurePosixPath(key).relative_to(path)
-            # staged objects are not, or not yet, part of the artifact
+            # staged objects are not part of the artifact, at least not yet
             if key not in listed_keys and STAGING not in name.parts:
                 defects.append(f"{name}: not in the receipt")
         return defects
 
-    def _below(self, path: PurePosixPath) -> list[str]:
+    def _list_keys_below(self, path: PurePosixPath) -> list[str]:
         prefix = "" if path == PurePosixPath() else f"{path}/"
-        # U+10FFFF is the last code point, so all keys sort before it
+        # U+10FFFF is the last code point, so this string sorts after all keys below the path
         return self._keys[bisect_left(self._keys, prefix) : bisect_left(self._keys, f"{prefix}\U0010ffff")]
 
-    def _defect(self, record: FileRecord, info: ObjectInfo | None, verification: Verification) -> str:
+    def _find_defect(self, record: FileRecord, info: ObjectInfo | None, verification: Verification) -> str:
         if info is None:
             return f"{record.path}: missing"
         if info.bytes != record.bytes:
-            return f"{record.path}: has {count_of(info.bytes, 'byte')}, but the receipt lists {record.bytes}"
+            return record.size_defect(info.bytes)
         if verification == "full":
             digest = hashlib.sha256()
             for block in self._store.read(info.key, version=info.version):
                 digest.update(block)
             if digest.hexdigest() != record.sha256:
-                return f"{record.path}: has sha256 {digest.hexdigest()}, but the receipt lists {record.sha256}"
+                return record.digest_defect(digest.hexdigest())
         return ""
 
     def dataset(self, path: PurePosixPath, receipt: Receipt) -> PurePosixPath | None:
@@ -382,4 +388,4 @@ class _Bucket(_Tree):
         return path.parents[levels - 1] if len(path.parts) >= levels else None
 
     def has(self, path: PurePosixPath) -> bool:
-        return bool(self._below(path))
+        return bool(self._list_keys_below(path))

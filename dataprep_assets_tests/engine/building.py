@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dataprep_assets.components import dataset_type
-from dataprep_assets.declarations import declarations_of
-from dataprep_assets.engine.artifact.build import in_order
+from dataprep_assets.components import find_dataset_class
+from dataprep_assets.declarations import open_declarations
+from dataprep_assets.engine.artifact.build import build_order
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.project import find
+from dataprep_assets.project import find_project
 from dataprep_assets_tests.conftest import CHECKOUT
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 
@@ -23,6 +23,7 @@ SAMPLES = (
     "sample_tasks",
     "sample_blend_pretrain",
     "sample_blend_sft",
+    "sample_blend_pairs",
     "sample_blend_rl",
     "sample_schedule",
 )
@@ -37,7 +38,7 @@ def sample(name: str) -> Dataset:
     """One of this project's datasets, the corpus over its small part, or one of the two like that of duplicates."""
     if name in (COMPARED, _SHELF):
         return _like_duplicates(name)
-    declarations = declarations_of(find(str(CHECKOUT)))
+    declarations = open_declarations(find_project(str(CHECKOUT)))
     dataset = declarations.load(declarations.files[name])
     assert isinstance(dataset, Dataset)
     return over_small_part(dataset) if name == SAMPLE.name else dataset
@@ -57,7 +58,7 @@ def declared(dataset: Dataset) -> dict[str, Any]:
 
 def redeclared(dataset: Dataset, value: Any) -> Dataset:
     """A dataset of the same kind with another declaration; ValidationError or DataprepError if it is not allowed."""
-    made = dataset_type(dataset.component)(type(dataset.declaration).model_validate(value))
+    made = find_dataset_class(dataset.component)(type(dataset.declaration).model_validate(value))
     assert isinstance(made, Dataset)
     return made
 
@@ -92,7 +93,7 @@ def build_all(
     """Names of the artifacts that were built anew, of all or `some` with their partitions; raises the first error of a
     partition."""
     built = []
-    for spec, partitions in in_order(specs, store) if some is None else some:
+    for spec, partitions in build_order(specs, store) if some is None else some:
         for outcome in spec.build(BuildRequest(store=store, partitions=partitions, workers=workers)):
             if outcome.error is not None:
                 raise outcome.error

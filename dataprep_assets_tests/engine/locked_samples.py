@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from dataprep_assets.cli.support import project
-from dataprep_assets.engine.lock.lock import lock_bytes, lock_dataset
+from dataprep_assets.engine.lock.lock import encode_lock, lock_dataset
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.engine.building import build_all
 
@@ -13,9 +13,9 @@ def main(folder: Path, names: list[str]) -> None:
     """Artifacts go to the folder, and each lock beside them."""
     store = LocalArtifacts(folder / "artifacts")
     for name in names:
-        specs = project.component(name).specs
+        specs = project.use_dataset(name).specs
         build_all(specs, store)
-        (folder / f"{name}.lock").write_bytes(lock_bytes(lock_dataset(specs, store)))
+        (folder / f"{name}.lock").write_bytes(encode_lock(lock_dataset(specs, store)))
 
 
 if __name__ == "__main__":

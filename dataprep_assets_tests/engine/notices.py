@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.metadata_values import Markdown, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import (
@@ -18,9 +18,9 @@ from dataprep_assets.engine.artifact.spec import (
     Partitions,
     SourceIdentity,
     SourceWatch,
-    identity_of,
-    in_words,
-    time_of,
+    identify_listing,
+    join_counts,
+    read_modification_time,
 )
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact
 from dataprep_assets.engine.checks.verdicts import PartitionChecks
@@ -70,7 +70,7 @@ def ensure_notice(declaration: Notices, store: ArtifactStore, partition: str) ->
         (staged / "notice.txt").write_text(text)
         return WrittenFiles(inputs={path.name: sha256_file(path)}, facts=NoticeFacts(words=len(text.split())))
 
-    return ensure(notice_recipe(declaration, partition), store, write)
+    return ensure_built(notice_recipe(declaration, partition), store, write)
 
 
 def _build_notices(declaration: Notices, request: BuildRequest) -> Iterator[Outcome]:
@@ -85,8 +85,9 @@ def _identity(declaration: Notices, _: ArtifactStore) -> SourceIdentity:
         paths = sorted(declaration.folder.iterdir())
     except OSError as error:
         raise SourceError(f"{declaration.folder.name}: {error.strerror}") from error
-    return identity_of(
-        [[path.name, path.stat().st_size] for path in paths], [[path.name, time_of(path, path.name)] for path in paths]
+    return identify_listing(
+        [[path.name, path.stat().st_size] for path in paths],
+        [[path.name, read_modification_time(path, path.name)] for path in paths],
     )
 
 
@@ -99,8 +100,8 @@ def _changes(declaration: Notices, store: ArtifactStore) -> str:
             new += 1
         else:
             text = (declaration.folder / f"{key}.txt").read_text()
-            changed += NoticeFacts.of(receipt).words != len(text.split())
-    return in_words([(new, "notice", "new"), (changed, "notice", "changed")])
+            changed += NoticeFacts.from_receipt(receipt).words != len(text.split())
+    return join_counts([(new, "notice", "new"), (changed, "notice", "changed")])
 
 
 def _board_recipe(declaration: Notices, store: ArtifactStore) -> Recipe:
@@ -117,7 +118,7 @@ def _build_board(declaration: Notices, request: BuildRequest) -> list[Outcome]:
         return WrittenFiles(inputs={key: store.require(declaration.artifact("notices", key)).content for key in KEYS})
 
     request.warn("the board is small")
-    return [Outcome.from_receipt(*ensure(_board_recipe(declaration, store), store, write))]
+    return [Outcome.from_receipt(*ensure_built(_board_recipe(declaration, store), store, write))]
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def notice_checks(
 
 def notices_specs(declaration: Notices, checks: tuple[Check[OpenedNotice], ...] = NOTICE_CHECKS) -> list[ArtifactSpec]:
     """The graph of such a dataset: notices, the board, and a report without files."""
-    partitions = Partitions.fixed(KEYS, "notice")
+    partitions = Partitions.from_keys(KEYS, "notice")
     notices = ArtifactSpec(
         declaration=declaration,
         name="notices",
@@ -171,7 +172,10 @@ def notices_specs(declaration: Notices, checks: tuple[Check[OpenedNotice], ...] 
         build=partial(_build_notices, declaration),
         watch=SourceWatch(identity=partial(_identity, declaration), changes=partial(_changes, declaration)),
         recipes=lambda _store, slots: [notice_recipe(declaration, slot or "") for slot in slots],
-        metadata=lambda _store, receipt: {"words": NoticeFacts.of(receipt).words, "kind": Markdown("*a notice*")},
+        metadata=lambda _store, receipt: {
+            "words": NoticeFacts.from_receipt(receipt).words,
+            "kind": Markdown("*a notice*"),
+        },
         check_groups=(notice_checks(declaration, checks),),
     )
     board = ArtifactSpec(
@@ -203,7 +207,7 @@ def _build_report(declaration: Notices, request: BuildRequest) -> list[Outcome]:
 
 
 def _words(declaration: Notices, store: ArtifactStore, partition: str) -> int:
-    return NoticeFacts.of(store.require(declaration.artifact("notices", partition))).words
+    return NoticeFacts.from_receipt(store.require(declaration.artifact("notices", partition))).words
 
 
 def write_notices(folder: Path, **texts: Any) -> Notices:

@@ -11,10 +11,11 @@ import pytest
 import yaml
 
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.yaml.automation import Automation, Email, EnvironmentVariable, seconds_of
+from dataprep_assets.engine.yaml.automation import Automation, Email, EnvironmentVariable, parse_duration
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.sensors.automation import FailedCheck, Failure
+from dataprep_assets_tests.messages import raises
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "automate.md").read_text()
@@ -36,7 +37,7 @@ def test_nothing_is_automated_by_default() -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("36h", 129_600), ("2d", 172_800), ("45s", 45)])
 def test_durations(text: str, seconds: int) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_duration(text) == seconds
     assert automation(on_new_files=text).interval == seconds
     assert automation(on_new_files=text).crons == {}
 
@@ -56,29 +57,29 @@ def test_all_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "values"),
     [
         (
             {"on_new_files": "10 minutes"},
-            r"automation.on_new_files: .*neither a duration .*10m, 36h.*got '10 minutes'",
+            ("automation.on_new_files", "10m", "36h", "'10 minutes'"),
         ),
-        ({"on_new_files": "2s"}, r"automation.on_new_files: .*at least 5s.*got '2s'"),
-        ({"schedule": "10m"}, r"automation.schedule: .*five fields.*got '10m'"),
-        ({"freshness": "0 3 * * 1"}, r"automation.freshness: .*duration.*got '0 3 \* \* 1'"),
-        ({"freshness": "30s"}, r"automation.freshness: .*at least 60s"),
-        ({"timezone": "Berlin"}, r"automation.timezone: .*Europe/Berlin.*got 'Berlin'"),
-        ({"on_new_file": "10m"}, r"automation.on_new_file: unknown key; did you mean `on_new_files`"),
-        ({"on_failure": {}}, r"automation.on_failure: .*`webhook`, `email` or both"),
-        ({"on_failure": {"email": {**EMAIL, "to": ["nobody"]}}}, r"email.to: .*'nobody' is not an e-mail address"),
-        ({"on_failure": {"email": {**EMAIL, "user": {"env": "U"}}}}, "`user` and `password`"),
+        ({"on_new_files": "2s"}, ("automation.on_new_files", "5s", "'2s'")),
+        ({"schedule": "10m"}, ("automation.schedule", "'10m'")),
+        ({"freshness": "0 3 * * 1"}, ("automation.freshness", "'0 3 * * 1'")),
+        ({"freshness": "30s"}, ("automation.freshness", "60s", "'30s'")),
+        ({"timezone": "Berlin"}, ("automation.timezone", "Europe/Berlin", "'Berlin'")),
+        ({"on_new_file": "10m"}, ("automation.on_new_file", "`on_new_files`")),
+        ({"on_failure": {}}, ("automation.on_failure", "`webhook`", "`email`")),
+        ({"on_failure": {"email": {**EMAIL, "to": ["nobody"]}}}, ("email.to", "'nobody'")),
+        ({"on_failure": {"email": {**EMAIL, "user": {"env": "U"}}}}, ("user", "password")),
         (
             {"on_failure": {"email": {**EMAIL, "tls": "none", "user": {"env": "U"}, "password": {"env": "P"}}}},
-            "a password would be sent unencrypted",
+            ("unencrypted",),
         ),
     ],
 )
-def test_what_is_refused(keys: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as refused:
+def test_what_is_refused(keys: dict[str, Any], values: tuple[str, ...]) -> None:
+    with raises(ConfigError, *values) as refused:
         automation(**keys)
     assert str(refused.value).startswith("mine/defs.yaml: automation")
 

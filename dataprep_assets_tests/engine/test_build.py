@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import SourceError
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.receipt import damage, read_receipt
+from dataprep_assets.integrity.receipt import find_damage, read_receipt
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.engine.notices import NoticeFacts
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 
 RECIPE = Recipe(
@@ -46,7 +47,7 @@ def store(tmp_path: Path) -> LocalArtifacts:
 
 def test_it_is_made_once_and_its_receipt_says_of_what(store: LocalArtifacts) -> None:
     write = Writer()
-    receipt, reused = ensure(RECIPE, store, write)
+    receipt, reused = ensure_built(RECIPE, store, write)
     assert not reused
     assert (receipt.key, receipt.inputs, receipt.facts) == (RECIPE.key, {"a.txt": "2"}, {"words": 1})
     assert receipt.recipe == {
@@ -57,8 +58,8 @@ def test_it_is_made_once_and_its_receipt_says_of_what(store: LocalArtifacts) -> 
     }
     kept = read_receipt(store.directory(RECIPE.artifact))
     assert kept == receipt
-    assert damage(store.directory(RECIPE.artifact), receipt) == []
-    again, reused = ensure(RECIPE, store, write)
+    assert find_damage(store.directory(RECIPE.artifact), receipt) == []
+    again, reused = ensure_built(RECIPE, store, write)
     assert (again, reused, write.calls) == (receipt, True, 1)
     assert debris(store.root) == []
 
@@ -66,36 +67,36 @@ def test_it_is_made_once_and_its_receipt_says_of_what(store: LocalArtifacts) -> 
 def test_a_recipe_that_only_writing_tells_in_full_is_that_of_the_receipt(store: LocalArtifacts) -> None:
     full = replace(RECIPE, key="5" * 64, settings={"greeting": "hello", "left_out": "1 word"})
     write = Writer()
-    receipt, _ = ensure(RECIPE, store, lambda staged: replace(write(staged), recipe=full))
+    receipt, _ = ensure_built(RECIPE, store, lambda staged: replace(write(staged), recipe=full))
     assert (receipt.key, receipt.recipe["settings"]) == (full.key, full.settings)
     assert full.difference(receipt) is None
-    assert ensure(full, store, write) == (receipt, True)
+    assert ensure_built(full, store, write) == (receipt, True)
     assert write.calls == 1
 
 
 def test_another_key_or_a_damaged_file_makes_it_anew(store: LocalArtifacts) -> None:
-    ensure(RECIPE, store, Writer())
-    receipt, reused = ensure(replace(RECIPE, key="4" * 64), store, Writer("good bye"))
+    ensure_built(RECIPE, store, Writer())
+    receipt, reused = ensure_built(replace(RECIPE, key="4" * 64), store, Writer("good bye"))
     assert (reused, receipt.facts["words"]) == (False, 2)
     path = store.directory(RECIPE.artifact) / "words.txt"
     path.write_text("bad bye!")
-    again, reused = ensure(replace(RECIPE, key="4" * 64), store, Writer("good bye"))
+    again, reused = ensure_built(replace(RECIPE, key="4" * 64), store, Writer("good bye"))
     assert not reused
     assert again.content == receipt.content
     assert path.read_text() == "good bye"
 
 
 def test_damage_of_equal_size_is_believed_where_sizes_alone_are_compared(store: LocalArtifacts) -> None:
-    ensure(RECIPE, store, Writer())
+    ensure_built(RECIPE, store, Writer())
     (store.directory(RECIPE.artifact) / "words.txt").write_text("jello")
-    assert ensure(RECIPE, store, Writer(), "size")[1]
-    assert not ensure(RECIPE, store, Writer(), "full")[1]
+    assert ensure_built(RECIPE, store, Writer(), "size")[1]
+    assert not ensure_built(RECIPE, store, Writer(), "full")[1]
 
 
 def test_a_writer_that_fails_leaves_what_was_there(store: LocalArtifacts) -> None:
-    before, _ = ensure(RECIPE, store, Writer())
-    with pytest.raises(SourceError, match="gone"):
-        ensure(replace(RECIPE, key="4" * 64), store, Writer("other", SourceError("gone")))
+    before, _ = ensure_built(RECIPE, store, Writer())
+    with raises(SourceError, "gone"):
+        ensure_built(replace(RECIPE, key="4" * 64), store, Writer("other", SourceError("gone")))
     assert read_receipt(store.directory(RECIPE.artifact)) == before
     assert (store.directory(RECIPE.artifact) / "words.txt").read_text() == "hello"
 
@@ -105,12 +106,12 @@ def test_a_writer_that_resumes_finds_what_it_left_under_the_same_key(
     store: LocalArtifacts, resumes: bool, found: list[str]
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        ensure(RECIPE, store, Writer("half", KeyboardInterrupt()), resumes=resumes)  # type: ignore[arg-type]
+        ensure_built(RECIPE, store, Writer("half", KeyboardInterrupt()), resumes=resumes)  # type: ignore[arg-type]
     write = Writer()
-    ensure(RECIPE, store, write, resumes=resumes)
+    ensure_built(RECIPE, store, write, resumes=resumes)
     assert write.found == found
     other = Writer()
-    ensure(replace(RECIPE, key="4" * 64), store, other, resumes=resumes)
+    ensure_built(replace(RECIPE, key="4" * 64), store, other, resumes=resumes)
     assert other.found == [], "what another key left is not taken for its own"
 
 
@@ -119,10 +120,10 @@ def test_a_digest_that_the_writer_knows_is_not_taken_again(store: LocalArtifacts
         (staged / "words.txt").write_text("hello")
         return WrittenFiles(inputs={}, digests={"words.txt": "5" * 64})
 
-    receipt, _ = ensure(RECIPE, store, write)
+    receipt, _ = ensure_built(RECIPE, store, write)
     assert receipt.file("words.txt").sha256 == "5" * 64 != sha256_file(store.directory(RECIPE.artifact) / "words.txt")
 
 
 def test_facts_are_empty_where_there_are_none(store: LocalArtifacts) -> None:
-    receipt, _ = ensure(RECIPE, store, lambda staged: WrittenFiles(inputs={}))
+    receipt, _ = ensure_built(RECIPE, store, lambda staged: WrittenFiles(inputs={}))
     assert receipt.facts == {}

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.engine.checks.comparison import other_files, other_rows
+from dataprep_assets.engine.checks.comparison import compare_files, compare_rows
 from dataprep_assets.errors import FormatError
 
 TABLE = pa.table({"words": [1, 2, None, 4], "name": ["a", "b", "c", None]})
@@ -29,7 +29,7 @@ def test_equal_files_are_passed_over_and_others_are_named(tmp_path: Path) -> Non
         (stored / name).write_bytes(other)
     (made / "missing.bin").write_bytes(b"0")
     (stored / "more.bin").write_bytes(b"0")
-    found = dict(other_files(made, stored, [*files, "more.bin"]))
+    found = dict(compare_files(made, stored, [*files, "more.bin"]))
     assert found == {
         "bytes.bin": "bytes.bin: byte 3 is different",
         "short.bin": "short.bin: byte 2 is different",
@@ -54,7 +54,7 @@ def test_the_first_row_and_column_that_differ_are_named(
 ) -> None:
     pq.write_table(TABLE, tmp_path / "made.parquet")
     pq.write_table(change(TABLE), tmp_path / "stored.parquet")
-    found = other_rows(tmp_path / "made.parquet", tmp_path / "stored.parquet")
+    found = compare_rows(tmp_path / "made.parquet", tmp_path / "stored.parquet")
     assert found is said is None or said in str(found)
 
 
@@ -62,16 +62,16 @@ def test_drawn_rows_are_compared_with_their_places(tmp_path: Path) -> None:
     made, stored, rows = tmp_path / "made.parquet", tmp_path / "stored.parquet", np.array([1, 3])
     pq.write_table(TABLE.take(rows), made)
     pq.write_table(TABLE, stored)
-    assert other_rows(made, stored, rows) is None
-    assert other_rows(made, stored, np.array([1, 2])) == "row 3: words is different"
-    assert other_rows(made, stored, np.array([1, 4])) == "row 5 is missing"
+    assert compare_rows(made, stored, rows) is None
+    assert compare_rows(made, stored, np.array([1, 2])) == "row 3: words is different"
+    assert compare_rows(made, stored, np.array([1, 4])) == "row 5 is missing"
 
 
 def test_a_file_that_is_no_parquet_is_unreadable(tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "made.parquet")
     (tmp_path / "stored.parquet").write_bytes(b"PAR1")
     with pytest.raises(FormatError):
-        other_rows(tmp_path / "made.parquet", tmp_path / "stored.parquet")
+        compare_rows(tmp_path / "made.parquet", tmp_path / "stored.parquet")
 
 
 def test_statistics_that_differ_under_equal_values_are_named(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_statistics_that_differ_under_equal_values_are_named(tmp_path: Path) -> 
     at = data.index(b"\x01c", footer) + 1
     data[at] ^= 1
     (stored / "table.parquet").write_bytes(bytes(data))
-    assert other_rows(made / "table.parquet", stored / "table.parquet") is None
-    assert dict(other_files(made, stored, ["table.parquet"])) == {
+    assert compare_rows(made / "table.parquet", stored / "table.parquet") is None
+    assert dict(compare_files(made, stored, ["table.parquet"])) == {
         "table.parquet": f"table.parquet: byte {at} is different"
     }

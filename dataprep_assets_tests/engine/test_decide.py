@@ -16,7 +16,7 @@ from dataprep_assets.engine.staleness.decide import (
     EventFacts,
     FileFacts,
     PartitionFacts,
-    decide,
+    decide_action,
 )
 from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.receipt import Ledger, Receipt
@@ -59,7 +59,7 @@ CASES: dict[str, Row] = {
     "missing below a stale input": (with_files(FileFacts(), stale_input="d/b"), BUILD, "missing", "missing", False),
     "another setting": (
         with_files(replace(FILES, recipe=replace(RECIPE, key="l", settings={"n": 2}))),
-        *(BUILD, "settings changed", "n was 1, is 2 now", False),
+        *(BUILD, "settings changed", "n was 1, now 2", False),
     ),
     "another version": (
         with_files(replace(FILES, recipe=replace(RECIPE, key="l", version=2))),
@@ -119,15 +119,15 @@ CASES: dict[str, Row] = {
     ),
     "not materialized": (
         with_events(materialized=False),
-        *(RECORD, "not recorded", "Dagster has no materialization of it", False),
+        *(RECORD, "not recorded", "no materialization recorded in Dagster", False),
     ),
     "partitions not registered": (
         with_events(registered=False),
-        *(RECORD, "not recorded", "Dagster has no partitions of it", False),
+        *(RECORD, "not recorded", "no partition recorded in Dagster", False),
     ),
     "built again as it was": (
         with_checks(REBUILT, None),
-        *(CHECK, "check failed", "its blocking check x failed, and again after a rebuild: at row 3", True),
+        *(CHECK, "check failed", "its blocking check x failed, also after a rebuild: at row 3", True),
     ),
     "not checked": (with_checks(PASSED, None), CHECK, "not checked", "not checked: y", False),
     "checked too long ago": (with_checks(PASSED, since=11.0), CHECK, "not checked", "not checked: x", False),
@@ -163,7 +163,7 @@ CASES: dict[str, Row] = {
 @pytest.mark.parametrize("name", CASES)
 def test_each_case_is_decided_as_the_table_says(name: str) -> None:
     facts, action, kind, reason, same_content = CASES[name]
-    found = decide(facts)
+    found = decide_action(facts)
     assert (found.action, found.kind, found.same_content) == (action, kind, same_content)
     assert found.reason.startswith(reason)
     assert bool(found.reason) == (action is not KEEP)
@@ -212,7 +212,7 @@ CAUSES: dict[str, tuple[PartitionFacts, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", CAUSES)
 def test_the_causes_are_its_own_changes_else_those_of_its_inputs(name: str) -> None:
     facts, causes = CAUSES[name]
-    assert decide(facts).causes == causes
+    assert decide_action(facts).causes == causes
 
 
 def test_the_table_of_the_module_has_the_actions_and_kinds_of_the_cases() -> None:
@@ -234,7 +234,7 @@ ORDER = ["not planned", "missing", "check failed", "not materialized", "built ag
 
 @pytest.mark.parametrize(("first", "second"), [*pairwise(ORDER), ("not checked", "a warning that is accepted now")])
 def test_the_first_case_that_applies_decides(first: str, second: str) -> None:
-    assert decide(merged(CASES[first][0], CASES[second][0])).kind == CASES[first][2]
+    assert decide_action(merged(CASES[first][0], CASES[second][0])).kind == CASES[first][2]
 
 
 def test_a_decision_is_compared_by_what_a_person_reads() -> None:

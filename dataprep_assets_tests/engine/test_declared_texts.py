@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel
 
-from dataprep_assets.components import PIPELINES, dataset_type
-from dataprep_assets.declarations import Declarations, reason_of
+from dataprep_assets.components import PIPELINES, find_dataset_class
+from dataprep_assets.declarations import Declarations, describe_reason
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.engine.yaml.mistakes import SECRETS
 from dataprep_assets.errors import ConfigError
@@ -58,12 +59,12 @@ class Project:
         try:
             return tree.load_component(Path()).declaration  # type: ignore[attr-defined, no-any-return]
         except Exception as error:  # Dagster wraps ours
-            return reason_of(error)
+            return describe_reason(error)
 
     def expected(self, component: str, attributes: Any) -> "BaseModel | str":
         """What the values make without any YAML."""
         try:
-            return dataset_type(component).from_attributes(attributes, self.path).declaration
+            return find_dataset_class(component).from_attributes(attributes, self.path).declaration
         except ConfigError as error:
             return str(error)
 
@@ -75,6 +76,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
     sys.path.remove(str(tmp_path))
 
 
+@cache
 def shipped(component: str) -> list[dict[str, Any]]:
     """The attributes of the shipped datasets of a component."""
     files = [yaml.safe_load(path.read_text()) for path in sorted(SHIPPED.rglob("defs.yaml"))]
@@ -84,7 +86,7 @@ def shipped(component: str) -> list[dict[str, Any]]:
 
 def own_keys(component: str) -> list[TextKey]:
     """The keys of a component that take a text; those that all have, of one of them."""
-    found = text_keys(dataset_type(component).model.model_json_schema())
+    found = text_keys(find_dataset_class(component).model.model_json_schema())
     shared = component == "TrainingSchedule"
     return [key for key in found if (shared or key.keys[0] not in SHARED) and TWINS.keys().isdisjoint(key.keys)]
 
@@ -92,7 +94,7 @@ def own_keys(component: str) -> list[TextKey]:
 def base_of(project: Project, component: str, key: TextKey) -> tuple[dict[str, Any], list[str | int]]:
     """A shipped declaration in which only the key's own text decides, and the keys that are not replaced in it."""
     whole = str(key).replace("[key]", PLAIN)
-    named = [f"{whole}: ", f"{whole.removesuffix('.0')}: ", repr(PLAIN)]
+    named = [f"{whole}: ", f"{whole.removesuffix('.0')}: ", repr(PLAIN), f"unknown fields {PLAIN}"]
     for base in sorted(shipped(component), key=lambda base: key.keys[0] not in base):
         for keys in ([*key.keys], [*key.keys[:1]]):
             found = project.expected(component, placed(base, key.build(PLAIN), keys))
@@ -103,7 +105,7 @@ def base_of(project: Project, component: str, key: TextKey) -> tuple[dict[str, A
 
 def may_be_quoted(component: str, key: TextKey) -> bool:
     """Whether a refusal may show the text: it may be a secret, or in notes."""
-    hidden = dataset_type(component).model.model_config.get("hide_input_in_errors", False)
+    hidden = find_dataset_class(component).model.model_config.get("hide_input_in_errors", False)
     return not hidden and SECRETS.isdisjoint(key.keys) and BESIDE.isdisjoint(key.keys)
 
 

@@ -1,7 +1,7 @@
 """Which other datasets follow a change: by what their specs are made of, over several datasets."""
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
-from dataprep_assets.engine.staleness.downstream import Reached, reached
+from dataprep_assets.engine.staleness.downstream import AffectedArtifact, find_affected_artifacts
 from dataprep_assets_tests.engine import specs
 
 
@@ -10,8 +10,8 @@ def spec(dataset: str, name: str, *inputs: ArtifactSpec | DatasetInput) -> Artif
     return specs.spec(dataset, name, inputs=inputs)
 
 
-def told(names: list[str], others: dict[str, list[ArtifactSpec]]) -> list[Reached]:
-    return list(reached("source", names, others))
+def told(names: list[str], others: dict[str, list[ArtifactSpec]]) -> list[AffectedArtifact]:
+    return list(find_affected_artifacts("source", names, others))
 
 
 def test_what_is_made_of_it_is_reached_and_what_is_made_of_that() -> None:
@@ -20,8 +20,8 @@ def test_what_is_made_of_it_is_reached_and_what_is_made_of_that() -> None:
     far = spec("far", "copy", DatasetInput(dataset="mix", name="product"))
     others = {"far": [far], "mix": [mix, product], "apart": [spec("apart", "rows")]}
     assert told(["rows"], others) == [
-        Reached(dataset="mix", artifact="mixture", through="source/rows"),
-        Reached(dataset="far", artifact="copy", through="mix/product"),
+        AffectedArtifact(dataset="mix", artifact="mixture", through="source/rows"),
+        AffectedArtifact(dataset="far", artifact="copy", through="mix/product"),
     ]
 
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.artifact.build import in_order
-from dataprep_assets.engine.lock.difference import difference
+from dataprep_assets.engine.artifact.build import build_order
+from dataprep_assets.engine.lock.difference import compare_locks
 from dataprep_assets.engine.lock.drift import (
     Drift,
     adopt_plan,
-    drift_of_contents,
-    drift_of_copy,
-    drift_of_recipes,
-    undeclared,
+    find_content_drift,
+    find_copy_drift,
+    find_recipe_drift,
+    find_undeclared_artifacts,
 )
-from dataprep_assets.engine.lock.lock import Lock, lock_bytes, lock_dataset, lock_of_receipts, parse_lock
+from dataprep_assets.engine.lock.lock import Lock, build_lock, encode_lock, lock_dataset, parse_lock
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.integrity.verify import receipts_below, verify, verify_store
+from dataprep_assets.integrity.verify import read_receipts_below, verify_path, verify_store
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.corpus.dataset import corpus_card
 from dataprep_assets.stores.files import digest_value
@@ -36,34 +36,36 @@ VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
 @pytest.fixture
 def lock(corpus: ChangedCorpus) -> Lock:
     """As it is read from its file."""
-    return parse_lock(lock_bytes(lock_dataset(corpus.specs(), corpus.store)), "dataset.lock")
+    return parse_lock(encode_lock(lock_dataset(corpus.specs(), corpus.store)), "dataset.lock")
 
 
 def before(corpus: ChangedCorpus, lock: Lock, **changes: Any) -> dict[str, str]:
     """What is refused before anything is built."""
-    return {one.name: one.reason for one in drift_of_recipes(corpus.specs(**changes), corpus.store, lock)}
+    return {one.name: one.reason for one in find_recipe_drift(corpus.specs(**changes), corpus.store, lock)}
 
 
 def copy_of(path: Path, lock: Lock, select: Sequence[str] = ()) -> dict[str, str]:
     """What somebody's copy is not."""
     return {
-        one.name: one.reason for one in drift_of_copy(lock, verify(path, strays=True), select) if not one.is_obsolete
+        one.name: one.reason
+        for one in find_copy_drift(lock, verify_path(path, strays=True), select)
+        if not one.is_obsolete
     }
 
 
 def test_what_was_locked_has_no_drift_before_and_after(corpus: ChangedCorpus, lock: Lock) -> None:
     assert before(corpus, lock) == {}
-    assert list(drift_of_contents(corpus.specs(), corpus.store, lock)) == []
-    assert list(undeclared(corpus.specs(), corpus.store, lock)) == []
+    assert list(find_content_drift(corpus.specs(), corpus.store, lock)) == []
+    assert list(find_undeclared_artifacts(corpus.specs(), corpus.store, lock)) == []
 
 
 @pytest.mark.parametrize(
     ("changes", "name", "reason"),
     [
-        ({"dtype": "uint32"}, "token_bins/train-00000", "dtype was uint16, is uint32 now"),
-        ({"text_field": "body"}, "token_bins/val-00000", "text_field was text, is body now"),
-        ({"shards": {"count": 2}}, "manifest", "shards.count was 3, is 2 now"),
-        ({"olmo_sequence_length": 64}, "olmo_bins", "olmo_sequence_length was 512, is 64 now"),
+        ({"dtype": "uint32"}, "token_bins/train-00000", "dtype was uint16, now uint32"),
+        ({"text_field": "body"}, "token_bins/val-00000", "text_field was text, now body"),
+        ({"shards": {"count": 2}}, "manifest", "shards.count was 3, now 2"),
+        ({"olmo_sequence_length": 64}, "olmo_bins", "olmo_sequence_length was 512, now 64"),
         ({"views": ["nanogpt", "megatron", "datatrove"]}, "olmo_bins", "in the lock, but not declared"),
         (
             {"views": ["nanogpt", "megatron", "datatrove", "olmo", "mds"]},
@@ -126,7 +128,7 @@ def test_a_damaged_or_absent_artifact_is_no_drift_because_it_is_built_again(corp
     shutil.rmtree(corpus.root / "sample_corpus/olmo_bins")
     assert before(corpus, lock) == {}
     build_all(corpus.specs(), corpus.store)
-    assert list(drift_of_contents(corpus.specs(), corpus.store, lock)) == []
+    assert list(find_content_drift(corpus.specs(), corpus.store, lock)) == []
 
 
 def test_other_bytes_of_the_same_recipe_are_drift_and_tell_the_libraries(corpus: ChangedCorpus, lock: Lock) -> None:
@@ -142,8 +144,8 @@ def test_other_bytes_of_the_same_recipe_are_drift_and_tell_the_libraries(corpus:
     assert name == "megatron_bins"
     assert "the lock has" in reason
     assert "numpy was" in reason
-    assert "is 9.9" in reason
-    (after,) = drift_of_contents(corpus.specs(), corpus.store, lock)
+    assert "now 9.9" in reason
+    (after,) = find_content_drift(corpus.specs(), corpus.store, lock)
     assert (after.name, after.reason) == (name, reason)
 
 
@@ -151,17 +153,17 @@ def test_on_a_fresh_machine_what_would_differ_is_known_before_it_is_built(corpus
     """Nothing is there: each recipe is compared when what it is made of has been built."""
     shutil.rmtree(corpus.root)
     specs = corpus.specs(bad_records={"budget": 0.5})
-    found: list[Drift] = list(drift_of_recipes(specs, corpus.store, lock))
+    found: list[Drift] = list(find_recipe_drift(specs, corpus.store, lock))
     assert found == []
     built: list[str] = []
-    for spec, partitions in in_order(specs, corpus.store):
-        if found := list(drift_of_recipes(specs, corpus.store, lock, [spec])):
+    for spec, partitions in build_order(specs, corpus.store):
+        if found := list(find_recipe_drift(specs, corpus.store, lock, [spec])):
             break
         built += build_all(specs, corpus.store, [(spec, partitions)])
-        assert list(drift_of_contents([spec], corpus.store, lock, partitions)) == []
+        assert list(find_content_drift([spec], corpus.store, lock, partitions)) == []
     assert built == ["manifest", "engine_certificate", *(f"snapshot/train-0000{i}" for i in range(3))]
     assert [one.name for one in found] == [f"token_bins/train-0000{i}" for i in range(3)]
-    assert {one.reason for one in found} == {"bad_records.budget was 0.001, is 0.5 now"}
+    assert {one.reason for one in found} == {"bad_records.budget was 0.001, now 0.5"}
 
 
 @pytest.mark.parametrize("sensitive", [False, True])
@@ -182,7 +184,7 @@ def test_a_fresh_machine_makes_the_shards_of_a_corpus_that_was_appended_to(
     adopt_plan(specs, corpus.store, lock)
     assert before(corpus, lock, **declared) == {}
     build_all(specs, corpus.store)
-    assert list(drift_of_contents(specs, corpus.store, lock)) == []
+    assert list(find_content_drift(specs, corpus.store, lock)) == []
     shutil.rmtree(corpus.root)
     (chunk / "example_train_11.jsonl.zst").unlink()
     adopt_plan(specs, corpus.store, lock)
@@ -194,7 +196,7 @@ def test_a_fresh_machine_makes_what_the_lock_says(corpus: ChangedCorpus, lock: L
     shutil.rmtree(corpus.root)
     assert before(corpus, lock) == {}
     build_all(corpus.specs(), corpus.store)
-    assert list(drift_of_contents(corpus.specs(), corpus.store, lock)) == []
+    assert list(find_content_drift(corpus.specs(), corpus.store, lock)) == []
 
 
 def test_a_blend_elsewhere_is_as_its_lock_and_a_changed_weight_is_not(tmp_path: Path) -> None:
@@ -205,15 +207,15 @@ def test_a_blend_elsewhere_is_as_its_lock_and_a_changed_weight_is_not(tmp_path: 
     store = LocalArtifacts(there / "artifacts")
     same = blend_specs(pretraining(small_sources(there / "sources")))
     build_all(same, store)
-    assert list(drift_of_recipes(same, store, lock)) == []
-    assert list(drift_of_contents(same, store, lock)) == []
-    assert {d.name: d.reason for d in drift_of_copy(lock, verify(there / "artifacts"))} == {}
+    assert list(find_recipe_drift(same, store, lock)) == []
+    assert list(find_content_drift(same, store, lock)) == []
+    assert {d.name: d.reason for d in find_copy_drift(lock, verify_path(there / "artifacts"))} == {}
     heavier = {"datasets": [{"name": n, "path": str(there / "sources" / n), "weight": 1.0} for n in ("code", "web")]}
     other = blend_specs(pretraining(there / "sources", blend=heavier))
-    (found, *_) = drift_of_recipes(other, store, lock)
-    assert (found.name, found.reason) == ("blend_plan", "blend.code.weight was 3.0, is 1.0 now (and 1 more)")
+    (found, *_) = find_recipe_drift(other, store, lock)
+    assert (found.name, found.reason) == ("blend_plan", "blend.code.weight was 3.0, now 1.0 (and 1 more)")
     write_rows(there / "sources" / "code" / "part-2.jsonl.zst", texts("code", 41))
-    (found, *_) = drift_of_recipes(same, store, lock)
+    (found, *_) = find_recipe_drift(same, store, lock)
     assert (found.name, found.reason) == ("blend_plan", "its source changed: code")
 
 
@@ -227,10 +229,10 @@ def test_a_copy_is_proven_wherever_it_lies(corpus: ChangedCorpus, lock: Lock, tm
     edit_receipt(copied / "token_bins" / "val-00007" / "receipt.json", lambda v: v.update(partition="val-00007"))
     found = copy_of(copied, lock)
     assert found.keys() == {"nanogpt_bins", "olmo_bins"}
-    assert "val.bin: sha256" in found["nanogpt_bins"]
+    assert "val.bin: " in found["nanogpt_bins"]
     assert found["olmo_bins"] == "missing: in the lock, but not found"
     # as `diff` has it: nothing there is made of it
-    obsolete = [one.name for one in drift_of_copy(lock, verify(copied, strays=True)) if one.is_obsolete]
+    obsolete = [one.name for one in find_copy_drift(lock, verify_path(copied, strays=True)) if one.is_obsolete]
     assert obsolete == ["token_bins/val-00007"]
     assert copy_of(copied, lock, ["megatron_bins", "combined_bins/*"]) == {
         name: reason for name, reason in found.items() if name != "olmo_bins"
@@ -279,7 +281,7 @@ def test_another_dataset_is_too_much_in_the_folder_of_this_one_alone(
 
 def test_a_copy_of_another_build_is_not_the_locked_one(corpus: ChangedCorpus, lock: Lock) -> None:
     corpus.run(olmo_sequence_length=64)
-    assert copy_of(corpus.root, lock) == {"olmo_bins": "olmo_sequence_length was 512, is 64 now"}
+    assert copy_of(corpus.root, lock) == {"olmo_bins": "olmo_sequence_length was 512, now 64"}
 
 
 def test_a_view_that_is_declared_no_more_is_obsolete_to_diff_and_verify(corpus: ChangedCorpus, tmp_path: Path) -> None:
@@ -291,9 +293,9 @@ def test_a_view_that_is_declared_no_more_is_obsolete_to_diff_and_verify(corpus: 
         return lock_dataset(specs, corpus.store)
 
     def is_told(lock: Lock) -> tuple[Sequence[str], Sequence[str], dict[str, str]]:
-        found = lock_of_receipts(receipts_below(corpus.root), "root")
-        differs, verdicts = difference(lock, found, ("lock", "root")), verify(corpus.root, strays=True)
-        obsolete = [one.name for one in drift_of_copy(lock, verdicts) if one.is_obsolete]
+        found = build_lock(read_receipts_below(corpus.root), "root")
+        differs, verdicts = compare_locks(lock, found, ("lock", "root")), verify_path(corpus.root, strays=True)
+        obsolete = [one.name for one in find_copy_drift(lock, verdicts) if one.is_obsolete]
         assert copy_of(corpus.root, lock).keys() == {*differs.added, *differs.removed, *differs.changed}
         return obsolete, differs.obsolete, copy_of(corpus.root, lock)
 
@@ -312,13 +314,13 @@ def test_a_copy_in_a_bucket_is_proven(corpus: ChangedCorpus, lock: Lock, servers
     place = servers.new("moto")
     store = BucketArtifacts(tmp_path / "cache", place, place.url, None)
     build_all(corpus.specs(), store)
-    assert [str(one) for one in drift_of_copy(lock, verify_store(place(), strays=True))] == []
+    assert [str(one) for one in find_copy_drift(lock, verify_store(place(), strays=True))] == []
     opened = place()
     opened.delete("sample_corpus/combined_bins/val/val.bin")
     receipt = b"".join(opened.read("sample_corpus/manifest/receipt.json"))
     opened.put("sample_corpus/manifest_2/receipt.json", receipt)
     opened.put("sample_corpus/loose/val-00000/tokens.bin", b"")
-    assert {one.name: one.reason for one in drift_of_copy(lock, verify_store(place(), "size", strays=True))} == {
+    assert {one.name: one.reason for one in find_copy_drift(lock, verify_store(place(), "size", strays=True))} == {
         "combined_bins/val": "val.bin: missing",
         "manifest_2": "extra: not in the lock; its receipt belongs to sample_corpus/manifest",
         "loose/val-00000": "extra: files without a receipt, not in the lock",

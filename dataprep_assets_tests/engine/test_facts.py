@@ -5,6 +5,7 @@ import pytest
 from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets_tests.messages import raises
 
 
 class BinFacts(Facts):
@@ -31,23 +32,23 @@ def test_what_was_set_is_written_and_a_default_that_nobody_set_is_not() -> None:
 
 def test_facts_read_back_are_those_written() -> None:
     facts = BinFacts(dtype="uint16", shards=2, bos_id=7)
-    assert BinFacts.of(receipt(facts.to_json())) == facts
+    assert BinFacts.from_receipt(receipt(facts.to_json())) == facts
 
 
 def test_facts_of_a_newer_version_are_ignored() -> None:
-    assert BinFacts.of(receipt({"dtype": "uint16", "shards": 2, "bos_id": None, "later": 1})).shards == 2
+    assert BinFacts.from_receipt(receipt({"dtype": "uint16", "shards": 2, "bos_id": None, "later": 1})).shards == 2
 
 
 @pytest.mark.parametrize(
-    ("facts", "told"),
+    ("facts", "values"),
     [
-        ({"dtype": "uint16", "bos_id": None}, "shards: Field required"),
-        ({"dtype": "uint16", "shards": "many", "bos_id": None}, "shards: Input should be a valid integer"),
-        ({}, "dtype: Field required; shards: Field required; bos_id: Field required"),
+        ({"dtype": "uint16", "bos_id": None}, ("shards",)),
+        ({"dtype": "uint16", "shards": "many", "bos_id": None}, ("shards", "integer")),
+        ({}, ("dtype", "shards", "bos_id")),
     ],
 )
-def test_a_missing_or_wrong_fact_names_artifact_and_fact(facts: dict[str, object], told: str) -> None:
-    with pytest.raises(IntegrityError, match=f"d/bins/train-00000: .*{told}.*Rebuild the artifact"):
-        BinFacts.of(receipt(facts))
-    with pytest.raises(IntegrityError, match=r"^d/bins: "):
-        BinFacts.of(receipt(facts, partition=None))
+def test_a_missing_or_wrong_fact_names_artifact_and_fact(facts: dict[str, object], values: tuple[str, ...]) -> None:
+    with raises(IntegrityError, "d/bins/train-00000", *values):
+        BinFacts.from_receipt(receipt(facts))
+    with raises(IntegrityError, "d/bins"):
+        BinFacts.from_receipt(receipt(facts, partition=None))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets_tests.fakes.places import Places
@@ -120,7 +120,7 @@ def test_another_text_field_renames_the_reason_of_every_shard(corpus: ChangedCor
     found = corpus.statuses(text_field="body")
     assert {one.name.removeprefix("sample_corpus/") for one in found} == EVERY_TOKEN
     shards = [one for one in found if "/token_bins/" in one.name]
-    assert {one.reason for one in shards} == {"text_field was text, is body now"}
+    assert {one.reason for one in shards} == {"text_field was text, now body"}
     assert [one.provisional for one in found] == [False] * len(shards) + [True] * (len(COMBINED) + len(VIEWS))
 
 
@@ -130,8 +130,7 @@ def test_a_newly_refused_class_renews_every_token(corpus: ChangedCorpus) -> None
     refusing = declared.tokenizer.model_copy(update={"refuse": ("ascii",)})
     changed = declared.model_copy(update={"tokenizer": refusing})
     told = {
-        one.name.removeprefix("sample_corpus/"): one.reason
-        for one in stale_decisions(corpus_specs(changed), corpus.store)
+        one.name.removeprefix("sample_corpus/"): one.reason for one in find_stale(corpus_specs(changed), corpus.store)
     }
     assert told.keys() == {"engine_certificate", *EVERY_TOKEN}
     assert told["token_bins/val-00000"].startswith("refused was ")
@@ -140,17 +139,17 @@ def test_a_newly_refused_class_renews_every_token(corpus: ChangedCorpus) -> None
 
 
 def test_another_tokenizer_renews_the_certificate_and_every_token(corpus: ChangedCorpus) -> None:
-    from dataprep_assets.stream.tokenizer import load_bundle
+    from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
     path = corpus.tokenizer / "tokenizer_config.json"
     path.write_text(path.read_text() + "\n")
-    load_bundle.cache_clear()  # a new process would read it anew
+    load_declared_tokenizer.cache_clear()  # a new process would read it again
     try:
         told = names(corpus)
         assert told >= {"engine_certificate", *(f"token_bins/{shard}" for shard in SHARDS)}
         assert set(corpus.run().built) == told
     finally:
-        load_bundle.cache_clear()
+        load_declared_tokenizer.cache_clear()
 
 
 def test_an_added_file_leaves_other_splits_out(corpus: ChangedCorpus) -> None:
@@ -192,12 +191,12 @@ def test_over_a_bucket_the_same_is_told_and_the_bucket_stays_as_it_is(servers: P
     data = Path(shutil.copytree(SMALL, tmp_path / "data"))
     corpus = sample_declaration(data, views=["nanogpt"])
     assert run_pipeline(corpus, store, 2).failed == {}
-    assert list(stale_decisions(corpus_specs(corpus), store)) == []
+    assert list(find_stale(corpus_specs(corpus), store)) == []
     shutil.copy(data / VAL, data / VAL.replace("_0", "_99"))
     for key in ("token_bins/train-00001/tokens.bin", "snapshot/train-00000/files.jsonl"):
         place().put(f"sample_corpus/{key}", b"damaged")
     before = {info.key: info.version for info in place().list()}
-    told = {one.name.removeprefix("sample_corpus/") for one in stale_decisions(corpus_specs(corpus), store)}
+    told = {one.name.removeprefix("sample_corpus/") for one in find_stale(corpus_specs(corpus), store)}
     assert {info.key: info.version for info in place().list()} == before
     assert told >= {"manifest", "token_bins/train-00001", "snapshot/train-00000", "token_bins/val-00001"}
     assert set(run_pipeline(corpus, store, 2).built) == told

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from dataprep_assets.engine.lock.difference import difference
-from dataprep_assets.engine.lock.lock import lock_dataset, lock_of_receipts
+from dataprep_assets.engine.lock.difference import compare_locks
+from dataprep_assets.engine.lock.lock import build_lock, lock_dataset
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.integrity.verify import receipts_below
+from dataprep_assets.integrity.verify import read_receipts_below
 from dataprep_assets_tests.faults.edits import flip_byte
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 
 EMPTY: dict[str, Any] = {"dataset": "notes", "key": "k", "inputs": {}, "files": ()}
@@ -20,44 +19,44 @@ EMPTY: dict[str, Any] = {"dataset": "notes", "key": "k", "inputs": {}, "files": 
 
 def test_shards_that_are_in_no_plan_any_more_are_left_out_and_told(corpus: ChangedCorpus) -> None:
     corpus.run(shards={"count": 2})
-    found = lock_of_receipts(receipts_below(corpus.root), "root")
+    found = build_lock(read_receipts_below(corpus.root), "root")
     assert found.obsolete == {"snapshot/train-00002", "token_bins/train-00002"}
     planned = lock_dataset(corpus.specs(shards={"count": 2}), corpus.store)
     assert found.artifacts.keys() - planned.artifacts.keys() == found.obsolete
-    compared = difference(planned, found, ("lock", "root"))
-    assert compared.is_none
+    compared = compare_locks(planned, found, ("lock", "root"))
+    assert compared.is_empty
     assert compared.obsolete == sorted(found.obsolete)
 
 
 def test_of_several_datasets_one_has_to_be_named(corpus: ChangedCorpus, tmp_path: Path) -> None:
     corpus.run(dataset="other", splits={"val": ["validation/**"]}, views=[])
-    receipts = list(receipts_below(corpus.root))
-    with pytest.raises(ConfigError, match="root: contains several datasets, other, sample_corpus"):
-        lock_of_receipts(receipts, "root")
-    assert lock_of_receipts(receipts, "root", "other").dataset == "other"
-    with pytest.raises(MissingArtifactError, match=r"root: no artifact of third found\. Available: other"):
-        lock_of_receipts(receipts, "root", "third")
-    with pytest.raises(MissingArtifactError, match="no finished artifact found"):
-        lock_of_receipts(receipts_below(tmp_path / "nothing"), "root")
+    receipts = list(read_receipts_below(corpus.root))
+    with raises(ConfigError, "root", "other, sample_corpus"):
+        build_lock(receipts, "root")
+    assert build_lock(receipts, "root", "other").dataset == "other"
+    with raises(MissingArtifactError, "root", "third", "other"):
+        build_lock(receipts, "root", "third")
+    with raises(MissingArtifactError):
+        build_lock(read_receipts_below(tmp_path / "nothing"), "root")
 
 
 def test_a_second_copy_is_an_artifact_of_its_own_or_refused(corpus: ChangedCorpus) -> None:
     made = corpus.root / "sample_corpus"
-    before = lock_of_receipts(receipts_below(corpus.root), "root")
+    before = build_lock(read_receipts_below(corpus.root), "root")
     shutil.copytree(made / "nanogpt_bins", made / "nanogpt_old")
     shutil.copytree(made / "token_bins" / "val-00000", made / "token_bins" / "val-00007")
-    found = lock_of_receipts(receipts_below(corpus.root), "root")
+    found = build_lock(read_receipts_below(corpus.root), "root")
     assert found.artifacts.keys() - before.artifacts.keys() == {"nanogpt_old", "token_bins/val-00007"}
     assert found.obsolete == frozenset()
     shutil.copytree(made / "manifest", made / "old" / "manifest")
-    with pytest.raises(ConfigError, match="root: contains two copies of sample_corpus/manifest"):
-        lock_of_receipts(receipts_below(corpus.root), "root")
+    with raises(ConfigError, "root", "sample_corpus/manifest"):
+        build_lock(read_receipts_below(corpus.root), "root")
 
 
 def test_a_damaged_receipt_is_told(corpus: ChangedCorpus) -> None:
     flip_byte(corpus.root / "sample_corpus/manifest/receipt.json")
-    with pytest.raises(IntegrityError, match=r"manifest/receipt\.json"):
-        lock_of_receipts(receipts_below(corpus.root), "root")
+    with raises(IntegrityError, "manifest/receipt.json"):
+        build_lock(read_receipts_below(corpus.root), "root")
 
 
 def test_a_month_of_another_year_that_is_planned_no_more_is_obsolete() -> None:
@@ -75,7 +74,7 @@ def test_a_month_of_another_year_that_is_planned_no_more_is_obsolete() -> None:
 
     months = ["2011-01", "2011-02", "2012-01"]
     kinds = ["cohort_shards", "data_card", "packed_cohorts", "tfds_dir"]
-    found = lock_of_receipts(
+    found = build_lock(
         [
             *(receipt(f"packed_cohorts/{month}") for month in months),
             *(receipt(f"cohort_shards/{month}", [f"packed_cohorts/{month}"]) for month in months),

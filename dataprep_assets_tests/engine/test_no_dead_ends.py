@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, DatasetInput
-from dataprep_assets.engine.staleness.status import decisions_of
+from dataprep_assets.engine.staleness.status import decide_slots
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.engine.building import COMPARED, SAMPLES, Keys, failed, leaves, with_its_source
 from dataprep_assets_tests.engine.halves import culprits
@@ -36,9 +36,11 @@ DECIDED = {
     "packed_sft.facts.bins": "its own content: the rows of the Parquet file",
     "indexed_bins.ledger.source_bytes": "the plan, which has the digests of the sources and is in the key of a blend",
     "indexed_bins.ledger.*_documents": "the plan, and the version of the step",
+    "packed_sft.facts.sources.*.form": "the rows of the sources, whose digests the plan has",
     "packed_sft.ledger.source_bytes": "the plan",
     "packed_sft.ledger.*_documents": "the plan",
     "indexed_bins.facts.*": "its own content: its files, which `splits_disjoint` opens by them",
+    "pairs.ledger.min_id": "its own content: the smallest id of its rows, which may be above the least of all shards",
     "rl_jsonl.facts.file": "its own content, likewise",
     "rl_jsonl.ledger.source_bytes": "the plan",
     "rl_jsonl.ledger.*_documents": "the plan",
@@ -119,7 +121,7 @@ def ignored(spec: ArtifactSpec, store: LocalArtifacts) -> Iterator[str]:
 
 def is_stale(spec: ArtifactSpec, store: LocalArtifacts) -> bool:
     """Whether any of its partitions cannot stay, with its inputs as they are."""
-    found = decisions_of(spec, store, spec.slots(store), verification="size")  # nothing damages its files
+    found = decide_slots(spec, store, spec.slots(store), verification="size")  # nothing damages its files
     return any(one.is_stale for one in found.values())
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dataprep_assets.engine.artifact.build import ancestors
+from dataprep_assets.engine.artifact.build import find_ancestors
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.staleness.status import decisions_of
+from dataprep_assets.engine.staleness.status import decide_slots
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets_tests.engine.building import (
@@ -113,11 +113,11 @@ class Changed:
         specs = self.specs(changes)
         if artifact is not None:
             judged = {spec for spec in specs if tuple(spec.path) == artifact}
-            judged |= ancestors(judged)
+            judged |= find_ancestors(judged)
             specs = [spec for spec in specs if spec in judged]
         for spec in specs:
             try:
-                if ancestors([spec]) & left or self._is_stale(spec):
+                if find_ancestors([spec]) & left or self._is_stale(spec):
                     left.add(spec)
                 elif spec.checks and spec.kept:
                     yield spec
@@ -125,7 +125,7 @@ class Changed:
                 left.add(spec)
 
     def _is_stale(self, spec: ArtifactSpec) -> bool:
-        found = decisions_of(spec, self.store, spec.slots(self.store), verification="size")  # nothing damages its files
+        found = decide_slots(spec, self.store, spec.slots(self.store), verification="size")  # nothing damages its files
         return any(one.is_stale for one in found.values())
 
     def red(self, artifact: tuple[str, ...], changes: Sequence[Change]) -> set[str] | None:

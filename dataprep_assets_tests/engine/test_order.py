@@ -3,27 +3,26 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from dataprep_assets.engine.artifact.build import ancestors, in_order, together
+from dataprep_assets.engine.artifact.build import build_order, find_ancestors, group_by_build
 from dataprep_assets.engine.artifact.spec import Partitions
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
 from dataprep_assets_tests.engine.notices import KEYS, notices_specs, write_notices
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 
 
 def test_a_corpus_is_made_artifact_by_artifact_as_its_manifest_plans_it(tmp_path: Path) -> None:
     corpus, store = sample_declaration(), LocalArtifacts(tmp_path)
-    order = in_order(corpus_specs(corpus), store)
+    order = build_order(corpus_specs(corpus), store)
     assert [(spec.name, partitions) for spec, partitions in (next(order), next(order))] == [
         ("manifest", ()),
         ("engine_certificate", ()),
     ]
-    with pytest.raises(MissingArtifactError, match="manifest"):
-        next(in_order(corpus_specs(corpus)[2:], store))
+    with raises(MissingArtifactError, "manifest"):
+        next(build_order(corpus_specs(corpus)[2:], store))
     build_manifest_artifact(corpus, store)
     assert [(spec.path[1], list(partitions)) for spec, partitions in order] == [
         *(
@@ -41,12 +40,12 @@ def test_what_is_cut_into_ranges_is_made_range_by_range(tmp_path: Path) -> None:
     cut = Partitions(keys=lambda _: KEYS, noun="notice", ranges=lambda _: [KEYS[:2], KEYS[2:]], fixed_keys=KEYS)
     copies = replace(notices, name="copies", partitions=cut)
     specs = [replace(notices, partitions=cut), copies, board, report]
-    assert [[spec.name for spec in members] for members in together(specs)] == [
+    assert [[spec.name for spec in members] for members in group_by_build(specs)] == [
         ["notices", "copies"],
         ["board"],
         ["report"],
     ]
-    assert [(spec.name, list(partitions)) for spec, partitions in in_order(specs, LocalArtifacts(tmp_path))] == [
+    assert [(spec.name, list(partitions)) for spec, partitions in build_order(specs, LocalArtifacts(tmp_path))] == [
         ("notices", ["n-0", "n-1"]),
         ("copies", ["n-0", "n-1"]),
         ("notices", ["n-2"]),
@@ -58,5 +57,5 @@ def test_what_is_cut_into_ranges_is_made_range_by_range(tmp_path: Path) -> None:
 
 def test_ancestors_are_all_that_an_artifact_is_made_of(tmp_path: Path) -> None:
     notices, board, report = notices_specs(write_notices(tmp_path / "words"))
-    assert ancestors([report]) == {board, notices}
-    assert ancestors([notices]) == set()
+    assert find_ancestors([report]) == {board, notices}
+    assert find_ancestors([notices]) == set()

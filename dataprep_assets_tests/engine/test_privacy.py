@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Table
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of, private_file
+from dataprep_assets.engine.privacy import OPEN, Privacy, find_private_file, load_privacy
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, DataprepError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -21,7 +21,7 @@ TEXT = "Jane Doe of ward 7: 3 of 40 notes"
 @pytest.fixture
 def kept(tmp_path: Path) -> Privacy:
     """What leaves of a sensitive dataset with a store."""
-    return privacy_of(DatasetDeclaration(dataset="d", sensitive=True), LocalArtifacts(tmp_path))
+    return load_privacy(DatasetDeclaration(dataset="d", sensitive=True), LocalArtifacts(tmp_path))
 
 
 def read(privacy: Privacy) -> str:
@@ -30,25 +30,25 @@ def read(privacy: Privacy) -> str:
 
 
 def test_a_text_goes_to_the_private_file_and_its_public_form_has_names_alone(kept: Privacy, tmp_path: Path) -> None:
-    told = kept.text(TEXT, "d/packed: built")
+    told = kept.public_text(TEXT, "d/packed: built")
     assert told == "d/packed: built. Run `dataprep show --private d`"
     assert TEXT in read(kept)
-    file = private_file("d", LocalArtifacts(tmp_path))
+    file = find_private_file("d", LocalArtifacts(tmp_path))
     assert file == kept.file
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in (file.parent, file.parent.parent)} == {0o700}
 
 
 def test_an_open_dataset_leaves_as_it_is(tmp_path: Path) -> None:
-    privacy = privacy_of(DatasetDeclaration(dataset="d"), LocalArtifacts(tmp_path))
+    privacy = load_privacy(DatasetDeclaration(dataset="d"), LocalArtifacts(tmp_path))
     finding = Finding(passed=False, summary=TEXT, facts={"notes": 3}, table=({"text": TEXT},))
     given: dict[str, Any] = {"notes": 3, "share": 0.5, "what": TEXT, "card": Markdown(TEXT)}
     assert privacy == OPEN
-    assert privacy.text(TEXT) == TEXT
-    assert privacy.error(DataprepError(TEXT), more=". Do") == f"{TEXT}. Do"
-    assert privacy.finding(finding, "d: check") == finding
-    assert privacy.entries(given) == privacy.row(given) == privacy.amounts(given) == given
-    assert (privacy.count(3), privacy.share(1, 2)) == ("3", "50.00 %")
+    assert privacy.public_text(TEXT) == TEXT
+    assert privacy.public_error(DataprepError(TEXT), more=". Do") == f"{TEXT}. Do"
+    assert privacy.public_finding(finding, "d: check") == finding
+    assert privacy.public_entries(given) == privacy.public_row(given) == privacy.public_amounts(given) == given
+    assert (privacy.public_count(3), privacy.public_share(1, 2)) == ("3", "50.0%")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -71,7 +71,7 @@ def raised(error: Exception) -> Exception:
     ],
 )  # fmt: skip
 def test_of_an_error_only_its_class_and_its_position_leave(error: Exception, public: str, kept: Privacy) -> None:
-    told = kept.error(error, "d/packed")
+    told = kept.public_error(error, "d/packed")
     assert told.startswith(public)
     assert told.endswith(". Run `dataprep show --private d`")
     assert TEXT not in told
@@ -79,17 +79,17 @@ def test_of_an_error_only_its_class_and_its_position_leave(error: Exception, pub
 
 
 def test_what_a_user_wrote_is_repeated(kept: Privacy) -> None:
-    assert kept.error(ConfigError("`months.first`: must be before months.last")).startswith("`months.first`")
+    assert kept.public_error(ConfigError("`months.first`: must be before months.last")).startswith("`months.first`")
 
 
 def test_a_finding_leaves_as_passed_or_failed_with_positions(kept: Privacy) -> None:
     table = ({"file": "2010-01", "row": 7, "notes": 3, "tokens": 400, "defect": TEXT, "fill": 0.5},)
-    failed = kept.finding(Finding(passed=False, summary=TEXT, table=table), "d/packed: rows_valid")
+    failed = kept.public_finding(Finding(passed=False, summary=TEXT, table=table), "d/packed: rows_valid")
     assert failed.summary == "failed at file 2010-01, row 7. Run `dataprep show --private d`"
     assert failed.table == (
         {"file": "2010-01", "row": 7, "notes": "< 11", "tokens": "withheld", "defect": "withheld", "fill": "withheld"},
     )
-    assert kept.finding(Finding(passed=True, summary=TEXT), "d/packed: other").summary == "passed"
+    assert kept.public_finding(Finding(passed=True, summary=TEXT), "d/packed: other").summary == "passed"
     assert read(kept).count(TEXT) == 3, "both sentences, and the row"
 
 
@@ -112,7 +112,7 @@ def test_metadata_have_names_positions_and_rounded_counts() -> None:
         "row": 7,
         "table": Table([{"split": "val", "rows": 30, "what": TEXT}]),
     }
-    assert CLOSED.entries(given) == {
+    assert CLOSED.public_entries(given) == {
         "patients": 40,
         "notes": 2_100,
         "none": 0,
@@ -128,14 +128,16 @@ def test_metadata_have_names_positions_and_rounded_counts() -> None:
 
 
 def test_beside_a_small_count_no_size_tells_how_small_it_is() -> None:
-    assert CLOSED.entries({"notes": 3, "bytes": 400, "tokens": 90}) == {"notes": "< 11"}
-    assert CLOSED.row({"notes": 3, "rows": 40, "bytes": 400}) == {
+    assert CLOSED.public_entries({"notes": 3, "bytes": 400, "tokens": 90}) == {"notes": "< 11"}
+    assert CLOSED.public_row({"notes": 3, "rows": 40, "bytes": 400}) == {
         "notes": "< 11",
         "rows": "withheld",
         "bytes": "withheld",
     }
-    assert CLOSED.counts([3, 40, 0]) == ["< 11", "withheld", 0]
-    assert CLOSED.amounts({"tokens": 2_059, "bytes": 7, "seconds": 0.1, "splits": [{"split": "val", "rows": 3}]}) == {
+    assert CLOSED.public_counts([3, 40, 0]) == ["< 11", "withheld", 0]
+    assert CLOSED.public_amounts(
+        {"tokens": 2_059, "bytes": 7, "seconds": 0.1, "splits": [{"split": "val", "rows": 3}]}
+    ) == {
         "tokens": 2_100,
         "bytes": None,
         "seconds": None,
@@ -147,27 +149,27 @@ def test_beside_a_small_count_no_size_tells_how_small_it_is() -> None:
 def test_totals_before_and_after_a_removal_do_not_tell_how_many_were_removed(before: int) -> None:
     """What is shown after a removal fits removals of ten different sizes, and so does what was shown before."""
     for removed in range(1, 11):
-        after = CLOSED.value(before - removed)
-        alike = [one for one in range(max(before - 20, 0), before + 20) if CLOSED.value(one) == after]
+        after = CLOSED.public_value(before - removed)
+        alike = [one for one in range(max(before - 20, 0), before + 20) if CLOSED.public_value(one) == after]
         assert len(alike) >= 6, (before, removed, after)
 
 
 def test_small_groups_look_alike() -> None:
-    assert {CLOSED.count(number) for number in range(1, 11)} == {"< 11"}
-    assert min(value for number in range(11, 2_000) if isinstance(value := CLOSED.value(number), int)) >= 11
+    assert {CLOSED.public_count(number) for number in range(1, 11)} == {"< 11"}
+    assert min(value for number in range(11, 2_000) if isinstance(value := CLOSED.public_value(number), int)) >= 11
 
 
 def test_the_threshold_is_declared_and_the_stricter_one_counts() -> None:
-    five = privacy_of(DatasetDeclaration(dataset="d", sensitive=True, small_cell=5))
-    assert (five.count(4), five.count(5)) == ("< 5", "10")
-    assert OPEN.stricter(five) == five.stricter(OPEN) == five
-    assert five.stricter(CLOSED).below == 11
+    five = load_privacy(DatasetDeclaration(dataset="d", sensitive=True, small_cell=5))
+    assert (five.public_count(4), five.public_count(5)) == ("< 5", "10")
+    assert OPEN.choose_stricter(five) == five.choose_stricter(OPEN) == five
+    assert five.choose_stricter(CLOSED).below == 11
 
 
 def test_the_file_is_bounded(kept: Privacy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dataprep_assets.engine.privacy._LARGEST", 200)
     for number in range(20):
-        kept.keep([f"{number} {TEXT}"])
+        kept.store_texts([f"{number} {TEXT}"])
     assert kept.file is not None
     assert kept.file.stat().st_size < 400
     assert f"19 {TEXT}" in read(kept)
@@ -176,5 +178,5 @@ def test_the_file_is_bounded(kept: Privacy, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_disk_that_takes_nothing_hides_no_error(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("a file, where the folder should be")
-    privacy = privacy_of(DatasetDeclaration(dataset="d", sensitive=True), LocalArtifacts(tmp_path))
-    assert privacy.error(DataprepError(TEXT)).startswith("DataprepError. ")
+    privacy = load_privacy(DatasetDeclaration(dataset="d", sensitive=True), LocalArtifacts(tmp_path))
+    assert privacy.public_error(DataprepError(TEXT)).startswith("DataprepError. ")

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE, ArtifactSpec, permissions_private, places_of
+from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE, ArtifactSpec, list_folders, permissions_private
 from dataprep_assets.engine.checks.verdicts import PartitionChecks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.stores.files import are_private, make_private_folder, open_to_others, private_files
+from dataprep_assets.stores.files import is_private_mode, list_open_to_others, make_private_folder, private_files
+from dataprep_assets_tests.messages import raises
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +36,9 @@ def test_what_is_written_inside_is_private_and_the_umask_comes_back(tmp_path: Pa
         with private_files(), private_files(False):
             (tmp_path / "folder" / "file").touch()
         (tmp_path / "folder" / "later").touch()
-        assert are_private()
+        assert is_private_mode()
     (tmp_path / "public").touch()
-    assert not are_private()
+    assert not is_private_mode()
     modes = [mode(tmp_path / name) for name in ("folder", "folder/below", "folder/file", "folder/later", "public")]
     assert modes == [0o700, 0o700, 0o600, 0o600, 0o644]
 
@@ -59,11 +60,7 @@ def test_a_folder_of_another_user_is_left_as_it_is(
     assert mode(tmp_path / "ours") == 0o700
     (tmp_path / "ours").chmod(before)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)  # as root, who may change every folder
-    with pytest.raises(
-        ConfigError,
-        match=r"ours: belongs to another user, or the file system changes the owner of new files \(as NFS with "
-        r"root_squash does\)",
-    ):
+    with raises(ConfigError, tmp_path / "ours", "root_squash"):
         make_private_folder(tmp_path / "ours")
     assert mode(tmp_path / "ours") == before
 
@@ -73,18 +70,18 @@ def test_the_check_names_folders_and_the_command_that_closes_them(tmp_path: Path
     with private_files():
         (tmp_path / "d" / "shards" / ".staging").mkdir(parents=True)
         (tmp_path / "d" / "shards" / "PATIENT.json").touch()
-    assert permissions_private(places_of(store, "d")).passed
+    assert permissions_private(list_folders(store, "d")).passed
     (tmp_path / "d" / "shards" / "PATIENT.json").chmod(0o640)
-    found = permissions_private(places_of(store, "d"))
+    found = permissions_private(list_folders(store, "d"))
     assert not found.passed
     assert not found.warning
     assert f"chmod -R go-rwx {tmp_path / 'd'}" in found.summary
-    assert found.table == ({"folder": str(tmp_path / "d"), "open": 1, "widest": "0040"},)
+    assert found.table == ({"folder": str(tmp_path / "d"), "open_paths": 1, "permissions": "0040"},)
     assert "PATIENT" not in str(found)
     (tmp_path / "d" / "shards" / "PATIENT.json").chmod(0o400)
     (tmp_path / "d" / "link").symlink_to("/")
-    assert permissions_private(places_of(store, "d")).passed
-    assert not list(open_to_others(tmp_path / "not there"))
+    assert permissions_private(list_folders(store, "d")).passed
+    assert not list(list_open_to_others(tmp_path / "not there"))
 
 
 def test_an_open_folder_of_dagsters_runs_fails_it_and_one_of_settings_does_not() -> None:
@@ -105,7 +102,9 @@ def test_an_open_folder_of_dagsters_runs_fails_it_and_one_of_settings_does_not()
 def test_a_link_hides_nothing_from_the_check(tmp_path: Path) -> None:
     (tmp_path / "disk" / "notes").mkdir(parents=True)
     (tmp_path / "d").symlink_to(tmp_path / "disk" / "notes")
-    assert f"chmod -R go-rwx {tmp_path / 'd'}" in permissions_private(places_of(LocalArtifacts(tmp_path), "d")).summary
+    assert (
+        f"chmod -R go-rwx {tmp_path / 'd'}" in permissions_private(list_folders(LocalArtifacts(tmp_path), "d")).summary
+    )
     (tmp_path / "closed").mkdir(mode=0o700)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "storage").mkdir()

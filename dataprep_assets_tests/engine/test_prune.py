@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.staleness.status import list_unplanned, prune, unplanned
+from dataprep_assets.engine.staleness.status import find_unplanned_artifacts, list_unplanned, prune
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.commit import staging
 from dataprep_assets_tests.faults.edits import flip_byte
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files
 
@@ -36,7 +37,7 @@ def test_exactly_what_is_in_no_plan_goes(fewer: ChangedCorpus) -> None:
     assert {str(artifact): gone for artifact, gone in prune(specs, store)} == dict.fromkeys(LEFT, True)
     assert before - files(fewer.root) == {name for name in before if name.startswith(tuple(f"{one}/" for one in LEFT))}
     assert files(fewer.root) <= before
-    assert list(unplanned(specs, store)) == []
+    assert list(find_unplanned_artifacts(specs, store)) == []
     assert fewer.stale(**FEWER) == []
     assert list(prune(specs, store)) == []
 
@@ -54,13 +55,13 @@ def test_what_a_run_is_building_stays(fewer: ChangedCorpus) -> None:
     with staging(fewer.root / LEFT[-1], "another key"):
         done = {str(artifact): gone for artifact, gone in prune(fewer.specs(**FEWER), fewer.store)}
     assert done == {**dict.fromkeys(LEFT, True), LEFT[-1]: False}
-    assert [str(artifact) for artifact in unplanned(fewer.specs(**FEWER), fewer.store)] == [LEFT[-1]]
+    assert [str(artifact) for artifact in find_unplanned_artifacts(fewer.specs(**FEWER), fewer.store)] == [LEFT[-1]]
 
 
 def test_while_a_run_makes_the_plan_nothing_goes(fewer: ChangedCorpus) -> None:
     with (
         staging(fewer.root / "sample_corpus" / "manifest", "another key"),
-        pytest.raises(IntegrityError, match="a run is building it"),
+        raises(IntegrityError, "sample_corpus/manifest", "run"),
     ):
         list(prune(fewer.specs(**FEWER), fewer.store))
     assert [str(one.artifact) for one in list_unplanned(fewer.specs(**FEWER), fewer.store)] == LEFT
@@ -70,7 +71,7 @@ def test_by_a_damaged_plan_nothing_goes(fewer: ChangedCorpus) -> None:
     """A plan that lost a shard to a flipped bit would take that shard for one that nobody wants."""
     flip_byte(fewer.root / "sample_corpus" / "manifest" / "manifest.jsonl")
     before = files(fewer.root)
-    with pytest.raises(IntegrityError, match="missing or damaged"):
+    with raises(IntegrityError, "damaged"):
         list(prune(fewer.specs(**FEWER), fewer.store))
     assert files(fewer.root) == before
 
@@ -80,7 +81,8 @@ def test_a_split_that_is_no_longer_declared_goes_with_its_combined_bins(corpus: 
     shutil.rmtree(corpus.data / "test")
     assert corpus.run(**splits).failed == {}
     assert {
-        str(artifact).removeprefix("sample_corpus/") for artifact in unplanned(corpus.specs(**splits), corpus.store)
+        str(artifact).removeprefix("sample_corpus/")
+        for artifact in find_unplanned_artifacts(corpus.specs(**splits), corpus.store)
     } == {
         "snapshot/test-00000",
         "token_bins/test-00000",

@@ -10,9 +10,9 @@ import pytest
 import zstandard
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.checks.results import keep
-from dataprep_assets.engine.checks.verdicts import version_of
-from dataprep_assets.engine.staleness.rebuild import Rebuild, rebuild_of
+from dataprep_assets.engine.checks.results import store_findings
+from dataprep_assets.engine.checks.verdicts import identify_version
+from dataprep_assets.engine.staleness.rebuild import Rebuild, plan_rebuild
 from dataprep_assets.engine.staleness.step_times import RUN, StepTimes
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets_tests.faults.edits import flip_byte
@@ -21,17 +21,18 @@ from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 MACHINE = Machine(cores=2, bandwidth=1e6)
+FIXED = 0.3
 
 
 def timed(corpus: ChangedCorpus, *names: str) -> StepTimes:
-    """Times in which each of these steps took a second for each 1,000 bytes of source."""
+    """Times in which each of these steps took a second for each 1,000 bytes of source, and 0.3 s at least."""
     times = StepTimes(corpus.root / "step_times.json")
-    times.add(corpus.declared(), {name: [(1000.0, 1.0)] for name in names})
+    times.add(corpus.declared(), {name: [(1e9, 1e6 + FIXED)] for name in names})
     return times
 
 
 def rebuilt(corpus: ChangedCorpus, *names: str) -> Rebuild:
-    return rebuild_of(corpus.specs(), corpus.store, MACHINE, timed(corpus, *names))
+    return plan_rebuild(corpus.specs(), corpus.store, MACHINE, timed(corpus, *names))
 
 
 def append(corpus: ChangedCorpus) -> int:
@@ -98,7 +99,7 @@ def test_the_promised_keys_are_there_and_sums_count_tokens_once(corpus: ChangedC
     assert value["totals"]["tokens"] == rows["token_bins/val-00000"]["tokens"]
     assert value["totals"]["source_bytes"] == rows["token_bins/val-00000"]["source_bytes"]
     assert value["totals"].keys() == {
-        *("artifacts", "provisional", "untimed", "source_bytes", "tokens", "least_seconds", "most_seconds"),
+        *("artifacts", "provisional", "untimed", "source_bytes", "tokens", "least_seconds", "max_seconds"),
     }
 
 
@@ -110,7 +111,7 @@ def test_before_any_run_each_step_is_untimed_and_the_forecast_is_a_range(corpus:
     assert 0 < least < most
     value = found.to_json()
     assert [row["seconds"] for row in value["rebuild"]] == [None]
-    assert value["totals"]["least_seconds"] < value["totals"]["most_seconds"]
+    assert value["totals"]["least_seconds"] < value["totals"]["max_seconds"]
 
 
 def test_after_a_run_the_forecast_is_what_steps_and_the_run_took(corpus: ChangedCorpus) -> None:
@@ -119,16 +120,26 @@ def test_after_a_run_the_forecast_is_what_steps_and_the_run_took(corpus: Changed
     found = rebuilt(corpus, "token_bins")
     (work,) = found.works
     assert work.reading is not None
-    assert work.timed_seconds == pytest.approx(work.reading.source_bytes / 1000)
+    assert work.timed_seconds == pytest.approx(FIXED + work.reading.source_bytes / 1000)
     assert found.seconds == pytest.approx((5 + work.timed_seconds,) * 2)
     assert found.untimed == []
+
+
+def test_a_tiny_build_bounds_the_forecast_of_a_large_one(corpus: ChangedCorpus) -> None:
+    flip_byte(corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin")
+    times = StepTimes(corpus.root / "step_times.json")
+    times.add(corpus.declared(), {"token_bins": [(10.0, 0.8)], RUN: [(1.0, 5.0)]})
+    found = plan_rebuild(corpus.specs(), corpus.store, MACHINE, times)
+    least, most = found.seconds
+    assert found.untimed == ["token_bins"]
+    assert 5.8 <= least < most < 30
 
 
 def test_of_an_appended_file_the_new_shard_is_certain_and_what_it_may_change_is_not(corpus: ChangedCorpus) -> None:
     size, specs = append(corpus), corpus.specs()
     found = rebuilt(corpus, *{spec.name for spec in specs}, RUN)
     works = {work.stale.name.removeprefix("sample_corpus/"): work for work in found.works}
-    assert works["token_bins/val-00001"].timed_seconds == pytest.approx(size / 1000)
+    assert works["token_bins/val-00001"].timed_seconds == pytest.approx(FIXED + size / 1000)
     joined = works["combined_bins/val"].timed_seconds
     assert joined is not None
     assert joined > size / 1000
@@ -136,14 +147,14 @@ def test_of_an_appended_file_the_new_shard_is_certain_and_what_it_may_change_is_
     certain = [work.timed_seconds or 0.0 for work in found.works if work.certain]
     assert 0 < len(certain) < len(found.works)
     # a run counts as one byte of the thousand that take a second, see `timed`
-    assert least == pytest.approx(0.001 + sum(certain))
-    assert most == pytest.approx(0.001 + sum(work.timed_seconds or 0.0 for work in found.works))
+    assert least == pytest.approx(FIXED + 0.001 + sum(certain))
+    assert most == pytest.approx(FIXED + 0.001 + sum(work.timed_seconds or 0.0 for work in found.works))
 
 
 def test_of_what_reads_a_shard_several_times_source_and_tokens_count_once(corpus: ChangedCorpus) -> None:
     corpus.rewrite("validation/chunk1/example_holdout_0.jsonl.zst", b" the ", b" teh it is longer ")
     specs = corpus.specs(tag=["gopher"], drop={"short": "words < 3"})
-    found = rebuild_of(specs, corpus.store, MACHINE, timed(corpus))
+    found = plan_rebuild(specs, corpus.store, MACHINE, timed(corpus))
     readers = {
         work.stale.spec.name for work in found.works if work.stale.spec and work.reading and work.reading.tokenized
     }
@@ -155,7 +166,7 @@ def test_of_what_reads_a_shard_several_times_source_and_tokens_count_once(corpus
 def test_a_failed_check_is_a_row_without_amounts(corpus: ChangedCorpus) -> None:
     (view,) = [spec for spec in corpus.specs() if spec.name == "nanogpt_bins"]
     said = {proof.name: Finding(passed=False, summary="other") for proof in view.checks}
-    keep(view, corpus.store, version_of(view.artifacts(corpus.store), corpus.store), said)
+    store_findings(view, corpus.store, identify_version(view.artifacts(corpus.store), corpus.store), said)
     (work,) = rebuilt(corpus).works
     assert (work.stale.kind, work.tokens, work.reading, work.timed_seconds) == ("check failed", None, None, None)
 
@@ -224,4 +235,4 @@ def drops(pages: Selected) -> Counter[str]:
 
 
 def forecast(pages: Selected) -> Rebuild:
-    return rebuild_of(list(pages.specs().values()), pages.store, MACHINE, StepTimes(pages.folder / "step_times.json"))
+    return plan_rebuild(list(pages.specs().values()), pages.store, MACHINE, StepTimes(pages.folder / "step_times.json"))

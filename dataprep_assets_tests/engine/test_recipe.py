@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.artifact.recipe import Changed, Recipe, flat
+from dataprep_assets.engine.artifact.recipe import IngredientChange, Recipe, flatten
 from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.receipt import Receipt
 
@@ -59,22 +59,22 @@ def test_equal_keys_are_no_difference_whatever_was_recorded() -> None:
             "input changed",
             "its source changed: 0.jsonl, 1.jsonl, 2.jsonl and 4 more",
         ),
-        ({"settings": {**SETTINGS, "dtype": "uint32"}}, "settings changed", "dtype was uint16, is uint32 now"),
+        ({"settings": {**SETTINGS, "dtype": "uint32"}}, "settings changed", "dtype was uint16, now uint32"),
         (
             {"settings": {"dtype": "uint16", "document": {"bos": "<b>", "separator": "<e>"}}},
             "settings changed",
-            "document.bos was not set, is <b> now",
+            "document.bos was not set, now <b>",
         ),
         (
             {"settings": {"dtype": "uint32", "document": {"bos": None, "separator": "<f>"}}},
             "settings changed",
-            "dtype was uint16, is uint32 now (and 1 more)",
+            "dtype was uint16, now uint32 (and 1 more)",
         ),
-        ({"settings": {**SETTINGS, "extra": 5}}, "settings changed", "extra was not set, is 5 now"),
+        ({"settings": {**SETTINGS, "extra": 5}}, "settings changed", "extra was not set, now 5"),
         (
             {"settings": {"dtype": "uint16", "document": {"bos": None}}},
             "settings changed",
-            "document.separator was <e>, is not set now",
+            "document.separator was <e>, now not set",
         ),
         ({}, "recipe changed", "built from different inputs or settings"),
     ],
@@ -112,12 +112,12 @@ def test_a_step_may_say_what_changed_in_its_sources() -> None:
     ],
 )
 def test_a_change_is_one_line(name: str, before: Any, now: Any, line: str) -> None:
-    assert str(Changed(kind="settings", name=name, before=before, now=now)) == line
+    assert str(IngredientChange(kind="settings", name=name, before=before, now=now)) == line
 
 
 def test_a_long_value_is_cut() -> None:
     _, reason = difference(recipe(settings={**SETTINGS, "dtype": "x" * 500}), recipe())
-    assert reason == f"dtype was uint16, is {'x' * 60}… now"
+    assert reason == f"dtype was uint16, now {'x' * 60}…"
 
 
 def test_what_a_receipt_keeps_is_neither_artifact_nor_key() -> None:
@@ -125,4 +125,4 @@ def test_what_a_receipt_keeps_is_neither_artifact_nor_key() -> None:
 
 
 def test_nested_settings_are_dotted_names() -> None:
-    assert flat({"a": {"b": {"c": 1}, "d": []}, "e": {}}) == {"a.b.c": 1, "a.d": []}
+    assert flatten({"a": {"b": {"c": 1}, "d": []}, "e": {}}) == {"a.b.c": 1, "a.d": []}

@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-from dataprep_assets.engine.checks.scratch_rebuild import made_again
+from dataprep_assets.engine.checks.scratch_rebuild import rebuild_artifact
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
 
 
@@ -14,7 +14,7 @@ def test_an_artifact_is_made_again_in_a_private_folder_of_its_dataset(tmp_path: 
         store.directory(artifact).mkdir(parents=True)
         (store.directory(artifact) / "patients.bin").write_bytes(b"x")
 
-    with made_again(artifact, LocalArtifacts(tmp_path), build) as folder:
+    with rebuild_artifact(artifact, LocalArtifacts(tmp_path), build) as folder:
         assert (folder / "patients.bin").is_file()
         area = tmp_path / "notes" / ".staging" / "scratch"
         (scratch,) = (path for path in area.iterdir() if path.is_dir())

@@ -5,7 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
-from dataprep_assets.engine.staleness.rebuild import Sharing, StillHeld, retracted_of, sharing, still_held
+from dataprep_assets.engine.staleness.rebuild import (
+    HeldRetractions,
+    SharingArtifact,
+    count_retracted_documents,
+    find_held_retractions,
+    find_sharing_artifacts,
+)
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Ledger, Receipt, record_files
 from dataprep_assets_tests.engine import specs
@@ -15,7 +21,7 @@ HELD, OTHER = "a" * 64, "b" * 64
 
 def spec(dataset: str, name: str, *keys: str, **more: Any) -> ArtifactSpec:
     """An artifact of a dataset, in these partitions if there are any."""
-    return specs.spec(dataset, name, partitions=Partitions.fixed(keys, "shard") if keys else None, **more)
+    return specs.spec(dataset, name, partitions=Partitions.from_keys(keys, "shard") if keys else None, **more)
 
 
 def finish(
@@ -27,7 +33,7 @@ def finish(
     retracted: Mapping[str, int] | None = None,
 ) -> None:
     """Write a receipt of a finished partition."""
-    artifact = made.located(store, key)
+    artifact = made.locate_artifact(store, key)
     folder = artifact.directory(store.root)
     folder.mkdir(parents=True)
     (folder / "data").write_bytes(b"1")
@@ -62,9 +68,9 @@ def test_shards_of_a_file_are_found_whatever_it_is_called_and_where_they_went(tm
     apart = spec("apart", "token_bins", "train-00000")
     finish(store, apart, "train-00000", {"x.jsonl": OTHER})
     every = [([chat], store), ([mirror, bins, published], store), ([apart], store)]
-    assert list(sharing({HELD}, every)) == [
-        Sharing(dataset="chat", artifact="packed_sft", partitions=1, noun="shard"),
-        Sharing(
+    assert list(find_sharing_artifacts({HELD}, every)) == [
+        SharingArtifact(dataset="chat", artifact="packed_sft", partitions=1, noun="shard"),
+        SharingArtifact(
             dataset="release", artifact="token_bins", partitions=1, noun="shard", published=("s3://theirs/release",)
         ),
     ]
@@ -75,10 +81,10 @@ def test_a_dataset_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:
     broken, sound = spec("broken", "token_bins", "train-00000"), spec("sound", "token_bins", "train-00000")
     for made in (broken, sound):
         finish(store, made, "train-00000", {"x.jsonl": HELD})
-    receipt = broken.located(store, "train-00000").directory(tmp_path) / "receipt.json"
+    receipt = broken.locate_artifact(store, "train-00000").directory(tmp_path) / "receipt.json"
     receipt.unlink()
     receipt.write_text("{")
-    found = sharing({HELD}, [([broken], store), ([sound], store)])
+    found = find_sharing_artifacts({HELD}, [([broken], store), ([sound], store)])
     assert [one.dataset for one in found] == ["sound"]
 
 
@@ -88,7 +94,7 @@ def test_who_still_holds_what_another_dropped_is_told_until_it_drops_as_many(tmp
     # rows of one file in two shards: what both dropped counts
     finish(store, ours, "train-00000", {}, retracted={HELD: 1, OTHER: 0})
     finish(store, ours, "train-00001", {}, retracted={HELD: 1})
-    dropped = retracted_of([ours], store)
+    dropped = count_retracted_documents([ours], store)
     assert dropped == {HELD: 2}
 
     behind = spec("behind", "token_bins", "a-0", "a-1")
@@ -99,13 +105,13 @@ def test_who_still_holds_what_another_dropped_is_told_until_it_drops_as_many(tmp
     level = spec("level", "token_bins", "l-0")
     finish(store, level, "l-0", {}, retracted={HELD: 2, OTHER: 0})
     others = [([one], store) for one in (behind, chat, level)]
-    assert list(still_held("ours", dropped, others)) == [
-        StillHeld(dataset="behind", artifact="token_bins", partitions=1, noun="shard", retracted_by="ours"),
-        StillHeld(dataset="chat", artifact="packed_sft", partitions=1, noun="shard", retracted_by="ours"),
+    assert list(find_held_retractions("ours", dropped, others)) == [
+        HeldRetractions(dataset="behind", artifact="token_bins", partitions=1, noun="shard", retracted_by="ours"),
+        HeldRetractions(dataset="chat", artifact="packed_sft", partitions=1, noun="shard", retracted_by="ours"),
     ]
-    assert list(still_held("level", retracted_of([level], store), [([ours], store)])) == []
-    assert retracted_of([chat], store) == {}
-    assert list(still_held("chat", {}, others)) == []
+    assert list(find_held_retractions("level", count_retracted_documents([level], store), [([ours], store)])) == []
+    assert count_retracted_documents([chat], store) == {}
+    assert list(find_held_retractions("chat", {}, others)) == []
 
 
 def test_notes_of_one_file_that_another_dataset_retracted_are_told(tmp_path: Path) -> None:
@@ -113,7 +119,7 @@ def test_notes_of_one_file_that_another_dataset_retracted_are_told(tmp_path: Pat
     ours, theirs = (spec(name, "packed_cohorts", "1998-01") for name in ("ours", "theirs"))
     finish(store, ours, "1998-01", {"cohort": HELD, "tokenizer": OTHER}, ledger=Ledger(dropped={"retracted": 5}))
     finish(store, theirs, "1998-01", {"cohort": HELD, "tokenizer": OTHER}, ledger=Ledger(dropped={"empty": 5}))
-    assert retracted_of([ours], store) == {HELD: 5}
-    assert list(still_held("ours", {HELD: 5}, [([theirs], store)])) == [
-        StillHeld(dataset="theirs", artifact="packed_cohorts", partitions=1, noun="shard", retracted_by="ours")
+    assert count_retracted_documents([ours], store) == {HELD: 5}
+    assert list(find_held_retractions("ours", {HELD: 5}, [([theirs], store)])) == [
+        HeldRetractions(dataset="theirs", artifact="packed_cohorts", partitions=1, noun="shard", retracted_by="ours")
     ]

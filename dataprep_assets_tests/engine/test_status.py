@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.checks.results import keep
-from dataprep_assets.engine.checks.verdicts import remember, version_of
+from dataprep_assets.engine.checks.results import store_findings
+from dataprep_assets.engine.checks.verdicts import identify_version, remember_verdicts
 from dataprep_assets.engine.staleness.decide import Decision
-from dataprep_assets.engine.staleness.status import stale_decisions, sweep
+from dataprep_assets.engine.staleness.status import find_stale, remove_leftovers
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus import combined_bins
@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot
 from dataprep_assets.pipelines.corpus.source.source_parts import corpus_engine
-from dataprep_assets.pipelines.corpus.token_bins import stream_plan, token_shards
+from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan, token_shards
 from dataprep_assets.stream import engine_certificate, token_shard
 from dataprep_assets.stream.engine_certificate import ensure_certificate, load_certificate
 from dataprep_assets.stream.shard_job import build_token_bins
@@ -67,15 +67,13 @@ def test_damage_names_the_file_and_how_many_more(corpus: ChangedCorpus) -> None:
     flip_byte(shard / "document_ends.bin")
     kind, reason = told(corpus.statuses())["token_bins/val-00000"]
     assert kind == "damaged"
-    assert reason.startswith("damaged: document_ends.bin: sha256")
+    assert reason.startswith("damaged: document_ends.bin: ")
     assert "more)" not in reason
-    assert list(stale_decisions(corpus.specs(), corpus.store, verification="size")) == [], (
+    assert list(find_stale(corpus.specs(), corpus.store, verification="size")) == [], (
         "of this size it was, as `list` looks"
     )
     (shard / "tokens.bin").unlink()
-    assert "token_bins/val-00000: damaged" in str(
-        next(stale_decisions(corpus.specs(), corpus.store, verification="size"))
-    )
+    assert "token_bins/val-00000: damaged" in str(next(find_stale(corpus.specs(), corpus.store, verification="size")))
     assert told(corpus.statuses())["token_bins/val-00000"][1].endswith(" (and 1 more)")
 
 
@@ -139,7 +137,7 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
         "combined_bins/val": because_of("token_bins/val-00000"),
         **views_because_of("combined_bins/val"),
     }
-    plan = stream_plan(declared, load_certificate(declared, store))
+    plan = build_stream_plan(declared, load_certificate(declared, store))
     (outcome,) = build_token_bins(token_shards(declared, store, manifest, plan, ["val-00000"]), workers=1)
     assert outcome.error is None
     assert told(corpus.statuses()) == {
@@ -155,29 +153,30 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
 @pytest.mark.parametrize(
     ("changes", "name", "reason"),
     [
-        ({"shards": {"count": 2}}, "manifest", "shards.count was 3, is 2 now"),
+        ({"shards": {"count": 2}}, "manifest", "shards.count was 3, now 2"),
         (
             {"splits": {"train": ["train/**"], "val": ["validation/**"]}},
             "manifest",
-            "splits.test was test/**, is not set now; "
-            "its source changed: removed file test/chunk1/example_holdout_0.jsonl.zst",
+            "splits.test was test/**, now not set; "
+            "its source changed: removed file test/chunk1/example_holdout_0.jsonl.zst, "
+            "file test/chunk1/example_holdout_0.jsonl.zst is in no split and is not read. Widen a glob in `splits:`",
         ),
         (
             {"document": {"separator": "<|endoftext|>", "special_tokens": "match"}},
             "engine_certificate",
-            "special_tokens was text, is match now",
+            "special_tokens was text, now match",
         ),
-        ({"document": {"separator": "<|endoftext|>", "bos": "<|pad|>"}}, SHARD, "bos was not set, is 4095 now"),
-        ({"document": {"separator": "<|pad|>"}}, SHARD, "separator was 4094, is 4095 now"),
-        ({"dtype": "uint32"}, SHARD, "dtype was uint16, is uint32 now"),
-        ({"bad_records": {"policy": "drop"}}, SHARD, "bad_records.policy was fail, is drop now"),
+        ({"document": {"separator": "<|endoftext|>", "bos": "<|pad|>"}}, SHARD, "bos was not set, now 4095"),
+        ({"document": {"separator": "<|pad|>"}}, SHARD, "separator was 4094, now 4095"),
+        ({"dtype": "uint32"}, SHARD, "dtype was uint16, now uint32"),
+        ({"bad_records": {"policy": "drop"}}, SHARD, "bad_records.policy was fail, now drop"),
         (
             {"bad_records": {"policy": "drop", "budget": 0.5}},
             SHARD,
-            "bad_records.policy was fail, is drop now (and 1 more)",
+            "bad_records.policy was fail, now drop (and 1 more)",
         ),
-        ({"bad_records": {"budget": 0.5}}, SHARD, "bad_records.budget was 0.001, is 0.5 now"),
-        ({"olmo_sequence_length": 128}, "olmo_bins", "olmo_sequence_length was 512, is 128 now"),
+        ({"bad_records": {"budget": 0.5}}, SHARD, "bad_records.budget was 0.001, now 0.5"),
+        ({"olmo_sequence_length": 128}, "olmo_bins", "olmo_sequence_length was 512, now 128"),
     ],
     ids=lambda value: str(value)[:60],
 )
@@ -195,15 +194,15 @@ def test_a_changed_setting_of_a_view_touches_that_view_alone(corpus: ChangedCorp
 
 
 def test_another_tokenizer_is_a_changed_source(corpus: ChangedCorpus) -> None:
-    from dataprep_assets.stream.tokenizer import load_bundle
+    from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
     path = corpus.tokenizer / "tokenizer_config.json"
     path.write_text(path.read_text() + "\n")
-    load_bundle.cache_clear()  # a new process would read it anew
+    load_declared_tokenizer.cache_clear()  # a new process would read it again
     try:
         first = corpus.statuses()[0]
     finally:
-        load_bundle.cache_clear()
+        load_declared_tokenizer.cache_clear()
     assert told([first]) == {"engine_certificate": ("input changed", "its source changed: tokenizer")}
 
 
@@ -242,11 +241,11 @@ def test_what_failed_its_own_blocking_check_is_told_and_nothing_that_follows(cor
         proof.name: Finding(passed=proof.name not in ("round_trip", "looks_like_text"), summary="at row 3")
         for proof in shards.checks
     }
-    shard, other = shards.located(corpus.store, "train-00001"), Finding(passed=False, summary="other")
+    shard, other = shards.locate_artifact(corpus.store, "train-00001"), Finding(passed=False, summary="other")
     (version,) = corpus.store.receipt_versions([shard])
-    assert remember(shard, corpus.store, version, said, shards.checks)
-    before = version_of(view.artifacts(corpus.store), corpus.store)
-    keep(view, corpus.store, before, {proof.name: other for proof in view.checks})
+    assert remember_verdicts(shard, corpus.store, version, said, shards.checks)
+    before = identify_version(view.artifacts(corpus.store), corpus.store)
+    store_findings(view, corpus.store, before, {proof.name: other for proof in view.checks})
     assert [(one.name, one.kind, one.reason) for one in corpus.statuses()] == [
         ("sample_corpus/token_bins/train-00001", "check failed", "its blocking check round_trip failed: at row 3"),
         (
@@ -289,9 +288,9 @@ def test_an_artifact_without_files_is_as_fresh_as_its_inputs(corpus: ChangedCorp
     specs = corpus.specs()
     olmo = specs[-1]
     told_of = replace(olmo, name="order", inputs=(olmo,), kept=False, recipes=lambda store, slots: [], check_groups=())
-    assert list(stale_decisions([*specs, told_of], corpus.store)) == []
+    assert list(find_stale([*specs, told_of], corpus.store)) == []
     shutil.rmtree(corpus.root / "sample_corpus/olmo_bins")
-    assert told(list(stale_decisions([*specs, told_of], corpus.store))) == {
+    assert told(list(find_stale([*specs, told_of], corpus.store))) == {
         "olmo_bins": ("missing", "missing"),
         "order": because_of("olmo_bins", "missing"),
     }
@@ -301,7 +300,7 @@ def test_the_sweep_removes_what_killed_runs_left_and_keeps_the_artifacts(corpus:
     left = corpus.root / "sample_corpus/token_bins" / STAGING / f"val-00000-{'0' * 16}"
     left.mkdir(parents=True)
     (left / "00000003.tokens").write_bytes(b"half of a file")
-    sweep(corpus.specs(), corpus.store)
+    remove_leftovers(corpus.specs(), corpus.store)
     assert not left.exists()
     assert corpus.statuses() == []
 

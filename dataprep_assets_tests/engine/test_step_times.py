@@ -14,12 +14,11 @@ from dataprep_assets.engine.staleness.step_times import (
     RUN,
     Build,
     StepTimes,
-    expected_seconds,
-    step_sizes,
+    build_size_function,
+    estimate_seconds,
 )
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
-from dataprep_assets.library.step_timer import StepTimer
-from dataprep_assets.orchestration.build import StepResult
+from dataprep_assets.orchestration.build import StepResult, StepTimer
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 
 PAGES = DatasetDeclaration(dataset="pages")
@@ -28,11 +27,12 @@ PAGES = DatasetDeclaration(dataset="pages")
 @pytest.mark.parametrize(
     ("builds", "size", "seconds"),
     [
-        ([(10, 4.0)], 10, 4.0),
-        ([(10, 4.0)], 20, 8.0),  # beyond all known sizes in proportion
-        ([(10, 4.0)], 5, 2.0),
-        ([(10, 4.0), (110, 24.0)], 60, 14.0),  # between two sizes on their line: most steps have a fixed start
-        ([(10, 4.0), (110, 24.0)], 220, 48.0),
+        ([(10, 4.3)], 10, 4.3),
+        ([(10, 4.3)], 14, 5.9),  # a similar size: a fixed part of 0.3 s and the rest in proportion
+        ([(10, 4.3)], 5, 2.3),
+        ([(10, 0.2)], 1, 0.2),
+        ([(10, 4.3), (110, 24.3)], 60, 14.3),  # between two sizes on their line
+        ([(10, 4.3), (110, 24.3)], 220, 48.3),  # beyond all known sizes, at the rate of a long build
         ([(100, 10.0), (101, 30.0), (100, 11.0)], 100, 11.0),  # a loaded machine is no slope
         ([(100, 10.0), (10, 3.0)], None, 10.0),  # of an unknown size: as the largest
         ([(1, 0.0)], 1, 0.0),
@@ -41,18 +41,32 @@ PAGES = DatasetDeclaration(dataset="pages")
 def test_a_step_is_estimated_by_builds_of_the_nearest_sizes(
     builds: Sequence[Build], size: float | None, seconds: float
 ) -> None:
-    assert expected_seconds(builds, size) == pytest.approx(seconds)
+    assert estimate_seconds(builds, size) == pytest.approx((seconds, seconds))
+
+
+@pytest.mark.parametrize(
+    ("builds", "size", "bounds"),
+    [
+        ([(10, 0.8)], 1e6, (0.8, 0.3 + 5e4)),
+        ([(10, 0.8), (1000, 1.3)], 1e4, (1.3, 10.3)),
+        ([(10, 20.3)], 100, (200.3, 200.3)),
+    ],
+)
+def test_a_short_build_gives_no_rate_for_much_more_data(
+    builds: Sequence[Build], size: float, bounds: tuple[float, float]
+) -> None:
+    assert estimate_seconds(builds, size) == pytest.approx(bounds)
 
 
 def test_what_is_kept_is_estimated_also_for_another_dataset_of_its_kind_alone(tmp_path: Path) -> None:
     class OtherKind(DatasetDeclaration):
         pass
 
-    StepTimes(tmp_path / "home" / "times.json").add(PAGES, {"tags": [(10.0, 4.0)], RUN: [(1.0, 3.0)]})
+    StepTimes(tmp_path / "home" / "times.json").add(PAGES, {"tags": [(10.0, 4.3)], RUN: [(1.0, 3.0)]})
     times = StepTimes(tmp_path / "home" / "times.json")
     for declaration in (PAGES, DatasetDeclaration(dataset="letters")):
-        assert times.seconds(declaration, "tags", 20.0) == 8.0
-        assert times.seconds(declaration, RUN, 1.0) == 3.0
+        assert times.seconds(declaration, "tags", 5.0) == pytest.approx((2.3, 2.3))
+        assert times.seconds(declaration, RUN, 1.0) == (3.0, 3.0)
         assert times.seconds(declaration, "bins", 20.0) is None
     assert times.seconds(OtherKind(dataset="letters"), "tags", 20.0) is None
 
@@ -112,7 +126,7 @@ def test_a_finished_run_does_not_fail_where_nothing_can_be_kept(tmp_path: Path) 
 
 def test_an_artifact_is_as_large_as_the_source_of_what_it_is_made_of(corpus: ChangedCorpus) -> None:
     specs = corpus.specs()
-    size_of = step_sizes(specs, corpus.store)
+    size_of = build_size_function(specs, corpus.store)
     stored = {
         split: sum(path.stat().st_size for path in corpus.data.glob(f"{folder}/**/*.zst"))
         for split, folder in (("train", "train"), ("val", "validation"))
@@ -138,9 +152,9 @@ def test_of_a_run_the_steps_that_built_are_kept_by_their_size_and_the_rest_if_it
     keys = [key for key in bins.slots(corpus.store) if key is not None]
     timer = StepTimer(time.monotonic() - 100)
     for name, result in (
-        ("token_bins_train", StepResult(built=1, reused=len(keys) - 1)),
-        ("combined_bins_val", StepResult(built=1, reused=0)),
-        ("nanogpt_bins", StepResult(built=0, reused=1)),
+        ("token_bins_train", StepResult(built_slots=keys[:1], reused=len(keys) - 1)),
+        ("combined_bins_val", StepResult(built_slots=[None], reused=0)),
+        ("nanogpt_bins", StepResult(built_slots=[], reused=1)),
     ):
         timer.before(by_path[name], keys if name == bins.path[-1] else [], current=False)
         timer.after(by_path[name], keys if name == bins.path[-1] else [], result)
@@ -149,7 +163,7 @@ def test_of_a_run_the_steps_that_built_are_kept_by_their_size_and_the_rest_if_it
     kept = {key.rpartition("/")[2]: builds for key, builds in found.items()}
     assert kept.keys() == {"token_bins", "combined_bins", *([RUN] if complete else [])}
     ((size, _),) = kept["token_bins"]
-    assert size == pytest.approx((step_sizes(specs, corpus.store)(bins, keys) or 0) / len(keys))
+    assert size == build_size_function(specs, corpus.store)(bins, keys[:1])
     if complete:
         ((_, besides),) = kept[RUN]
         assert besides >= 99

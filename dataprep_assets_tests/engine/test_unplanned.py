@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.staleness.status import prune, stale_decisions, unplanned
+from dataprep_assets.engine.staleness.status import find_stale, find_unplanned_artifacts, prune
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.blend.blend import blend_run
@@ -25,13 +25,13 @@ def cut(count: int) -> dict[str, object]:
 def test_shards_that_are_in_no_plan_any_more_are_told_and_left(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path)
     run_pipeline(sample_declaration(**cut(3)), store)
-    assert list(unplanned(corpus_specs(sample_declaration(**cut(3))), store)) == []
+    assert list(find_unplanned_artifacts(corpus_specs(sample_declaration(**cut(3))), store)) == []
     fewer = sample_declaration(**cut(1))
     run_pipeline(fewer, store)
-    assert [str(artifact) for artifact in unplanned(corpus_specs(fewer), store)] == [
+    assert [str(artifact) for artifact in find_unplanned_artifacts(corpus_specs(fewer), store)] == [
         f"sample_corpus/{name}/train-0000{index}" for name in ("snapshot", "token_bins") for index in (1, 2)
     ]
-    assert list(stale_decisions(corpus_specs(fewer), store)) == [], "what is in no plan is not stale"
+    assert list(find_stale(corpus_specs(fewer), store)) == [], "what is in no plan is not stale"
 
 
 def test_the_run_of_a_blend_before_its_weights_changed_is_in_no_plan(tmp_path: Path) -> None:
@@ -41,9 +41,9 @@ def test_the_run_of_a_blend_before_its_weights_changed_is_in_no_plan(tmp_path: P
         specs = blend_specs(blend)
         build_all(specs, store)
         runs.append(str(blend_run(blend, store)))
-    assert [str(one) for one in unplanned(specs, store)] == [runs[0]]
+    assert [str(one) for one in find_unplanned_artifacts(specs, store)] == [runs[0]]
     assert all(gone for _, gone in prune(specs, store))
-    assert list(unplanned(specs, store)) == []
+    assert list(find_unplanned_artifacts(specs, store)) == []
     assert store.receipt(blend_run(blend, store)) is not None
 
 
@@ -56,19 +56,19 @@ def test_what_is_declared_no_more_is_told_and_goes_and_a_folder_of_somebody_stay
     shutil.copytree(tmp_path / "sample_corpus" / "token_bins", tmp_path / "sample_corpus" / "a_copy")
     (tmp_path / "sample_corpus" / "link").symlink_to(tmp_path / "sample_corpus" / "documents")
     names = ["documents/train-00000", "megatron_bins", "tags/train-00000"]
-    assert [str(one) for one in unplanned(fewer, store)] == [f"sample_corpus/{name}" for name in names]
+    assert [str(one) for one in find_unplanned_artifacts(fewer, store)] == [f"sample_corpus/{name}" for name in names]
     assert all(gone for _, gone in prune(fewer, store))
-    assert list(unplanned(fewer, store)) == []
+    assert list(find_unplanned_artifacts(fewer, store)) == []
     assert (tmp_path / "sample_corpus" / "somebodys" / "own").is_dir()
     assert (tmp_path / "sample_corpus" / "a_copy" / "train-00000" / "receipt.json").is_file()
-    assert list(stale_decisions(fewer, store)) == []
+    assert list(find_stale(fewer, store)) == []
 
 
 def test_without_a_plan_nothing_has_left_it(tmp_path: Path) -> None:
     corpus, store = sample_declaration(**cut(2)), LocalArtifacts(tmp_path)
     run_pipeline(corpus, store)
     (tmp_path / "sample_corpus" / "manifest" / "receipt.json").unlink()
-    assert list(unplanned(corpus_specs(corpus), store)) == []
+    assert list(find_unplanned_artifacts(corpus_specs(corpus), store)) == []
 
 
 @pytest.mark.slow
@@ -80,4 +80,4 @@ def test_a_bucket_lists_its_finished_partitions(servers: Places, tmp_path: Path)
     assert store.partitions("sample_corpus", "nothing") == []
     assert {"manifest", "snapshot", "token_bins"} <= set(store.names("sample_corpus"))
     specs = [spec for spec in corpus_specs(sample_declaration(**cut(1))) if spec.name != "token_bins"]
-    assert [str(one) for one in unplanned(specs, store)] == ["sample_corpus/token_bins/train-00000"]
+    assert [str(one) for one in find_unplanned_artifacts(specs, store)] == ["sample_corpus/token_bins/train-00000"]

@@ -10,21 +10,21 @@ import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.check import Check, Checkable, Finding
-from dataprep_assets.engine.checks.results import known_results
+from dataprep_assets.engine.checks.results import read_known_results
 from dataprep_assets.engine.checks.verdicts import (
     WholeChecks,
     find_all,
+    find_in_all_partitions,
     find_in_workers,
-    of_all_partitions,
-    remember,
-    summarized,
+    remember_verdicts,
+    summarize_findings,
 )
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, Action
-from dataprep_assets.engine.staleness.status import check_decisions
-from dataprep_assets.engine.yaml.declaration import ProvingDeclaration
+from dataprep_assets.engine.staleness.status import decide_checks
+from dataprep_assets.engine.yaml.declaration import ChecksDeclaration
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
-from dataprep_assets.orchestration.checks import findings
+from dataprep_assets.orchestration.checks import examine_artifact
 from dataprep_assets_tests.engine.notices import (
     KEYS,
     NOTICE_CHECKS,
@@ -35,6 +35,7 @@ from dataprep_assets_tests.engine.notices import (
     opened_notices,
     write_notices,
 )
+from dataprep_assets_tests.messages import raises
 
 WORDS, POLITE = NOTICE_CHECKS
 STRICTER = (replace(WORDS, version=2), POLITE)
@@ -66,17 +67,17 @@ def found(
 
 def judged_notice(store: ArtifactStore, declaration: Notices, partition: str) -> dict[str, Finding]:
     """What the checks find in one notice."""
-    return {check.name: check.find(*opened_notices(declaration, store, [partition])) for check in NOTICE_CHECKS}
+    return {check.name: check.run(*opened_notices(declaration, store, [partition])) for check in NOTICE_CHECKS}
 
 
 def to_check(spec: ArtifactSpec, store: LocalArtifacts, slots: Sequence[str | None]) -> list[str | None]:
     """The partitions that a check has to judge."""
-    return [slot for slot, one in check_decisions(spec, store, slots).items() if one.action is not Action.KEEP]
+    return [slot for slot, one in decide_checks(spec, store, slots).items() if one.action is not Action.KEEP]
 
 
 def failed_checks(spec: ArtifactSpec, store: LocalArtifacts) -> dict[str | None, tuple[Action, tuple[str, ...]]]:
     """The partitions that failed a blocking check: what is done for each, and the checks."""
-    found = check_decisions(spec, store, KEYS)
+    found = decide_checks(spec, store, KEYS)
     return {slot: (one.action, one.checks) for slot, one in found.items() if one.kind == CHECK_FAILED}
 
 
@@ -84,21 +85,21 @@ def test_a_run_of_all_examines_all(declaration: Notices, store: LocalArtifacts) 
     words, polite = found(declaration, store, KEYS).values()
     assert words.passed
     assert words.facts == {
-        "notices_examined": 3,
-        "notices_examined_before": 0,
+        "notices_checked": 3,
+        "notices_checked_before": 0,
         "notices_failed": 0,
-        "notices_not_examined_yet": 0,
+        "notices_not_checked_yet": 0,
     }
     assert words.summary == "All 3 notices pass. For example n-0: 3 words"
     assert (polite.passed, polite.facts["notices_failed"]) == (False, 1)
     assert polite.summary == "1 of 3 notices fails, first n-1: shouted"
-    assert list(polite.table) == [{"notice": "n-1", "what": "shouted"}]
+    assert list(polite.table) == [{"notice": "n-1", "finding": "shouted"}]
 
 
 def test_what_was_never_examined_is_counted(declaration: Notices, store: LocalArtifacts) -> None:
     words = found(declaration, store, ["n-0"])["has_words"]
     assert words.passed
-    assert words.facts["notices_not_examined_yet"] == 2
+    assert words.facts["notices_not_checked_yet"] == 2
     assert words.summary == "1 notice passes: 2 not checked yet. For example n-0: 3 words"
 
 
@@ -107,8 +108,8 @@ def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
 ) -> None:
     found(declaration, store, KEYS)
     later = found(declaration, store, ["n-0"])
-    assert later["has_words"].facts["notices_not_examined_yet"] == 0
-    assert later["has_words"].facts["notices_examined_before"] == 2
+    assert later["has_words"].facts["notices_not_checked_yet"] == 0
+    assert later["has_words"].facts["notices_checked_before"] == 2
     assert later["has_words"].summary == "All 3 notices pass: 1 checked now, 2 before. For example n-0: 3 words"
     assert later["is_polite"].summary == "1 of 3 notices fails (1 checked now, 2 before), first n-1: shouted"
     assert not later["is_polite"].passed, "a bad partition stays visible until it is mended"
@@ -116,8 +117,8 @@ def test_verdicts_of_other_partitions_are_remembered_while_their_content_stands(
     ensure_notice(declaration, store, "n-1")
     other = found(declaration, store, ["n-0"])
     assert other["is_polite"].passed
-    assert other["is_polite"].facts["notices_not_examined_yet"] == 1, "its verdict was about other content"
-    assert found(declaration, store, ["n-1"])["is_polite"].facts["notices_not_examined_yet"] == 0
+    assert other["is_polite"].facts["notices_not_checked_yet"] == 1, "its verdict was about other content"
+    assert found(declaration, store, ["n-1"])["is_polite"].facts["notices_not_checked_yet"] == 0
 
 
 def test_what_passed_and_is_unchanged_is_not_to_be_proven_again(declaration: Notices, store: LocalArtifacts) -> None:
@@ -132,7 +133,7 @@ def test_what_passed_and_is_unchanged_is_not_to_be_proven_again(declaration: Not
     assert to_check(notices, store, KEYS) == ["n-2"], "what failed is proven again"
     stricter, *_ = notices_specs(declaration, STRICTER)
     assert to_check(stricter, store, KEYS) == list(KEYS), "an older version of a proof says nothing of this one"
-    often = declaration.model_copy(update={"prove": ProvingDeclaration(again_every="1s")})
+    often = declaration.model_copy(update={"prove": ChecksDeclaration(again_every="1s")})
     time.sleep(1.1)
     assert to_check(notices_specs(often)[0], store, KEYS) == list(KEYS), "it was long ago"
 
@@ -146,10 +147,10 @@ def test_a_failed_blocking_check_is_known_until_the_artifact_is_another(
     found(declaration, store, KEYS)
     once, vainly = {"n-2": (Action.BUILD, ("has_words",))}, {"n-2": (Action.CHECK, ("has_words",))}
     assert failed_checks(notices, store) == once
-    rebuilding = store.rebuilding([declaration.artifact("notices", "n-2")])
-    assert ensure_notice(declaration, rebuilding, "n-0")[1]
-    assert not ensure_notice(declaration, rebuilding, "n-2")[1], "it is built again"
-    assert ensure_notice(declaration, rebuilding, "n-2")[1], "once"
+    mark_rebuilding = store.mark_rebuilding([declaration.artifact("notices", "n-2")])
+    assert ensure_notice(declaration, mark_rebuilding, "n-0")[1]
+    assert not ensure_notice(declaration, mark_rebuilding, "n-2")[1], "it is built again"
+    assert ensure_notice(declaration, mark_rebuilding, "n-2")[1], "once"
     assert failed_checks(notices, store) == vainly, "it has the content that failed"
     for _ in range(2):
         found(declaration, store, ["n-2"])
@@ -174,41 +175,41 @@ def test_verdicts_of_an_older_version_of_a_proof_no_longer_count(declaration: No
     """A proof made stricter examines again what an older version of it has passed."""
     found(declaration, store, KEYS)
     stricter = found(declaration, store, ["n-0"], STRICTER)
-    assert stricter["has_words"].facts["notices_not_examined_yet"] == 2
-    assert stricter["is_polite"].facts["notices_not_examined_yet"] == 2, "they are examined together"
-    assert found(declaration, store, ["n-1", "n-2"], STRICTER)["has_words"].facts["notices_not_examined_yet"] == 0
+    assert stricter["has_words"].facts["notices_not_checked_yet"] == 2
+    assert stricter["is_polite"].facts["notices_not_checked_yet"] == 2, "they are examined together"
+    assert found(declaration, store, ["n-1", "n-2"], STRICTER)["has_words"].facts["notices_not_checked_yet"] == 0
 
 
 def test_a_verdict_by_another_limit_does_not_count(declaration: Notices, store: LocalArtifacts) -> None:
     by = {limit: [replace(WORDS, limit=limit), POLITE] for limit in (0.1, 0.2)}
     found(declaration, store, KEYS, by[0.1])
-    unknown = "notices_not_examined_yet"
+    unknown = "notices_not_checked_yet"
     assert found(declaration, store, ["n-0"], by[0.1])["has_words"].facts[unknown] == 0
     assert found(declaration, store, ["n-0"], by[0.2])["has_words"].facts[unknown] == 2
 
 
 def test_a_memory_from_before_a_proof_existed_counts_as_none(declaration: Notices, store: LocalArtifacts) -> None:
     found(declaration, store, KEYS, [WORDS])
-    assert found(declaration, store, ["n-0"])["is_polite"].facts["notices_not_examined_yet"] == 2
+    assert found(declaration, store, ["n-0"])["is_polite"].facts["notices_not_checked_yet"] == 2
 
 
 @pytest.mark.parametrize("text", ["", "{", "no json"])
 def test_a_memory_that_cannot_be_read_counts_as_none(declaration: Notices, store: LocalArtifacts, text: str) -> None:
     found(declaration, store, KEYS)
     (store.root / "notices" / ".findings" / "notices" / "n-2.json").write_text(text)
-    assert found(declaration, store, ["n-0"])["has_words"].facts["notices_not_examined_yet"] == 1
+    assert found(declaration, store, ["n-0"])["has_words"].facts["notices_not_checked_yet"] == 1
 
 
 def test_nothing_is_remembered_of_what_is_not_there(declaration: Notices, store: LocalArtifacts) -> None:
     artifact = Artifact(dataset="notices", name="notices", partition="n-9")
-    remember(artifact, store, None, judged_notice(store, declaration, "n-0"), NOTICE_CHECKS)
+    remember_verdicts(artifact, store, None, judged_notice(store, declaration, "n-0"), NOTICE_CHECKS)
     assert list(store.root.rglob("n-9*")) == []
 
 
 def test_what_is_remembered_is_the_verdict_with_its_sentence(declaration: Notices, store: LocalArtifacts) -> None:
     found(declaration, store, KEYS)
     notices, *_ = notices_specs(declaration)
-    kept = known_results(notices, store, ["n-1"])["n-1"].findings
+    kept = read_known_results(notices, store, ["n-1"])["n-1"].findings
     assert (kept["is_polite"].passed, kept["is_polite"].summary) == (False, "shouted")
 
 
@@ -225,15 +226,15 @@ def test_a_verdict_on_what_another_run_replaced_meanwhile_does_not_stand(
 
     of_notice, examined = partial(declaration.artifact, "notices"), ["n-1", "n-2"]
     notices, *_ = notices_specs(declaration)
-    checks = dict(of_all_partitions(store, NOTICE_CHECKS, KEYS, examined, artifact=of_notice, find=prove))
+    checks = dict(find_in_all_partitions(store, NOTICE_CHECKS, KEYS, examined, artifact=of_notice, find=prove))
     assert checks["has_words"].summary == "1 shard passes: 2 not checked yet. For example n-2: 3 words"
     assert to_check(notices, store, KEYS) == ["n-0", "n-1"]
     found(declaration, store, ["n-1"])
     assert failed_checks(notices, store)["n-1"] == (Action.BUILD, ("has_words",))
     (declaration.folder / "n-1.txt").write_text("a word")
     ensure_notice(declaration, store, "n-1")
-    checks = dict(of_all_partitions(store, NOTICE_CHECKS, KEYS, ["n-1"], artifact=of_notice, find=prove))
-    assert checks["has_words"].facts["shards_examined"] == 0
+    checks = dict(find_in_all_partitions(store, NOTICE_CHECKS, KEYS, ["n-1"], artifact=of_notice, find=prove))
+    assert checks["has_words"].facts["shards_checked"] == 0
     assert failed_checks(notices, store)["n-1"] == (Action.CHECK, ("has_words",)), "it has the content that failed"
 
 
@@ -251,9 +252,9 @@ def test_a_verdict_on_a_whole_artifact_that_another_run_replaced_meanwhile_does_
     list(made.build(BuildRequest(store=store)))
     checks = WholeChecks(checks=(replace(WORDS, function=has_words),), open=lambda store, _: store)
     board = replace(made, check_groups=(checks,))
-    findings(board, store, [None])
+    examine_artifact(board, store, [None])
     assert to_check(board, store, [None]) == [None]
-    findings(board, store, [None])
+    examine_artifact(board, store, [None])
     assert to_check(board, store, [None]) == []
 
 
@@ -272,16 +273,16 @@ def test_a_check_of_all_partitions_together_is_asked_for_once_and_its_failure_is
     alone = notices_specs(declaration)[0]
     notices = replace(alone, check_groups=(*alone.check_groups, together(few)))
     assert to_check(notices, store, KEYS) == [*KEYS, None]
-    findings(notices, store, KEYS)
+    examine_artifact(notices, store, KEYS)
     assert to_check(notices, store, KEYS) == []
     other = replace(notices, declaration=declaration.model_copy(update={"small_cell": 5}))
     assert to_check(other, store, KEYS) == [None], "it may look at the declaration"
-    findings(other, store, KEYS)
+    examine_artifact(other, store, KEYS)
     assert to_check(other, store, KEYS) == []
     new = replace(alone, check_groups=(*alone.check_groups, together(few, Check("is_new", "It is new.", are_few))))
     assert to_check(new, store, ["n-0"]) == [None]
     passes[0] = False
-    findings(notices, store, ["n-0"], again=True)
+    examine_artifact(notices, store, ["n-0"], is_rebuild=True)
     assert failed_checks(notices, store) == dict.fromkeys([*KEYS, None], (Action.BUILD, ("are_few",)))
 
 
@@ -293,24 +294,28 @@ def finding(passed: bool = True, **changes: object) -> Finding:
 
 
 def test_a_run_of_one_partition_shows_its_numbers_and_its_table() -> None:
-    one = summarized({"a": finding(), "b": finding()}, ["a"], 0)
+    one = summarize_findings({"a": finding(), "b": finding()}, ["a"], 0)
     assert (one.facts["rows"], list(one.table)) == (3, [{"row": 1}])
     assert one.summary == "All 2 shards pass: 1 checked now, 1 before. For example a: so it is"
-    assert "rows" not in summarized({"a": finding(), "b": finding()}, ["a", "b"], 0).facts
+    assert "rows" not in summarize_findings({"a": finding(), "b": finding()}, ["a", "b"], 0).facts
 
 
 def test_numbers_of_things_are_said_as_a_person_says_them() -> None:
     many = {f"s-{at}": finding() for at in range(2500)}
-    assert summarized(many, ["s-1"], 0).summary.startswith("All 2,500 shards pass: 1 checked now, 2,499 before. For")
-    assert summarized(many, [], 3).summary == "2,500 shards pass: 0 checked now, 2,500 before, 3 not checked yet."
-    assert summarized({"a": finding()}, ["a"], 0).summary == "The shard passes. For example a: so it is"
-    assert summarized({"a": finding(False)}, ["a"], 0).summary == "1 of 1 shard fails, first a: so it is"
+    assert summarize_findings(many, ["s-1"], 0).summary.startswith(
+        "All 2,500 shards pass: 1 checked now, 2,499 before. For"
+    )
+    assert (
+        summarize_findings(many, [], 3).summary == "2,500 shards pass: 0 checked now, 2,500 before, 3 not checked yet."
+    )
+    assert summarize_findings({"a": finding()}, ["a"], 0).summary == "The shard passes. For example a: so it is"
+    assert summarize_findings({"a": finding(False)}, ["a"], 0).summary == "1 of 1 shard fails, first a: so it is"
 
 
 def test_warnings_alone_are_a_warning_and_one_failure_is_a_failure() -> None:
     warned = {"a": finding(False, warning=True), "b": finding()}
-    assert summarized(warned, ["a"], 0).warning
-    assert not summarized(warned | {"c": finding(False)}, ["a"], 0).warning
+    assert summarize_findings(warned, ["a"], 0).warning
+    assert not summarize_findings(warned | {"c": finding(False)}, ["a"], 0).warning
 
 
 # --- find_all, find_in_workers
@@ -360,7 +365,7 @@ def test_partitions_are_proven_in_worker_processes() -> None:
 
 
 def test_a_bug_of_a_proof_is_raised_and_names_the_partition() -> None:
-    with pytest.raises(DataprepError, match=r"p-13 \(checks\): ZeroDivisionError: 13"):
+    with raises(DataprepError, "p-13", "ZeroDivisionError", 13):
         list(find_in_workers([Number(13)], is_even, 1))
 
 
@@ -379,7 +384,7 @@ def test_the_runs_of_a_backfill_remember_what_was_said_of_the_others(
             yield partition, judged_notice(store, declaration, partition)
 
     def run(examined: Sequence[str]) -> dict[str, Finding]:
-        return dict(of_all_partitions(store, NOTICE_CHECKS, keys, examined, artifact=of_notice, find=prove))
+        return dict(find_in_all_partitions(store, NOTICE_CHECKS, keys, examined, artifact=of_notice, find=prove))
 
     keys = [f"n-{i:03}" for i in range(200)]
     for first in range(0, len(keys), 10):
@@ -388,11 +393,11 @@ def test_the_runs_of_a_backfill_remember_what_was_said_of_the_others(
             (declaration.folder / f"{key}.txt").write_text("NO" if key == "n-007" else "a word")
             ensure_notice(declaration, store, key)
         checks = run(now)
-        assert checks["has_words"].facts["shards_not_examined_yet"] == len(keys) - first - 10
+        assert checks["has_words"].facts["shards_not_checked_yet"] == len(keys) - first - 10
         assert checks["is_polite"].facts["shards_failed"] == 1
         assert "first n-007: shouted" in checks["is_polite"].summary
     (declaration.folder / "n-100.txt").write_text("another")
     ensure_notice(declaration, store, "n-100")
     checks = run(keys[:10])
-    assert checks["has_words"].facts["shards_not_examined_yet"] == 1, "its verdict was about other content"
-    assert run([])["has_words"].facts["shards_not_examined_yet"] == 1
+    assert checks["has_words"].facts["shards_not_checked_yet"] == 1, "its verdict was about other content"
+    assert run([])["has_words"].facts["shards_not_checked_yet"] == 1

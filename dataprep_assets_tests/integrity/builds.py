@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.bucket import BucketArtifacts
@@ -42,7 +42,7 @@ def build(store: ArtifactStore, files: dict[str, bytes], key: str, artifact: Art
             (staged / name).write_bytes(data)
         return WrittenFiles(inputs={}, facts=StreamFacts(dtype="uint16"))
 
-    return ensure(Recipe(artifact=artifact, key=key), store, write)
+    return ensure_built(Recipe(artifact=artifact, key=key), store, write)
 
 
 def contents(place: StoreAddress, below: str = "") -> dict[str, bytes]:
@@ -59,7 +59,7 @@ def as_objects(files: dict[str, bytes], artifact: Artifact = ARTIFACT) -> dict[s
 
 def read_by(store: BucketArtifacts, artifact: Artifact = ARTIFACT) -> dict[str, bytes]:
     """What a reader gets who follows the receipt."""
-    handle = ArtifactHandle.of(store, artifact)
+    handle = ArtifactHandle.from_store(store, artifact)
     return {record.path: handle.read(record.path) for record in handle.files}
 
 

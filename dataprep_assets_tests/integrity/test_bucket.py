@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, FileRef
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.stores.connect import GcsPlace, LocalPlace
+from dataprep_assets.stores.connect import GcsAddress, LocalAddress
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.integrity.builds import (
@@ -25,6 +25,7 @@ from dataprep_assets_tests.integrity.builds import (
     opened,
     read_by,
 )
+from dataprep_assets_tests.messages import assert_names, raises
 
 
 @pytest.mark.parametrize("kind", ["folder", "moto", "swift", "gcs"])
@@ -49,14 +50,14 @@ def test_a_replacement_leaves_exactly_the_new_files(kind: str, servers: Places, 
     place = servers.new(kind)
     store = opened(place, tmp_path)
     build(store, OLD, "k1")
-    old = ArtifactHandle.of(store, ARTIFACT)
+    old = ArtifactHandle.from_store(store, ARTIFACT)
     receipt, reused = build(store, NEW, "k2")
     assert not reused
     assert contents(place) == as_objects(NEW)
-    assert store.current(ARTIFACT, "k2") == receipt
+    assert store.find_current(ARTIFACT, "k2") == receipt
     assert read_by(store) == NEW
     far = opened(place, tmp_path / "far")
-    with pytest.raises(MissingArtifactError, match="replaced"):
+    with raises(MissingArtifactError, "replaced"):
         dataclasses.replace(old, store=far).read("a.bin")
 
 
@@ -74,15 +75,15 @@ def test_a_joined_file_is_made_by_the_server_of_published_parts(kind: str, serve
     counts: list[int] = []
 
     def write(staged: Path) -> WrittenFiles:
-        joined = store.join(staged, "all.bin", parts, counted=counts.append)
+        joined = store.join(staged, "all.bin", parts, on_read=counts.append)
         assert sum(counts) == joined.record.bytes, "told while they are read"
         assert not (staged / "all.bin").exists()
         return WrittenFiles(inputs={}, joined=(joined,))
 
-    receipt, _ = ensure(Recipe(artifact=whole, key="k"), store, write)
+    receipt, _ = ensure_built(Recipe(artifact=whole, key="k"), store, write)
     assert contents(place, "ds/whole/") == {"ds/whole/all.bin": b"".join(datas)}
     second = opened(place, tmp_path / "second")
-    assert second.current(whole, "k") == receipt
+    assert second.find_current(whole, "k") == receipt
     assert (second.local(whole) / "all.bin").read_bytes() == b"".join(datas)
 
 
@@ -91,7 +92,7 @@ def test_a_joined_file_is_verified_on_another_machine_without_being_read(
 ) -> None:
     with GcsServer() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
-        place = GcsPlace(bucket=server.bucket, prefix=tmp_path.name, project="project")
+        place = GcsAddress(bucket=server.bucket, prefix=tmp_path.name, project="project")
         store = opened(place, tmp_path / "first")
         parts = []
         for number in range(3):
@@ -99,14 +100,14 @@ def test_a_joined_file_is_verified_on_another_machine_without_being_read(
             parts.append(FileRef(shard, build(store, {"t.bin": b"%d" % number * 1000}, "s", shard)[0].file("t.bin")))
         whole = Artifact(dataset="ds", name="whole")
         joining = len(server.log)
-        receipt, _ = ensure(
+        receipt, _ = ensure_built(
             Recipe(artifact=whole, key="k"),
             store,
             lambda staged: WrittenFiles(inputs={}, joined=(store.join(staged, "all.bin", parts),)),
         )
         assert server.count("compose", since=joining) == 1
         before = len(server.log)
-        assert opened(place, tmp_path / "second").current(whole, "k") == receipt
+        assert opened(place, tmp_path / "second").find_current(whole, "k") == receipt
         assert server.count("media", "all.bin", since=before) == 0
 
 
@@ -116,10 +117,10 @@ def test_a_damaged_object_is_found_and_the_artifact_built_again(kind: str, serve
     store = opened(place, tmp_path)
     build(store, OLD, "k1")
     place().put(f"{ARTIFACT}/a.bin", b"x" * 1000)
-    assert store.current(ARTIFACT, "k1") is None
+    assert store.find_current(ARTIFACT, "k1") is None
     (defect,) = store.damage(ARTIFACT, store.require(ARTIFACT))
-    assert defect.startswith("a.bin: has sha256")
-    with pytest.raises(IntegrityError, match=r"a.bin.*Materialize"):
+    assert_names(defect, "a.bin")
+    with raises((IntegrityError, MissingArtifactError), "a.bin"):
         opened(place, tmp_path / "far", None).local(ARTIFACT, ["a.bin"])
     assert build(store, OLD, "k1")[1] is False
     assert contents(place) == as_objects(OLD)
@@ -128,11 +129,11 @@ def test_a_damaged_object_is_found_and_the_artifact_built_again(kind: str, serve
 
 
 def test_a_torn_receipt_is_damage_and_is_replaced(tmp_path: Path) -> None:
-    place = LocalPlace(root=tmp_path / "bucket")
+    place = LocalAddress(root=tmp_path / "bucket")
     store = opened(place, tmp_path / "cache")
     build(store, OLD, "k1")
     place().put(f"{ARTIFACT}/{NAME}", b"{")
-    with pytest.raises(IntegrityError, match="not a receipt"):
+    with raises(IntegrityError, NAME):
         store.receipt(ARTIFACT)
     assert build(store, NEW, "k2")[1] is False
     assert contents(place) == as_objects(NEW)

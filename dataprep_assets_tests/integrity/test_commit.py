@@ -113,15 +113,15 @@ def test_staging_keeps_the_parts_of_its_key_and_sweeps_those_of_others(tmp_path:
     final = tmp_path / "train-00001"
     with staging(final, KEY) as staged:
         fill(staged, "part")
-    with staging(tmp_path / "train-00010", OTHER) as neighbour:
-        fill(neighbour, "another artifact's")
+    with staging(tmp_path / "train-00010", OTHER) as neighbor:
+        fill(neighbor, "another artifact's")
     with staging(final, KEY) as again:
         assert again == staged
         assert held(again) == "part"
     with staging(final, OTHER) as other:
         assert not staged.exists()
         assert list(other.iterdir()) == []
-    assert held(neighbour) == "another artifact's"
+    assert held(neighbor) == "another artifact's"
 
 
 def test_a_failing_build_changes_nothing(tmp_path: Path) -> None:

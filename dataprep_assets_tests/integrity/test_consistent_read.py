@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.source.manifest import read_whole
+from dataprep_assets_tests.messages import raises
 
 PAIR = Artifact(dataset="d", name="pair")
 
@@ -22,7 +23,7 @@ def make(store: LocalArtifacts, content: str) -> None:
             (staged / name).write_text(content)
         return WrittenFiles(inputs={})
 
-    ensure(Recipe(artifact=PAIR, key=content * 64, version=1), store, write)
+    ensure_built(Recipe(artifact=PAIR, key=content * 64, version=1), store, write)
 
 
 def test_files_of_two_builds_are_not_mixed(tmp_path: Path) -> None:
@@ -43,11 +44,11 @@ def test_one_that_is_replaced_all_the_time_is_an_error_and_so_is_what_cannot_be_
     with pytest.raises(MissingArtifactError):
         read_whole(store, PAIR, lambda *_: None)
     make(store, next(builds))
-    with pytest.raises(IntegrityError, match=r"replaced repeatedly by other runs\. Wait for them, then run again"):
+    with raises(IntegrityError, "repeatedly"):
         read_whole(store, PAIR, lambda *_: make(store, next(builds)))
 
     def unreadable(directory: Path, _: Receipt) -> None:
         raise FormatError(f"{directory}: is not right")
 
-    with pytest.raises(FormatError, match="is not right"):
+    with raises(FormatError, "right"):
         read_whole(store, PAIR, unreadable)

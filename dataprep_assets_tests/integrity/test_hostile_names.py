@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.lock.lock import Lock, Locked, lock_bytes, parse_lock
+from dataprep_assets.engine.lock.lock import Lock, LockEntry, encode_lock, parse_lock
 from dataprep_assets.errors import ConfigError, DataprepError, FormatError, IntegrityError, SourceError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, LocalArtifacts
 from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt, parse_receipt, read_receipt
 from dataprep_assets.planning.manifest import MANIFEST, SourceFile, build_manifest, read_manifest, write_manifest
 from dataprep_assets.serving.window.release import Release
 from dataprep_assets.sources.hub_cache import HubFile, check_file, is_inside
-from dataprep_assets.stores.store import why_not_a_name
+from dataprep_assets.stores.store import explain_invalid_name
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.serving.releases import make_release
 
 HOSTILE = [
@@ -39,13 +40,13 @@ DEEP = b"[" * 100_000
     "name", ["a", "a/b.bin", "train/\u00e9 \u4f60.jsonl", "..a", "a..", "a[1:7]", "#0123", ".hidden"]
 )
 def test_an_honest_name_is_one(name: str) -> None:
-    assert why_not_a_name(name) == ""
+    assert explain_invalid_name(name) == ""
 
 
 @pytest.mark.parametrize("part", ["dataset", "name", "partition"])
 @pytest.mark.parametrize("name", [*HOSTILE, ".hidden"])
 def test_no_artifact_is_outside_of_its_place(name: str, part: str) -> None:
-    with pytest.raises(ConfigError, match=r"only letters, digits, '_', '-' and '\.' are allowed"):
+    with raises(ConfigError, repr(name)):
         replace(Artifact(dataset="d", name="a", partition="p"), **{part: name})
 
 
@@ -65,15 +66,15 @@ def test_no_receipt_names_a_file_outside_of_its_artifact(tmp_path: Path, name: s
     (tmp_path / "store" / "d" / "evil").write_bytes(b"secret")
     receipt_bytes(artifact.directory(tmp_path / "store"), name)
     store = LocalArtifacts(tmp_path / "store")
-    with pytest.raises(IntegrityError, match="cannot be a file of an artifact"):
-        ArtifactHandle.of(store, artifact).path(name)
-    assert store.current(artifact, "k") is None
+    with raises(IntegrityError, repr(name)):
+        ArtifactHandle.from_store(store, artifact).path(name)
+    assert store.find_current(artifact, "k") is None
 
 
 @pytest.mark.parametrize("prefix", ["../../evil", "a/b", "", "tr\x1bain", "\u202eniart"])
 def test_no_release_names_a_folder_outside_of_its_place(tmp_path: Path, prefix: str) -> None:
     release = make_release(tmp_path)
-    with pytest.raises(FormatError, match="is not a prefix of shards"):
+    with raises(FormatError, repr(prefix)):
         replace(release, shards={prefix: release.shards_of("train")})
 
 
@@ -83,21 +84,21 @@ def test_no_manifest_lists_a_file_outside_of_its_source(tmp_path: Path, name: st
     write_manifest(tmp_path, entries, {"train": 1})
     line = json.loads((tmp_path / MANIFEST).read_bytes())
     (tmp_path / MANIFEST).write_text(json.dumps({**line, "relpath": name}) + "\n")
-    with pytest.raises(FormatError, match=r"line 1: (.* is not a path inside a source|invalid high surrogate)"):
+    with raises(FormatError, MANIFEST, 1):
         read_manifest(tmp_path)
-    with pytest.raises(SourceError, match=r"is not allowed in a manifest.*`include`"):
+    with raises(SourceError, "`include`"):
         build_manifest([SourceFile(relpath=name, size_bytes=1)], include=["**"], splits={"train": ["**"]})
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_lock_and_no_hub_names_such_a_file(name: str) -> None:
-    lock = Lock(dataset="d", artifacts={"NAME": Locked(key="1", content=Content("2"), bytes=1)})
-    data = lock_bytes(lock)
+    lock = Lock(dataset="d", artifacts={"NAME": LockEntry(key="1", content=Content("2"), bytes=1)})
+    data = encode_lock(lock)
     assert parse_lock(data, "dataset.lock") == lock
-    with pytest.raises(FormatError, match="damaged lock file"):
+    with raises(FormatError, "dataset.lock"):
         parse_lock(data.replace(b'"NAME"', json.dumps(name).encode()), "dataset.lock")
     assert not is_inside(name)
-    with pytest.raises(SourceError, match="is not a valid file name in a repository"):
+    with raises(SourceError, repr(name)):
         check_file(HubFile(relpath=name, size=1, sha256=None, etag="0" * 40), "listing")
 
 

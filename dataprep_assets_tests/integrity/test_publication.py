@@ -11,7 +11,7 @@ import pytest
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.stores.connect import LocalPlace, StoreAddress
+from dataprep_assets.stores.connect import LocalAddress, StoreAddress
 from dataprep_assets.stores.store import ObjectInfo, Store
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.integrity.builds import (
@@ -26,6 +26,7 @@ from dataprep_assets_tests.integrity.builds import (
     opened,
     read_by,
 )
+from dataprep_assets_tests.messages import raises
 
 
 @pytest.mark.slow
@@ -38,7 +39,7 @@ def test_a_first_publication_killed_anywhere_is_not_there_and_the_next_run_compl
         if not killed_at(bucket, cache, "old", at):
             assert at > 4, "too few points"
             return
-        place = LocalPlace(root=bucket)
+        place = LocalAddress(root=bucket)
         seen = opened(place, tmp_path / f"reader-{at}")
         assert seen.receipt(ARTIFACT) is None or read_by(seen) == OLD
         again = opened(place, cache if same_machine else tmp_path / f"other-{at}")
@@ -53,7 +54,7 @@ def test_a_first_publication_killed_anywhere_is_not_there_and_the_next_run_compl
 def test_a_replacement_killed_anywhere_leaves_the_old_or_the_new_whole_and_the_next_run_completes_it(
     same_machine: bool, tmp_path: Path
 ) -> None:
-    place = LocalPlace(root=tmp_path / "prepared")
+    place = LocalAddress(root=tmp_path / "prepared")
     build(opened(place, tmp_path / "prepared-cache"), OLD, "old")
     seen_versions = set()
     for at in range(1, 40):
@@ -63,32 +64,32 @@ def test_a_replacement_killed_anywhere_leaves_the_old_or_the_new_whole_and_the_n
             assert at > 6, "too few points"
             assert seen_versions == {"old", "new"}
             return
-        reader = opened(LocalPlace(root=bucket), tmp_path / f"reader-{at}")
+        reader = opened(LocalAddress(root=bucket), tmp_path / f"reader-{at}")
         version = reader.require(ARTIFACT).key
         seen_versions.add(version)
         assert read_by(reader) == (OLD if version == "old" else NEW)
-        assert reader.current(ARTIFACT, version) is not None
-        again = opened(LocalPlace(root=bucket), cache if same_machine else tmp_path / f"other-{at}")
+        assert reader.find_current(ARTIFACT, version) is not None
+        again = opened(LocalAddress(root=bucket), cache if same_machine else tmp_path / f"other-{at}")
         build(again, NEW, "new")
-        assert contents(LocalPlace(root=bucket)) == as_objects(NEW)
+        assert contents(LocalAddress(root=bucket)) == as_objects(NEW)
     raise AssertionError("never finished")
 
 
 def test_what_was_built_and_not_published_is_published_by_the_next_look_without_a_build(tmp_path: Path) -> None:
     bucket, cache = tmp_path / "bucket", tmp_path / "cache"
     assert killed_at(bucket, cache, "old", 1)
-    store = opened(LocalPlace(root=bucket), cache)
+    store = opened(LocalAddress(root=bucket), cache)
     assert store.receipt(ARTIFACT) is None
-    assert store.current(ARTIFACT, "old") is not None
-    assert contents(LocalPlace(root=bucket)) == as_objects(OLD)
+    assert store.find_current(ARTIFACT, "old") is not None
+    assert contents(LocalAddress(root=bucket)) == as_objects(OLD)
 
 
 def test_what_was_built_and_not_published_is_not_built_again(tmp_path: Path) -> None:
     bucket, cache = tmp_path / "bucket", tmp_path / "cache"
     assert killed_at(bucket, cache, "old", 1)
-    _, reused = build(opened(LocalPlace(root=bucket), cache), {"other": b"what is built now"}, "old")
+    _, reused = build(opened(LocalAddress(root=bucket), cache), {"other": b"what is built now"}, "old")
     assert reused
-    assert contents(LocalPlace(root=bucket)) == as_objects(OLD)
+    assert contents(LocalAddress(root=bucket)) == as_objects(OLD)
 
 
 @pytest.mark.parametrize("kind", ["folder", "moto", "swift", "gcs"])
@@ -143,7 +144,7 @@ def test_of_two_runs_that_publish_different_bytes_the_second_is_refused(
         build(other, OLD, "k0")
     rival = {"a.bin": b"R" * 1000}
     interrupted = InterruptingPlace(place, other, tuple(rival.items()))
-    with pytest.raises(IntegrityError, match="at the same time"):
+    with raises(IntegrityError, "same time"):
         build(BucketArtifacts(tmp_path / "mine", interrupted, place.url), NEW, "k1")
     receipt = other.require(ARTIFACT)
     assert receipt.key == "rival"

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import IntegrityError, TransferError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle
@@ -30,6 +30,7 @@ from dataprep_assets.stores.store import Store
 from dataprep_assets_tests.fakes.buckets import PART_BYTES, new_bucket, new_store
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy
 from dataprep_assets_tests.fakes.places import Places
+from dataprep_assets_tests.messages import raises
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +88,7 @@ def build(store: BucketArtifacts, artifact: Artifact, files: dict[str, bytes], k
             (staged / name).write_bytes(data)
         return WrittenFiles(inputs={})
 
-    ensure(Recipe(artifact=artifact, key=key), store, write)
+    ensure_built(Recipe(artifact=artifact, key=key), store, write)
 
 
 def first_machine(
@@ -141,7 +142,7 @@ class Look:
         reader = self.machine("reader")
         if reader.receipt(self.artifact) is None:
             return None
-        handle = ArtifactHandle.of(reader, self.artifact)
+        handle = ArtifactHandle.from_store(reader, self.artifact)
         found = {record.path: handle.read(record.path) for record in handle.files}
         for record in handle.files:
             assert hashlib.sha256(found[record.path]).hexdigest() == record.sha256
@@ -154,7 +155,7 @@ class Look:
 
     def check_settled(self, key: str, files: dict[str, bytes]) -> None:
         """The next look leaves exactly these files, and nothing beside them."""
-        assert self.machine("third").current(self.artifact, key) is not None
+        assert self.machine("third").find_current(self.artifact, key) is not None
         assert self.under_final_keys() == files
         assert [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")] == []
 
@@ -278,7 +279,7 @@ def test_a_copy_in_parts_that_an_older_replacement_has_under_way_never_lands(mot
             build(machine("two", moto), artifact, second, "two")
 
     # moto answers the completion of an aborted upload with a 500, which is tried again and given up.
-    with FaultProxy(moto, before=overtake) as proxy, pytest.raises(TransferError, match=r"big\.bin"):
+    with FaultProxy(moto, before=overtake) as proxy, raises(TransferError, "big.bin"):
         build(machine("one", proxy.url), artifact, first, "one")
     assert len(overtaken) == 1
     reader = machine("reader", moto)

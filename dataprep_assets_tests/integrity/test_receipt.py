@@ -16,8 +16,9 @@ import pytest
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.receipt import NAME, Ledger, Receipt, damage, read_receipt, record_files
-from dataprep_assets.integrity.verify import verify
+from dataprep_assets.integrity.receipt import NAME, Ledger, Receipt, find_damage, read_receipt, record_files
+from dataprep_assets.integrity.verify import verify_path
+from dataprep_assets_tests.messages import raises
 
 KEY = "a" * 64
 ARTIFACT = Artifact(dataset="d", name="token_bins", partition="train-00000")
@@ -55,7 +56,7 @@ def require_receipt(directory: Path) -> Receipt:
 
 
 def current(directory: Path, key: str) -> Receipt | None:
-    return store_of(directory).current(ARTIFACT, key)
+    return store_of(directory).find_current(ARTIFACT, key)
 
 
 def test_a_receipt_reads_back_as_written(artifact: Path) -> None:
@@ -90,20 +91,20 @@ def _same_json(first: bytes, second: bytes) -> bool:
 def test_a_cut_receipt_is_damage_and_not_absence(artifact: Path, length: int) -> None:
     raw = (artifact / NAME).read_bytes()
     (artifact / NAME).write_bytes(raw[:length])
-    with pytest.raises(IntegrityError, match="not a receipt"):
+    with raises(IntegrityError, artifact / NAME):
         read_receipt(artifact)
 
 
 @pytest.mark.parametrize("content", [b"[]", b"null", b"5", b"{}", b"\xff"])
 def test_other_json_is_no_receipt(artifact: Path, content: bytes) -> None:
     (artifact / NAME).write_bytes(content)
-    with pytest.raises(IntegrityError, match="not a receipt"):
+    with raises(IntegrityError, artifact / NAME):
         read_receipt(artifact)
 
 
 def test_a_receipt_of_a_newer_schema_is_refused(artifact: Path) -> None:
     replace(require_receipt(artifact), schema_version=2).write(artifact)
-    with pytest.raises(IntegrityError, match=r"receipt schema 2 is not supported \(only 1"):
+    with raises(IntegrityError, artifact / NAME, 2, 1):
         read_receipt(artifact)
 
 
@@ -111,18 +112,18 @@ def test_an_altered_file_list_is_told_as_such(artifact: Path) -> None:
     value = json.loads((artifact / NAME).read_bytes())
     value["files"][0]["bytes"] = 11
     (artifact / NAME).write_text(json.dumps(value))
-    with pytest.raises(IntegrityError, match=r"the receipt's file list was changed \(content"):
+    with raises(IntegrityError, artifact / NAME, "content"):
         read_receipt(artifact)
 
 
 def test_an_artifact_without_a_receipt_is_missing(tmp_path: Path) -> None:
     assert read_receipt(tmp_path) is None
-    with pytest.raises(MissingArtifactError, match="Materialize it first"):
+    with raises(MissingArtifactError):
         LocalArtifacts(tmp_path).require(ARTIFACT)
 
 
 def test_a_file_that_the_receipt_does_not_list_is_missing_in_it(artifact: Path) -> None:
-    with pytest.raises(MissingArtifactError, match=r"has no file 'c\.bin'"):
+    with raises(MissingArtifactError, "'c.bin'"):
         require_receipt(artifact).file("c.bin")
 
 
@@ -156,10 +157,13 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a missing empty file": (lambda d: (d / "part/b.bin").unlink(), r"part/b\.bin: missing"),
     "a shorter file": (
         lambda d: (d / "a.bin").write_bytes(b"some byte"),
-        r"a\.bin: has 9 bytes, but the receipt lists 10",
+        r"a\.bin: has 9 bytes, but was built with 10",
     ),
     "a longer file": (lambda d: (d / "a.bin").write_bytes(b"some bytes!"), r"a\.bin: has 11 bytes"),
-    "a flipped bit": (lambda d: flip(d / "a.bin"), r"a\.bin: sha256 .*, but the receipt lists"),
+    "a flipped bit": (
+        lambda d: flip(d / "a.bin"),
+        r"a\.bin: changed after it was built \(sha256 \w{12}… instead of \w{12}…\)",
+    ),
     "an extra file": (lambda d: (d / "c.bin").touch(), r"c\.bin: not in the receipt"),
     "a link to the same bytes": (
         lambda d: linked(d / "a.bin"),
@@ -177,7 +181,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a socket": (lambda d: replaced(d / "a.bin", bound), r"a\.bin: is a socket, not a regular file"),
     "a folder for a file": (lambda d: replaced(d / "a.bin", os.mkdir), r"a\.bin: is a folder, not a regular file"),
     "an extra folder": (lambda d: (d / "empty").mkdir(), r"empty: a folder that is not in the receipt"),
-    "a different owner": (lambda d: os.chown(d / "a.bin", 12345, -1), r"a\.bin: has a different owner \(user 12345\)"),
+    "a different owner": (lambda d: os.chown(d / "a.bin", 12345, -1), r"a\.bin: belongs to user 12345"),
     "an extra file below": (lambda d: (d / "part/c.bin").touch(), r"part/c\.bin: not in the receipt"),
 }
 
@@ -187,15 +191,15 @@ def test_damage_names_the_file_and_the_artifact_is_not_current(
     artifact: Path, plant: Callable[[Path], Any], message: str
 ) -> None:
     receipt = require_receipt(artifact)
-    assert damage(artifact, receipt) == []
+    assert find_damage(artifact, receipt) == []
     if "chown" in plant.__code__.co_names and os.geteuid():
         pytest.skip("only root can give a file away")
     plant(artifact)
-    found = damage(artifact, receipt)
+    found = find_damage(artifact, receipt)
     assert found
     assert all(re.fullmatch(f"{message}.*", defect) for defect in found)
     assert current(artifact, KEY) is None
-    assert (damage(artifact, receipt, "size") == []) is ("sha256" in message)
+    assert (find_damage(artifact, receipt, "size") == []) is ("sha256" in message)
 
 
 def test_a_file_on_a_bad_part_of_the_disk_is_damage(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,10 +209,10 @@ def test_a_file_on_a_bad_part_of_the_disk_is_damage(artifact: Path, monkeypatch:
     receipt = require_receipt(artifact)
     monkeypatch.setattr("dataprep_assets.integrity.receipt.sha256_file", failing)
     number = errno.EIO
-    assert damage(artifact, receipt)[0].startswith("a.bin: cannot be read (Input/output error), but the receipt lists ")
+    assert find_damage(artifact, receipt)[0] == "a.bin: cannot be read: Input/output error"
     number = errno.EACCES
     with pytest.raises(PermissionError):
-        damage(artifact, receipt)
+        find_damage(artifact, receipt)
 
 
 def test_another_key_is_not_current(artifact: Path) -> None:
@@ -234,7 +238,7 @@ def test_content_is_the_same_for_the_same_files_and_no_others(artifact: Path) ->
     ],
 )
 def test_a_ledger_that_loses_or_invents_a_row_is_refused(ledger: Ledger) -> None:
-    with pytest.raises(IntegrityError, match="here: the ledger does not balance"):
+    with raises(IntegrityError, "here"):
         ledger.balance("here")
 
 
@@ -251,7 +255,7 @@ def test_ledgers_add_up() -> None:
 
 
 def test_a_ledger_of_another_version_is_refused() -> None:
-    with pytest.raises(IntegrityError, match="not a ledger of this version"):
+    with raises(IntegrityError, "rows"):
         Ledger.from_json({"rows": 1})
 
 
@@ -260,19 +264,19 @@ def test_a_ledger_of_another_version_is_refused() -> None:
 )
 def test_a_receipt_that_is_no_file_is_named_and_not_opened(artifact: Path, make: Callable[[Path], Any]) -> None:
     replaced(artifact / NAME, make)
-    with pytest.raises(IntegrityError, match=r"receipt\.json: (a broken link|a link, a folder, a FIFO or a socket)"):
+    with raises(IntegrityError, artifact / NAME):
         read_receipt(artifact)
-    (verdict,) = verify(artifact.parents[2])
-    assert "receipt.json: a " in verdict.defects[0]
+    (verdict,) = verify_path(artifact.parents[2])
+    assert "receipt.json: is a " in verdict.defects[0]
 
 
 def test_verify_names_a_link_in_place_of_an_artifact(artifact: Path) -> None:
     linked(artifact)
-    (verdict,) = verify(artifact.parents[2])
-    assert "train-00000: a link to a folder" in verdict.defects[0]
+    (verdict,) = verify_path(artifact.parents[2])
+    assert "train-00000: is a link" in verdict.defects[0]
 
 
 def test_a_receipt_of_100_mib_is_refused_before_it_is_parsed(artifact: Path) -> None:
     (artifact / NAME).write_bytes(b'{"files": [' + b"{}," * (35 << 20) + b"{}]}")
-    with pytest.raises(IntegrityError, match=r"receipt\.json: not a receipt: 67,108,865 bytes, but at most 67,108,864"):
+    with raises(IntegrityError, artifact / NAME, 67_108_865, 67_108_864):
         read_receipt(artifact)

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.integrity.scratch import scratch, sweep_scratch
+from dataprep_assets.integrity.scratch import create_scratch, sweep_scratch
 
 HOLDS = """
 import sys
 from pathlib import Path
-from dataprep_assets.integrity.scratch import scratch
+from dataprep_assets.integrity.scratch import create_scratch
 
-with scratch(Path(sys.argv[1])) as folder:
+with create_scratch(Path(sys.argv[1])) as folder:
     (folder / "texts").write_text("x")
     print(folder, flush=True)
     input()
@@ -42,7 +42,7 @@ def end(process: subprocess.Popen[str], by: signal.Signals | None = None) -> Non
 def test_a_scratch_folder_is_private_and_gone_after_its_block(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        with scratch(tmp_path / "notes") as folder:
+        with create_scratch(tmp_path / "notes") as folder:
             assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
             (folder / "deep").mkdir()
             (folder / "deep" / "texts").write_text("x")
@@ -58,7 +58,7 @@ def test_what_a_killed_process_left_goes_and_what_a_living_one_holds_stays(tmp_p
     (killed, left), (living, kept) = held(tmp_path), held(tmp_path)
     end(killed, signal.SIGKILL)
     assert (left / "texts").is_file()
-    with scratch(tmp_path) as folder:
+    with create_scratch(tmp_path) as folder:
         assert not left.exists()
         assert (kept / "texts").is_file()
         assert folder not in (left, kept)
@@ -71,6 +71,6 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "notes" / ".staging").mkdir(parents=True)
     (tmp_path / "notes" / ".staging" / "scratch").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(IntegrityError), scratch(tmp_path / "notes"):
+    with pytest.raises(IntegrityError), create_scratch(tmp_path / "notes"):
         pass
     assert not [*(tmp_path / "elsewhere").iterdir()]

@@ -9,19 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity import verified_copies
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt
-from dataprep_assets.stores.connect import LocalPlace, StoreAddress
+from dataprep_assets.stores.connect import LocalAddress, StoreAddress
 from dataprep_assets_tests.integrity.builds import ARTIFACT, OLD, build, killed_at, opened
+from dataprep_assets_tests.messages import raises
 
 
 def published(tmp_path: Path, count: int, size: int) -> tuple[StoreAddress, list[Artifact]]:
-    place = LocalPlace(root=tmp_path / "bucket")
+    place = LocalAddress(root=tmp_path / "bucket")
     store = opened(place, tmp_path / "builder")
     artifacts = [Artifact(dataset="ds", name="shard", partition=f"s-{n}") for n in range(count)]
     for n, artifact in enumerate(artifacts):
@@ -49,10 +49,10 @@ def test_the_least_recently_used_copies_go_first_and_the_budget_holds(tmp_path: 
 def test_a_budget_smaller_than_an_artifact_is_refused_with_what_to_change(tmp_path: Path) -> None:
     place, (artifact,) = published(tmp_path, 1, 1000)
     store = opened(place, tmp_path / "cache", 999)
-    with pytest.raises(ConfigError, match=r"999 bytes, but ds/shard/s-0 needs 1,000.*DATAPREP_CACHE_BYTES"):
+    with raises(ConfigError, 999, "ds/shard/s-0", 1000, "DATAPREP_CACHE_BYTES"):
         store.local(artifact)
     assert copied(store) == set()
-    assert ArtifactHandle.of(store, artifact).read("t.bin", 10, 20) == bytes(10)
+    assert ArtifactHandle.from_store(store, artifact).read("t.bin", 10, 20) == bytes(10)
 
 
 def test_what_is_open_or_mapped_survives_its_eviction(tmp_path: Path) -> None:
@@ -70,11 +70,9 @@ def test_what_is_open_or_mapped_survives_its_eviction(tmp_path: Path) -> None:
 def test_a_copy_that_a_handle_holds_is_not_evicted_while_the_handle_lives(tmp_path: Path) -> None:
     place, artifacts = published(tmp_path, 3, 1000)
     store = opened(place, tmp_path / "cache", 1500)
-    handle = ArtifactHandle.of(store, artifacts[0])
+    handle = ArtifactHandle.from_store(store, artifacts[0])
     path = handle.path("t.bin")
-    with pytest.raises(
-        ConfigError, match=r"more are needed\. Raise DATAPREP_CACHE_BYTES, or wait until the readers have finished"
-    ):
+    with raises(ConfigError, "DATAPREP_CACHE_BYTES", "readers"):
         store.local(artifacts[1])
     assert path.read_bytes() == bytes(1000)
     del handle
@@ -102,9 +100,7 @@ def test_a_copy_that_another_process_leases_is_not_evicted_until_it_ends(tmp_pat
     assert reader.stdout is not None
     try:
         assert reader.stdout.readline() == "ready\n"
-        with pytest.raises(
-            ConfigError, match=r"more are needed\. Raise DATAPREP_CACHE_BYTES, or wait until the readers have finished"
-        ):
+        with raises(ConfigError, "DATAPREP_CACHE_BYTES", "readers"):
             store.local(artifacts[1])
         assert copied(store) == {"s-0"}
     finally:
@@ -121,7 +117,7 @@ def test_copies_that_another_process_forgets_are_counted_or_not_and_no_error(tmp
     place, artifacts = published(tmp_path, 1, 1000)
     receipt = opened(place, tmp_path / "cache").require(artifacts[0])
     records = [replace(receipt.files[0], path=f"{n:03d}.bin", bytes=1) for n in range(50)]
-    cache = verified_copies.Copies(tmp_path / "cache", budget_bytes=1 << 20)
+    cache = verified_copies.VerifiedCopies(tmp_path / "cache", budget_bytes=1 << 20)
     over = threading.Event()
 
     def fetch(record: FileRecord, path: Path) -> None:
@@ -136,7 +132,7 @@ def test_copies_that_another_process_forgets_are_counted_or_not_and_no_error(tmp
     other.start()
     try:
         for _ in range(3000):
-            with cache.room(0):
+            with cache.make_room(0):
                 pass
     finally:
         over.set()
@@ -152,7 +148,7 @@ def test_what_is_not_published_is_never_evicted(tmp_path: Path) -> None:
         store.local(artifact)
     only = store.directory(ARTIFACT)
     assert {name: (only / name).read_bytes() for name in OLD} == OLD
-    assert store.current(ARTIFACT, "old") is not None
+    assert store.find_current(ARTIFACT, "old") is not None
 
 
 def test_a_kill_while_copies_are_fetched_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
@@ -165,7 +161,7 @@ def test_a_kill_while_copies_are_fetched_leaves_nothing_that_looks_whole(tmp_pat
 
 
 def test_a_copy_has_the_receipt_of_the_artifact_as_it_is_now(tmp_path: Path) -> None:
-    place = LocalPlace(root=tmp_path / "bucket")
+    place = LocalAddress(root=tmp_path / "bucket")
     reader = opened(place, tmp_path / "reader")
     build(opened(place, tmp_path / "builder"), OLD, "k1")
     reader.local(ARTIFACT)

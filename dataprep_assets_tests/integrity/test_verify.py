@@ -1,4 +1,4 @@
-"""`verify` finds each fault planted in a finished dataset, offline, and names where it is."""
+"""`verify_path` finds each fault planted in a finished dataset, offline, and names where it is."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.integrity.verify import verify
+from dataprep_assets.integrity.verify import verify_path
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 
@@ -27,11 +27,11 @@ def root(finished: Path, tmp_path: Path) -> Path:
 
 
 def defects(path: Path) -> dict[str, tuple[str, ...]]:
-    return {found.name: found.defects for found in verify(path) if found.defects}
+    return {found.name: found.defects for found in verify_path(path) if found.defects}
 
 
 def test_a_finished_dataset_has_no_defect_wherever_it_lies(root: Path) -> None:
-    found = list(verify(root))
+    found = list(verify_path(root))
     assert [f.defects for f in found] == [()] * 19
     assert {f.name.split("/")[1] for f in found} == {
         "manifest",
@@ -112,22 +112,22 @@ def test_a_planted_fault_is_found_where_it_is(
 def test_size_verification_reads_no_bytes_and_finds_sizes(root: Path) -> None:
     path = root / "sample_corpus/token_bins/train-00000/tokens.bin"
     path.write_bytes(bytes(path.stat().st_size))
-    assert not [f for f in verify(root, "size") if f.defects]
+    assert not [f for f in verify_path(root, "size") if f.defects]
     path.write_bytes(path.read_bytes()[:-2])
-    assert [f.name for f in verify(root, "size") if f.defects] == ["sample_corpus/token_bins/train-00000"]
+    assert [f.name for f in verify_path(root, "size") if f.defects] == ["sample_corpus/token_bins/train-00000"]
 
 
 def test_staging_of_a_run_at_work_is_not_an_artifact(root: Path) -> None:
     shutil.copytree(root / "sample_corpus/manifest", root / "sample_corpus/.staging/manifest-0123456789abcdef")
     shutil.copytree(root / "sample_corpus/manifest", root / "sample_corpus/.aside-manifest")
-    assert len(list(verify(root))) == 19
+    assert len(list(verify_path(root))) == 19
 
 
 def test_a_lost_shard_is_found_by_what_was_made_of_it(root: Path) -> None:
     shutil.rmtree(root / "sample_corpus" / "token_bins" / "val-00000")
     found = defects(root)
     assert found == {
-        "sample_corpus/combined_bins/val": ("its input token_bins/val-00000 is missing. Materialize it again",)
+        "sample_corpus/combined_bins/val": ("its input token_bins/val-00000 is missing. Rebuild token_bins/val-00000",)
     }
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.checks.results import results
-from dataprep_assets.engine.lock.lock import lock_bytes, lock_dataset, parse_lock
-from dataprep_assets.engine.staleness.status import check_decisions, stale_decisions
+from dataprep_assets.engine.checks.results import read_results
+from dataprep_assets.engine.lock.lock import encode_lock, lock_dataset, parse_lock
+from dataprep_assets.engine.staleness.status import decide_checks, find_stale
 from dataprep_assets.errors import DataprepError, FormatError
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
-from dataprep_assets.orchestration.checks import findings
-from dataprep_assets.pipelines.corpus.curation.file_ages import ages_of
+from dataprep_assets.orchestration.checks import examine_artifact
+from dataprep_assets.pipelines.corpus.curation.file_ages import compute_ages
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
@@ -61,7 +61,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Selected:
     corpus.build()
     for spec in corpus.specs().values():
         if spec.checks and all(corpus.store.intact_receipt(one) for one in _artifacts(spec, corpus.store)):
-            findings(spec, corpus.store, spec.slots(corpus.store))
+            examine_artifact(spec, corpus.store, spec.slots(corpus.store))
     return corpus
 
 
@@ -73,15 +73,15 @@ def look(corpus: Selected) -> None:
     """What the commands ask of a dataset."""
     # by a new object, because a store remembers what it has read
     store, specs = LocalArtifacts(corpus.store.root), list(corpus.specs().values())
-    list(stale_decisions(specs, store))
+    list(find_stale(specs, store))
     for spec in specs:
-        results(spec, store)
+        read_results(spec, store)
         try:
             slots = spec.slots(store)
         except DataprepError:  # not planned
             continue
-        check_decisions(spec, store, slots)
-    ages_of(corpus.corpus, store, load_manifest(corpus.corpus, store))
+        decide_checks(spec, store, slots)
+    compute_ages(corpus.corpus, store, load_manifest(corpus.corpus, store))
 
 
 @pytest.mark.parametrize("name", ["verdict", "ages.json", "receipt.json"])
@@ -107,7 +107,7 @@ def test_a_value_of_another_type_is_damage(built: Selected, name: str) -> None:
 
 def test_a_lock_with_a_value_of_another_type_is_refused_or_says_the_same(built: Selected) -> None:
     specs = [spec for spec in built.specs().values() if spec.name in ("manifest", "snapshot", "tags")]
-    data, draw = lock_bytes(lock_dataset(specs, built.store)), random.Random(1)
+    data, draw = encode_lock(lock_dataset(specs, built.store)), random.Random(1)
     for _ in range(5 * ROUNDS):
         with suppress(FormatError):
-            lock_bytes(parse_lock(json.dumps(mutated(json.loads(data), draw)).encode(), "dataset.lock"))
+            encode_lock(parse_lock(json.dumps(mutated(json.loads(data), draw)).encode(), "dataset.lock"))

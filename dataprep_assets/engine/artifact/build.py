@@ -15,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.staleness.decide import Action, FileFacts, PartitionFacts, decide
+from dataprep_assets.engine.staleness.decide import Action, FileFacts, PartitionFacts, decide_action
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
 from dataprep_assets.integrity.commit import publish_directory, staging
-from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification, current_time, record_files, versions
+from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification, current_time, read_versions, record_files
 
 # Typed facts: the values in an artifact's receipt besides its files and counts. They are declared next to the artifact.
 #
@@ -42,7 +42,7 @@ class Facts(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     @classmethod
-    def of(cls, receipt: Receipt) -> Self:
+    def from_receipt(cls, receipt: Receipt) -> Self:
         """Return the facts of a receipt.
 
         Raises IntegrityError with the artifact's and the fact's name if a fact is missing or has the wrong type.
@@ -50,9 +50,9 @@ class Facts(BaseModel):
         try:
             return cls.model_validate(dict(receipt.facts))
         except ValidationError as error:
-            wrong = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:3])
+            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:3])
             name = "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
-            raise IntegrityError(f"{name}: invalid facts in its receipt ({wrong}). Rebuild the artifact") from None
+            raise IntegrityError(f"{name}: invalid facts in its receipt ({faults}). Rebuild the artifact") from None
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts as JSON values for the receipt."""
@@ -65,28 +65,28 @@ class Facts(BaseModel):
 # artifact that streams its source then needs local files for one range only.
 
 
-def together(specs: Sequence[ArtifactSpec]) -> list[tuple[ArtifactSpec, ...]]:
+def group_by_build(specs: Sequence[ArtifactSpec]) -> list[tuple[ArtifactSpec, ...]]:
     """Group the artifacts that are built together, keeping their order. Most groups have one artifact."""
 
     def group(spec: ArtifactSpec) -> object:
         return spec.partitions if spec.partitions is not None and spec.partitions.ranges is not None else spec
 
-    # `groupby` joins only neighbors, because specs that share ranges are adjacent in a dataset's list
+    # `groupby` joins only neighbors, which is enough because specs that share ranges are adjacent
     return [tuple(members) for _, members in groupby(specs, key=group)]
 
 
-def in_order(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[ArtifactSpec, Sequence[str]]]:
+def build_order(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[ArtifactSpec, Sequence[str]]]:
     """Yield each artifact with the partitions to build (empty if unpartitioned).
 
     The order is computed lazily, because building earlier artifacts plans the partitions of later ones.
     """
-    for members in together(specs):
+    for members in group_by_build(specs):
         partitions = members[0].partitions
         for partition_range in [()] if partitions is None else partitions.cut_ranges(store):
             yield from ((spec, partition_range) for spec in members)
 
 
-def ancestors(specs: Iterable[ArtifactSpec]) -> set[ArtifactSpec]:
+def find_ancestors(specs: Iterable[ArtifactSpec]) -> set[ArtifactSpec]:
     """Return the artifacts of the same dataset that these are built from, directly or indirectly."""
     ancestor_specs: set[ArtifactSpec] = set()
     remaining = list(specs)
@@ -120,7 +120,7 @@ class WrittenFiles:
     sources: tuple[Mapping[str, Any], ...] = ()
 
 
-def ensure(
+def ensure_built(
     recipe: Recipe,
     store: ArtifactStore,
     write: Callable[[Path], WrittenFiles],
@@ -142,14 +142,14 @@ def ensure(
     """
     artifact = recipe.artifact
     directory = store.directory(artifact)
-    # A bucket first uploads artifacts that were built here but could not be sent. This must happen before the lock is
-    # taken, because the upload would take our own lock for a build in progress. The check reads no files.
-    if store.knows_digests and (kept_receipt := _find_current(recipe, store, verification)) is not None:
+    # In a bucket, first upload artifacts that were built here but not sent. The lock is taken later, because the
+    # upload would mistake our own lock for a build in progress. This check reads no files.
+    if store.knows_digests and (kept_receipt := _find_current_receipt(recipe, store, verification)) is not None:
         return kept_receipt, True
     with staging(directory, recipe.key) as staged:
-        # this is checked under the lock, because another process may have built the artifact while this one waited
-        receipt = _find_current(recipe, store, verification)
-        # only a writer that resumes can tell which files of a killed build are complete
+        # repeat the check under the lock, because another process may have built the artifact meanwhile
+        receipt = _find_current_receipt(recipe, store, verification)
+        # only a writer that resumes knows which files of a killed build are complete
         if receipt is not None or not resumes:
             shutil.rmtree(staged)
         if receipt is not None:
@@ -162,7 +162,7 @@ def ensure(
         joined_files = {j.record.path: j for j in written_files.joined}
         digests = {**written_files.digests, **{name: j.record.sha256 for name, j in joined_files.items()}}
         files = {record.path: record for record in record_files(staged, digests)}
-        # a bucket joins these files on its server, so they were never in the staging directory
+        # a bucket joins these files on its server, so the staging directory never had them
         files |= {name: j.record for name, j in joined_files.items()}
         receipt = Receipt(
             dataset=artifact.dataset,
@@ -174,23 +174,23 @@ def ensure(
             facts=written_files.facts.to_json() if written_files.facts is not None else {},
             ledger=written_files.ledger,
             sources=written_files.sources,
-            measured={"created": current_time(), "versions": versions(), "wall_seconds": round(seconds, 3)},
+            measured={"created": current_time(), "versions": read_versions(), "wall_seconds": round(seconds, 3)},
             recipe=final_recipe.to_json(),
         )
-        # the receipt is written last and followed by one rename, so a build that is killed earlier leaves no artifact
+        # write the receipt last and publish with one rename, so that a build killed earlier leaves no artifact
         receipt.write(staged)
         publish_directory(staged, directory)
-        # this uploads to a bucket; in a folder, the rename has already published the artifact
+        # upload to a bucket; in a folder, the rename has already published the artifact
         store.publish(artifact, joined_files)
     return receipt, False
 
 
-def _find_current(recipe: Recipe, store: ArtifactStore, verification: Verification) -> Receipt | None:
+def _find_current_receipt(recipe: Recipe, store: ArtifactStore, verification: Verification) -> Receipt | None:
     """Return the existing artifact's receipt if its key matches, it is intact and no rebuild is due; otherwise None."""
-    receipt = store.current(recipe.artifact, recipe.key, verification)
+    receipt = store.find_current(recipe.artifact, recipe.key, verification)
     if (
         receipt is None
-        or decide(PartitionFacts(files=FileFacts(receipt=receipt, recipe=recipe))).action is Action.BUILD
+        or decide_action(PartitionFacts(files=FileFacts(receipt=receipt, recipe=recipe))).action is Action.BUILD
     ):
         return None
     return receipt

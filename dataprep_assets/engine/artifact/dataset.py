@@ -9,26 +9,29 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pydantic import ValidationError
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.card import DATA_CARD, CardFacts
 from dataprep_assets.engine.card.contents import SplitCounts
-from dataprep_assets.engine.staleness.estimate import Estimate
-from dataprep_assets.engine.trace.asked_documents import AskedDocuments
-from dataprep_assets.engine.trace.retraction import Retracted
-from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
-from dataprep_assets.engine.yaml.declared_keys import nearest
-from dataprep_assets.engine.yaml.mistakes import Document, Keys, mistakes, read_documents
-from dataprep_assets.engine.yaml.remark import Remark, mistakes_error
+from dataprep_assets.engine.yaml.declared_keys import find_nearest
+from dataprep_assets.engine.yaml.mistakes import Document, Keys, describe_mistakes, read_documents
+from dataprep_assets.engine.yaml.remark import Remark, build_mistakes_error
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.storage import Storage
-from dataprep_assets.planning.cost import Machine
+
+# imported only for types, because commands that only list or compare artifacts use none of them
+if TYPE_CHECKING:
+    from dataprep_assets.engine.staleness.estimate import Estimate
+    from dataprep_assets.engine.trace.document_table import DocumentTable
+    from dataprep_assets.engine.trace.retraction import RetractionResult
+    from dataprep_assets.engine.trace.trace import Tracer
+    from dataprep_assets.planning.cost import Machine
 
 D = TypeVar("D", bound=DatasetDeclaration)
 
@@ -40,14 +43,16 @@ def validate_declaration(model: type[D], attributes: Mapping[str, Any], yaml_pat
     except ValidationError as error:
         document = Document(path=yaml_path, type="", attributes=attributes, node=None, line=0)
         with suppress(ConfigError, OSError):
-            # the file is read only for its line numbers, because `attributes` has resolved templates; some tests have
-            # no file
+            # read the file only for its line numbers, because `attributes` has resolved templates; some tests have no
+            # file
             document = next(
                 (replace(d, attributes=attributes) for d in read_documents(yaml_path) if d.attributes), document
             )
-        raise mistakes_error(mistakes(error, model, document)) from None  # otherwise, the cause would be printed first
+        raise build_mistakes_error(
+            describe_mistakes(error, model, document)
+        ) from None  # otherwise, the cause would be printed first
     try:
-        return declaration.located(yaml_path.parent)
+        return declaration.resolve_paths(yaml_path.parent)
     except ConfigError as error:
         raise ConfigError(f"{yaml_path}: {error}") from None
 
@@ -67,6 +72,8 @@ class Dataset(ABC):
     """Name of its component in `dataprep_assets.components`."""
     pipeline: ClassVar[str]
     """Name of its pipeline, used as a tag of the assets."""
+    document_noun: ClassVar[str] = "document"
+    """Singular noun for its documents."""
     model: ClassVar[type[DatasetDeclaration]]
     folder: Path | None = None
     """The folder of its `defs.yaml`; None if it has no file."""
@@ -106,14 +113,18 @@ class Dataset(ABC):
         warning = sorted({proof.name for proof in proofs if not proof.blocking})
         for name in self.declaration.accept:
             if name not in warning:
-                near = nearest(name, warning)
-                wrong = "unknown check of this dataset"
+                nearest_name = find_nearest(name, warning)
+                problem = "unknown check of this dataset"
                 if any(proof.name == name for proof in proofs):
-                    near, wrong = None, "is a blocking check, which cannot be accepted"
-                hint = f"did you mean `{near}`?" if near else f"checks that only warn: {', '.join(warning)}"
+                    nearest_name, problem = None, "is a blocking check, whose failure cannot be accepted"
+                hint = (
+                    f"did you mean `{nearest_name}`?"
+                    if nearest_name
+                    else f"checks that only warn: {', '.join(warning)}"
+                )
                 (document, *_) = read_documents(yaml_path)
-                line = document.line_of(["accept", name])
-                raise ConfigError(f"{yaml_path}:{line}: accept.{name}: {wrong}; {hint}")
+                line = document.find_line(["accept", name])
+                raise ConfigError(f"{yaml_path}:{line}: accept.{name}: {problem}; {hint}")
 
     @property
     @abstractmethod
@@ -128,6 +139,10 @@ class Dataset(ABC):
     def summary(self, store: ArtifactStore) -> list[str]:
         """Return lines that describe the built dataset, printed at the end of a run."""
 
+    def total_lines(self, store: ArtifactStore) -> Sequence[str]:
+        """Return the lines of `summary` with the totals, which the end of a run never leaves out."""
+        return ()
+
     def trainer_lines(self, store: ArtifactStore) -> Sequence[str]:
         """Return a line of settings for each trainer that can read the dataset, such as `nanoGPT: data_dir = '…'`."""
         return ()
@@ -139,8 +154,8 @@ class Dataset(ABC):
         the counts of the run before.
         """
         for spec in self.specs:
-            if spec.name == DATA_CARD and (receipt := store.receipt(spec.located(store))) is not None:
-                return DatasetCounts(receipt=receipt, splits=CardFacts.of(receipt).splits)
+            if spec.name == DATA_CARD and (receipt := store.receipt(spec.locate_artifact(store))) is not None:
+                return DatasetCounts(receipt=receipt, splits=CardFacts.from_receipt(receipt).splits)
         return None
 
     def standing_lines(self, store: ArtifactStore) -> Sequence[str]:
@@ -154,6 +169,13 @@ class Dataset(ABC):
         """Return remarks on the declaration that are cheap to compute and need no built artifacts."""
         return ()
 
+    def boundary_line(self) -> str:
+        """Return which tokens separate documents; empty if the dataset has no documents or its tokenizer is not here.
+
+        Raises TokenizerError if the tokenizer has no such tokens.
+        """
+        return ""
+
     def remarks_on(self, source: "Dataset") -> Iterable[Remark]:
         """Return remarks on another declared dataset that this one is built from."""
         return ()
@@ -166,24 +188,24 @@ class Dataset(ABC):
         """Return remarks that need the user's own code to run on a few rows: for `dataprep check` and first runs."""
         return ()
 
-    def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
+    def cost(self, store: ArtifactStore, machine: "Machine") -> "Estimate":
         """Return the cost of building the whole dataset. Raises ConfigError for a kind without a token shard plan."""
         raise ConfigError(
-            f"plan: {self.declaration.dataset}: only the cost of corpora, releases and pretraining blends can be "
-            "estimated, because they have a plan of token shards"
+            f"plan: {self.declaration.dataset} is a {self.component}, but costs can be estimated only for corpora, "
+            "releases and pretraining blends. Name one of these datasets"
         )
 
-    def tracer(self, store: ArtifactStore) -> Tracer:
+    def tracer(self, store: ArtifactStore) -> "Tracer":
         """Return a tracer that finds documents in the dataset's artifacts.
 
         Raises ConfigError for a kind of dataset whose artifacts do not record the positions of documents.
         """
         raise ConfigError(
-            f"trace: {self.declaration.dataset}: only corpora, releases, notes and blends for pretraining or chat can "
-            "be traced. Other artifacts do not record the positions of rows"
+            f"trace: {self.declaration.dataset} is a {self.component}, but only corpora, releases, notes and blends "
+            "for pretraining or chat can be traced, because only they record the positions of rows"
         )
 
-    def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> Retracted:
+    def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> "RetractionResult":
         """Add the documents or patients of a list of ids to the dataset's retraction list.
 
         Args:
@@ -195,8 +217,8 @@ class Dataset(ABC):
         documents of its own.
         """
         raise ConfigError(
-            f"{self.declaration.dataset} is a {self.component}, but only corpora, releases and notes can be retracted "
-            "from. Retract from the dataset that it is built from"
+            f"{self.declaration.dataset} is a {self.component}, but documents can be retracted only from corpora, "
+            f"releases, notes and blends. Retract them from the inputs of {self.declaration.dataset}"
         )
 
     def with_list(self, path: Path) -> Self:
@@ -210,13 +232,14 @@ class Dataset(ABC):
         """Whether rules or duplicates decide which documents are kept."""
         return False
 
-    def documents(self, store: ArtifactStore) -> AskedDocuments:
+    def documents(self, store: ArtifactStore) -> "DocumentTable":
         """Return an object that answers queries about the dataset's document table.
 
         Raises ConfigError if the dataset declares no such table or its kind does not support one.
         """
         raise ConfigError(
-            f"{self.declaration.dataset} is a {self.component}, but only corpora and releases have a document table"
+            f"{self.declaration.dataset} is a {self.component}, but only corpora and releases have a document table. "
+            "Name one of these datasets"
         )
 
     def store(self, storage: Storage) -> ArtifactStore:

@@ -1,9 +1,9 @@
-"""Losses: source rows that a dataset's products lack, by reason and file, from receipts; and checks of ledgers.
+"""Losses: source rows that are missing in a dataset's products, by reason and file, from receipts; checks of ledgers.
 
 Each spec returns the losses of its finished partitions (`ArtifactSpec.losses`), because only the spec knows the meaning
 of its ledger's reasons. Runs, `dataprep show` and the library print all losses with these functions.
 
-Entry points: `Loss`, `dropped_rows`, `losses_of`, `LossTable`.
+Entry points: `Loss`, `find_dropped_rows`, `find_losses`, `LossTable`.
 """
 
 from collections import Counter
@@ -15,78 +15,89 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal
 
-from dataprep_assets.engine.checks.check import ledger_of, name_of
+from dataprep_assets.engine.checks.check import describe_artifact, require_ledger
 from dataprep_assets.engine.privacy import Privacy
 from dataprep_assets.errors import DataprepError, IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger, Receipt
+from dataprep_assets.screen import LAYOUT_COLUMNS
+from dataprep_assets.table import format_share
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.spec import ArtifactSpec
 
 
-def unbalanced(receipt: Receipt) -> Iterator[str]:
+def find_ledger_imbalance(receipt: Receipt) -> Iterator[str]:
     """Yield a sentence if some rows of the ledger are neither documents nor drops."""
-    name = name_of(receipt)
+    name = describe_artifact(receipt)
     try:
-        ledger_of(receipt).balance(name)
+        require_ledger(receipt).balance(name)
     except IntegrityError as error:
         yield str(error)
 
 
-def unbalanced_lines(receipt: Receipt, lines: Iterable[Mapping[str, Any]], made: str = "documents") -> Iterator[str]:
-    """Yield a sentence per source file whose rows do not equal its drops plus the count in the field `made`.
+def find_unbalanced_lines(
+    receipt: Receipt, lines: Iterable[Mapping[str, Any]], count_field: str = "documents"
+) -> Iterator[str]:
+    """Yield a sentence per source file whose rows do not equal its drops plus its written rows.
 
-    `receipt` is used only for its name.
+    `count_field` is the field with the number of written rows. `receipt` is used only for its name.
     """
     for line in lines:
         dropped_count = sum(line["dropped"].values())
-        if line["rows_in"] != line[made] + dropped_count:
+        if line["rows_in"] != line[count_field] + dropped_count:
             yield (
-                f"{name_of(receipt)}: source file {line['file']}: {count_of(line['rows_in'], 'row')} in, but "
-                f"{line[made]} {made} + {dropped_count} dropped"
+                f"{describe_artifact(receipt)}: source file {line['file']}: {count_of(line['rows_in'], 'row')} in, but "
+                f"{line[count_field]} {count_field} + {dropped_count} dropped"
             )
 
 
-def wrong_sums(receipt: Receipt, lines: Sequence[Mapping[str, Any]], fields: Iterable[str]) -> Iterator[str]:
+def find_wrong_sums(receipt: Receipt, lines: Sequence[Mapping[str, Any]], fields: Iterable[str]) -> Iterator[str]:
     """Yield a sentence per field whose sum over the source files' lines differs from the ledger."""
-    name, ledger = name_of(receipt), ledger_of(receipt)
+    name, ledger = describe_artifact(receipt), require_ledger(receipt)
     for count in fields:
         if (total := sum(line[count] for line in lines)) != getattr(ledger, count):
-            yield f"{name}: {count} of the source files sum to {total}, the ledger has {getattr(ledger, count)}"
+            yield f"{name}: {count} of the source files sum to {total}, but the ledger has {getattr(ledger, count)}"
 
 
-def wrong_drops(receipt: Receipt) -> Iterator[str]:
+def find_wrong_drops(receipt: Receipt) -> Iterator[str]:
     """Yield a sentence if the source files' drops do not sum to the ledger's drops."""
-    ledger = ledger_of(receipt)
+    ledger = require_ledger(receipt)
     by_reason = sum((Counter(line["dropped"]) for line in receipt.sources), Counter())
-    # `+` removes reasons with zero drops, because the sum of counters also removes them
+    # compare without zero counts, because adding counters removes them
     if by_reason != +Counter(ledger.dropped):
         yield (
-            f"{name_of(receipt)}: drops of the source files are {dict(by_reason)}, the ledger has "
-            f"{dict(ledger.dropped)}"
+            f"{describe_artifact(receipt)}: the dropped rows of the source files are {_format_drops(by_reason)}, "
+            "but the ledger "
+            f"has {_format_drops(ledger.dropped)}"
         )
 
 
-def wrong_quarantine(receipt: Receipt, path: Path, bad: int) -> Iterator[str]:
-    """Yield a sentence if a JSON Lines quarantine does not have the `bad` dropped rows. A missing file has 0 rows."""
+def _format_drops(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in counts.items()) or "none"
+
+
+def find_wrong_quarantine(receipt: Receipt, path: Path, bad_count: int) -> Iterator[str]:
+    """Yield a sentence if a JSON Lines quarantine does not have `bad_count` rows. A missing file has 0 rows."""
     rows = len(path.read_bytes().splitlines()) if path.exists() else 0
-    if rows != bad:
-        yield f"{name_of(receipt)}: {count_of(bad, 'bad row was', 'bad rows were')} dropped, but {path.name} has {rows}"
+    if rows != bad_count:
+        dropped_text = count_of(bad_count, "bad row was", "bad rows were")
+        yield f"{describe_artifact(receipt)}: {dropped_text} dropped, but {path.name} has {rows}"
 
 
 Action = Literal["dropped", "cut", "left out", "unknown", "changed"]
 BAD_RECORD, RULE, FILTER = "bad record", "rule", "filter"
 """Kinds of reasons: the row is invalid, a filter rule drops it, or an option of the declaration drops it."""
-WIDTH = 80
-"""Width of a terminal, in columns. Only the first file's name may exceed it, because truncated names cannot be
-searched for."""
-_THINGS = {"file", "folder", "month", "shard"}
+_ITEM_NOUNS = {"file", "folder", "month", "shard"}
 """Units that count neither people nor documents."""
 LINES = 10
 """Maximum number of reasons at the end of a run."""
 FILES = 20
 """Maximum number of files per reason."""
+_FILES_INDENT = 4
+"""Indent of files on a separate line, in columns."""
+_SIZES = {"max_doc_tokens", "pack_size"}
+"""Reasons that are sizes to which longer items are truncated."""
 _WIDEST, _LEAST = 34, 20
 """Maximum width of a reason, and minimum width of its files, in columns."""
 
@@ -119,12 +130,12 @@ class Loss:
     files: Mapping[str, int] = field(default_factory=dict)
 
 
-def no_losses(store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterable[Loss]:
-    """Default of `ArtifactSpec.losses`, for an artifact that loses nothing."""
+def return_no_losses(store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterable[Loss]:
+    """Return no losses: the default of `ArtifactSpec.losses`, for an artifact that loses nothing."""
     return ()
 
 
-def file_lines(receipt: Receipt) -> Sequence[Mapping[str, Any]]:
+def list_file_lines(receipt: Receipt) -> Sequence[Mapping[str, Any]]:
     """Return a receipt's lines about its source files; if it has none, one line for its partition as the only file."""
     lines: Sequence[Mapping[str, Any]] = receipt.sources or receipt.facts.get("sources", ())
     drops = receipt.ledger.dropped if receipt.ledger is not None else {}
@@ -132,18 +143,21 @@ def file_lines(receipt: Receipt) -> Sequence[Mapping[str, Any]]:
     return [{"dropped": drops, **line} for line in lines] if len(lines) == 1 else lines
 
 
-def files_of(receipts: Iterable[Receipt]) -> dict[str, Counter[str]]:
-    """Return reason → source file → number of dropped rows, from the receipts that record it."""
+def count_by_file(receipts: Iterable[Receipt], field: str = "dropped") -> dict[str, Counter[str]]:
+    """Return reason → source file → number of dropped rows, from the receipts that record it.
+
+    `field` is the field of a source file's line that has the counts by reason.
+    """
     files_by_reason: dict[str, Counter[str]] = {}
     for receipt in receipts:
-        for line in file_lines(receipt):
-            for reason, count in line.get("dropped", {}).items():
+        for line in list_file_lines(receipt):
+            for reason, count in line.get(field, {}).items():
                 if count:
                     files_by_reason.setdefault(reason, Counter())[str(line["file"])] += count
     return files_by_reason
 
 
-def dropped_rows(
+def find_dropped_rows(
     receipts: Sequence[Receipt], kind: Callable[[str], str], *, part: str = "", unit: str = "row"
 ) -> Iterator[Loss]:
     """Yield the rows that the ledgers of some receipts dropped, by reason.
@@ -154,7 +168,7 @@ def dropped_rows(
         part: The part.
         unit: Singular noun for a row.
     """
-    ledger, files = Ledger.total(receipt.ledger or Ledger() for receipt in receipts), files_of(receipts)
+    ledger, files = Ledger.total(receipt.ledger or Ledger() for receipt in receipts), count_by_file(receipts)
     total_loss = Loss(action="dropped", reason="", count=0, of=ledger.rows_in, unit=unit, part=part)
     yield total_loss
     for reason, count in ledger.dropped.items():
@@ -162,18 +176,25 @@ def dropped_rows(
         yield replace(total_loss, reason=reason, count=count, kind=kind(reason), files=file_counts)
 
 
-def losses_of(specs: "Sequence[ArtifactSpec]", store: ArtifactStore) -> list[Loss]:
-    """Return the losses of all existing artifacts, in build order."""
+def find_losses(
+    specs: "Sequence[ArtifactSpec]",
+    store: ArtifactStore,
+    partitions: "Mapping[ArtifactSpec, Sequence[str | None]] | None" = None,
+) -> list[Loss]:
+    """Return the losses of all existing artifacts, or of some artifacts' `partitions`, in build order."""
     losses: list[Loss] = []
     for spec in specs:
         with suppress(DataprepError):  # an unplanned or damaged artifact is reported by the next run or `verify`
-            receipts = [receipt for receipt in store.receipts(spec.artifacts(store)) if receipt is not None]
+            artifacts = spec.artifacts(store)
+            if partitions is not None:
+                artifacts = [spec.locate_artifact(store, slot) for slot in partitions.get(spec, ())]
+            receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
             spec_losses = spec.losses(store, receipts) if receipts else ()
-            losses += map(partial(_without_names, receipts), spec_losses) if spec.declaration.sensitive else spec_losses
+            losses += map(partial(_remove_names, receipts), spec_losses) if spec.declaration.sensitive else spec_losses
     return losses
 
 
-def _without_names(receipts: Sequence[Receipt], loss: Loss) -> Loss:
+def _remove_names(receipts: Sequence[Receipt], loss: Loss) -> Loss:
     """Return the loss without source file names, which may be people's names. Partition names appear everywhere."""
     partitions = {receipt.partition for receipt in receipts}
     return replace(loss, files={name: count for name, count in loss.files.items() if name in partitions})
@@ -184,44 +205,64 @@ class LossTable:
 
     def __init__(self, losses: Sequence[Loss], privacy: Privacy) -> None:
         self._all, self._privacy = losses, privacy
+        # order by part, as built, so that losses of the same split or source are adjacent
+        part_orders = {part: order for order, part in enumerate(dict.fromkeys(loss.part for loss in losses))}
         self.losses = sorted(
-            (one for one in losses if one.count), key=lambda one: (-one.count / max(one.of, 1), one.reason)
+            (loss for loss in losses if loss.count),
+            key=lambda loss: (part_orders[loss.part], -loss.count, loss.reason),
         )
         self._counts: dict[int, int | str] = {}
-        # the counts of one part have a known sum, so the other counts would reveal a hidden small one
-        for members in _groups(self.losses, lambda loss: (loss.part, loss.unit)).values():
+        # the counts of one part add up to a known sum, so a hidden small count could be computed from the others
+        for members in _group_losses(self.losses, lambda loss: (loss.part, loss.unit)).values():
             numbers = [loss.count for loss in members]
-            counts = [*map(privacy.value, numbers)] if members[0].unit in _THINGS else privacy.counts(numbers)
+            counts = (
+                [*map(privacy.public_value, numbers)]
+                if members[0].unit in _ITEM_NOUNS
+                else privacy.public_counts(numbers)
+            )
             self._counts |= {id(loss): count for loss, count in zip(members, counts, strict=True)}
 
     @property
     def headline(self) -> str:
-        """All losses in one line."""
-        sums = _groups(self._all, lambda loss: (loss.action, loss.unit)).values()
-        texts = [self._sum(members) for members in sums if any(loss.count for loss in members)]
+        """All losses on one line."""
+        sums = _group_losses(self._all, lambda loss: (loss.action, loss.unit)).values()
+        texts = [self._format_sum(members) for members in sums if any(loss.count for loss in members)]
         return "lost: " + (", ".join(texts) or "nothing")
 
-    def lines(self, most: int | None = None, more: str = "") -> Iterator[str]:
-        """Yield the headline, then a line per reason.
+    def lines(self, max_lines: int | None = None, more: str = "", width: int = LAYOUT_COLUMNS) -> Iterator[str]:
+        """Yield the headline, then the lines of each reason; with `max_lines`, the lines of a reason are one item.
 
         Args:
-            most: Maximum number of reasons to list; None for all.
-            more: The command that lists the remaining ones.
+            max_lines: Maximum number of reasons to list; None for all.
+            more: The command that lists the remaining reasons.
+            width: Width in columns. Only the first file's name may exceed it, because truncated names cannot be
+                searched for.
         """
         yield self.headline
-        shown_losses = self.losses[:most]
-        rows = [self._row(loss) for loss in shown_losses]
-        widths = [min(max((len(row[column]) for row in rows), default=0), _WIDEST) for column in range(3)]
-        for row, loss in zip(rows, shown_losses, strict=True):
-            start = f"  {row[0]:>{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}  "
-            indent = sum(widths) + 8
-            room = max(WIDTH - indent, _LEAST)
-            where = self._where(loss, room if most else None)
-            texts = ([where] if most else wrap(where, room, break_long_words=False, break_on_hyphens=False)) or [""]
-            # a long reason leaves no space for files in its own line
-            first_text = texts.pop(0) if len(start) <= indent else ""
-            yield f"{start}{first_text}".rstrip()
-            yield from (" " * indent + text for text in texts)
+        shown_losses = self.losses[:max_lines]
+        cells = [self._format_row(loss) for loss in shown_losses]
+        widths = [min(max((len(row[column]) for row in cells), default=0), _WIDEST) for column in range(3)]
+        for row, loss in zip(cells, shown_losses, strict=True):
+            start = f"  {row[0]:>{widths[0]}} {row[1]:<{widths[1]}}  {row[2]:<{widths[2]}}  "
+            indent = sum(widths) + 7
+            is_narrow = width - indent < _LEAST
+            room = max(width - indent, _LEAST)
+            location = self._describe_place(loss, room if max_lines else None)
+            texts = (
+                [location] if max_lines else wrap(location, room, break_long_words=False, break_on_hyphens=False)
+            ) or [""]
+            # files do not fit on the reason's line after a long reason, or with a long file name
+            is_alone = len(start) > indent
+            if max_lines and len(start) + len(texts[0]) > width:
+                indent, is_alone = _FILES_INDENT, True
+                texts = [self._describe_place(loss, width - indent)]
+            elif not max_lines and is_narrow and location:
+                indent, is_alone = _FILES_INDENT, True
+                texts = wrap(location, width - indent, break_long_words=False, break_on_hyphens=False)
+            first_text = "" if is_alone else texts.pop(0)
+            rows = [f"{start}{first_text}".rstrip(), *(" " * indent + text for text in texts)]
+            # with `max_lines`, a reason and its files are one item, so that both are left out together
+            yield from ["\n".join(rows)] if max_lines else rows
         if len(shown_losses) < len(self.losses):
             yield f"  and {len(self.losses) - len(shown_losses)} more: {more}"
 
@@ -231,55 +272,54 @@ class LossTable:
             {
                 **asdict(loss),
                 "count": self._counts[id(loss)],
-                "of": self._privacy.value(loss.of) if self._is_shown(loss) else "withheld",
-                "files": self._files(loss),
+                "of": self._privacy.public_value(loss.of) if self._is_shown(loss) else "withheld",
+                "files": self._public_file_counts(loss),
             }
             for loss in self.losses
         ]
 
-    def _files(self, loss: Loss) -> dict[str, int | str]:
+    def _public_file_counts(self, loss: Loss) -> dict[str, int | str]:
         """Return the counts per file in their public form."""
-        if loss.unit in _THINGS:
-            return {name: self._privacy.value(count) for name, count in loss.files.items()}
-        # the sum of the files' counts would reveal the hidden count
+        if loss.unit in _ITEM_NOUNS:
+            return {name: self._privacy.public_value(count) for name, count in loss.files.items()}
+        # a hidden count could be computed from the sum of the files' counts
         if isinstance(total := self._counts[id(loss)], str):
             return dict.fromkeys(loss.files, total)
-        return dict(zip(loss.files, self._privacy.counts(list(loss.files.values())), strict=True))
+        return dict(zip(loss.files, self._privacy.public_counts(list(loss.files.values())), strict=True))
 
     def _is_shown(self, loss: Loss) -> bool:
-        # next to the count, the total would reveal the remainder, which may also be small
-        is_counted = loss.unit not in _THINGS
+        # omit the total, because together with the count it would reveal the remainder, which may also be small
+        is_counted = loss.unit not in _ITEM_NOUNS
         return not loss.count or (
             isinstance(self._counts[id(loss)], int) and not (is_counted and self._privacy.hides(loss.of - loss.count))
         )
 
-    def _sum(self, losses: Sequence[Loss]) -> str:
+    def _format_sum(self, losses: Sequence[Loss]) -> str:
         unit, action = losses[0].unit, losses[0].action
         if self._privacy.closed:
             return f"{unit}s {action}"
         count = sum(loss.count for loss in losses)
-        # several reasons may apply to one part, whose total counts once
+        # several reasons may apply to one part, so count each part's total once
         total = sum({loss.part: loss.of for loss in losses}.values())
-        numbers = [f"{number:,}" for number in (count, total)]
-        return f"{' of '.join(numbers if total else numbers[:1])} {unit}{'' if (total or count) == 1 else 's'} {action}"
+        numbers = f"{count:,} of {total:,}" if total else f"{count:,}"
+        return f"{numbers} {unit}{'' if (total or count) == 1 else 's'} {action}"
 
-    def _row(self, loss: Loss) -> tuple[str, str, str]:
+    def _format_row(self, loss: Loss) -> tuple[str, str, str]:
+        """Return the count, the reason, and the share with its unit."""
         count = self._counts[id(loss)]
-        # a hidden count is plural, so that the noun does not reveal a count of one
-        amount = (
-            f"{count:,} {loss.unit}{'' if count == 1 else 's'}" if isinstance(count, int) else f"{count} {loss.unit}s"
-        )
-        share = f"{100 * loss.count / loss.of:.1f} %" if loss.of and not self._privacy.closed else ""
-        why = loss.reason if not loss.kind else f"{loss.reason} ({loss.kind})"
-        verb = "" if loss.action == "dropped" else f"{loss.action}: "
-        return amount, share, f"{verb}{why}"
+        reason = loss.reason if not loss.kind else f"{loss.reason} ({loss.kind})"
+        # use the plural for a hidden count, because a singular noun would reveal that it is one
+        unit = loss.unit if not loss.of and count == 1 else f"{loss.unit}s"
+        share = f"{format_share(loss.count / loss.of)} of " if loss.of and not self._privacy.closed else ""
+        verb = "" if loss.action == "dropped" else f"{loss.action}{' to' if loss.reason in _SIZES else ':'} "
+        return f"{count:,}" if isinstance(count, int) else count, f"{verb}{reason}", f"{share}{unit}"
 
-    def _where(self, loss: Loss, room: int | None) -> str:
+    def _describe_place(self, loss: Loss, room: int | None) -> str:
         """Return the part and as many of its files as fit, with the number of the remaining ones."""
         file_texts = [
             # a file that is itself the lost item has no count
-            name if loss.unit in _THINGS else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
-            for name, count in self._files(loss).items()
+            name if loss.unit in _ITEM_NOUNS else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
+            for name, count in self._public_file_counts(loss).items()
         ]
         text = f"{loss.part}: " if loss.part and file_texts else loss.part
         for position, file in enumerate(file_texts):
@@ -297,7 +337,7 @@ class LossTable:
         return text
 
 
-def _groups(losses: Iterable[Loss], key: Callable[[Loss], Any]) -> dict[Any, list[Loss]]:
+def _group_losses(losses: Iterable[Loss], key: Callable[[Loss], Any]) -> dict[Any, list[Loss]]:
     groups: dict[Any, list[Loss]] = {}
     for loss in losses:
         groups.setdefault(key(loss), []).append(loss)

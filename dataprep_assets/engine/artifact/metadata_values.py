@@ -31,11 +31,11 @@ class Location:
     text: str
 
 
-Shown = int | float | str | bool | Table | Markdown | Location
+ShownValue = int | float | str | bool | Table | Markdown | Location
 """A metadata value."""
 
 
-def picture(name: str, svg: str) -> Markdown:
+def render_picture(name: str, svg: str) -> Markdown:
     """Return an SVG as a Markdown image, which Dagster's UI displays.
 
     The UI's sanitizer allows `data:` URLs as the source of an image. The browser draws the SVG without running scripts

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.receipt import Content, Ledger, Receipt
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.tokenization.reference import touched
+from dataprep_assets.tokenization.reference import describe_affected_texts
 
 _SHOWN = 60
 """Maximum length of a value in a sentence, in characters."""
@@ -27,18 +27,18 @@ class Change:
     Attributes:
         kind: Keyword for tables.
         reason: One sentence.
-        changes: Each change of the step's version, of inputs and of settings; empty if only a digest differs.
+        changes: Each change to the step's version, to inputs and to settings; empty if only a digest differs.
         files: A line per changed source file, if the step can name them; otherwise empty.
     """
 
     kind: str
     reason: str
-    changes: "tuple[Changed, ...]" = ()
+    changes: "tuple[IngredientChange, ...]" = ()
     files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changed:
+class IngredientChange:
     """One entry that differs between two ingredients: its kind, its name, and its value before and now."""
 
     kind: Literal["version", "upstream", "settings", "sources"]
@@ -49,11 +49,11 @@ class Changed:
     @property
     def consequence(self) -> str:
         """The consequence of the change, in brackets, if the values do not show it; otherwise empty."""
-        texts = touched(self.name, self.before, self.now)
+        texts = describe_affected_texts(self.name, self.before, self.now)
         return f" ({texts})" if texts else ""
 
     def __str__(self) -> str:
-        """Return the change in one line, such as `rule short changed: words < 50 → words < 20`."""
+        """Return the change on one line, such as `rule short changed: words < 50 → words < 20`."""
         name = re.sub(r"^rules\.", "rule ", self.name)
         if self.before is None:
             return f"{name} added: {_format_value(self.now)}"
@@ -95,19 +95,21 @@ class RecipeInputs:
         """The ingredients, without the other fields of a recipe or a lock entry."""
         return RecipeInputs(version=self.version, settings=self.settings, sources=self.sources, upstream=self.upstream)
 
-    def changes(self, now: "RecipeInputs") -> list[Changed]:
+    def changes(self, now: "RecipeInputs") -> list[IngredientChange]:
         """Return the changes from these ingredients to `now`, ordered: version, inputs, settings, sources.
 
         Settings have dotted names.
         """
         changes = []
         if self.version != now.version:
-            changes.append(Changed(kind="version", name="version of the step", before=self.version, now=now.version))
+            changes.append(
+                IngredientChange(kind="version", name="version of the step", before=self.version, now=now.version)
+            )
         changes += _find_changes("upstream", self.upstream, now.upstream)
         if self.settings != now.settings:
-            # a receipt's JSON turns tuples into lists, so the settings are converted in the same way
-            before, after = (flat(json.loads(json.dumps(one.settings))) for one in (self, now))
-            changes += _find_changes("settings", before, after)
+            # convert these settings as a receipt's JSON does, which turns tuples into lists
+            old_settings, new_settings = (flatten(json.loads(json.dumps(one.settings))) for one in (self, now))
+            changes += _find_changes("settings", old_settings, new_settings)
         return changes + _find_changes("sources", self.sources, now.sources)
 
     def change(self, now: "RecipeInputs", source_changes: Sequence[str] = ()) -> Change | None:
@@ -117,19 +119,25 @@ class RecipeInputs:
         globs do. `source_changes`, if a step provides them, replace the names of the changed sources.
         """
         changes = self.changes(now)
-        of = {kind: [one for one in changes if one.kind == kind] for kind in ("upstream", "settings", "sources")}
+        changes_by_kind = {
+            kind: [one for one in changes if one.kind == kind] for kind in ("upstream", "settings", "sources")
+        }
         if self.version != now.version:
             reason = f"built by version {self.version} of this step; the current version is {now.version}"
             return Change(kind="older version", reason=reason, changes=tuple(changes[:1]))
-        named, files = (*of["upstream"], *of["settings"]), tuple(source_changes)
-        if of["upstream"]:
-            reason = f"its input changed: {_first_names(_names(of['upstream']))}"
-            return Change(kind="input changed", reason=reason, changes=named, files=files)
-        source = "its source changed: " + _first_names(list(files) or _names(of["sources"])) if of["sources"] else ""
-        if settings := of["settings"]:
+        names, files = (*changes_by_kind["upstream"], *changes_by_kind["settings"]), tuple(source_changes)
+        if changes_by_kind["upstream"]:
+            reason = f"its input changed: {_first_names(_list_names(changes_by_kind['upstream']))}"
+            return Change(kind="input changed", reason=reason, changes=names, files=files)
+        source = (
+            "its source changed: " + _first_names(list(files) or _list_names(changes_by_kind["sources"]))
+            if changes_by_kind["sources"]
+            else ""
+        )
+        if settings := changes_by_kind["settings"]:
             reason = _describe_changes([one for one in settings if one.consequence] or settings[:1], settings)
             reason += "; " + source if source else ""
-            return Change(kind="settings changed", reason=reason, changes=named, files=files)
+            return Change(kind="settings changed", reason=reason, changes=names, files=files)
         return Change(kind="input changed", reason=source, files=files) if source else None
 
 
@@ -142,7 +150,7 @@ class Recipe(RecipeInputs):
         key: Digest (hex) of its ingredients only.
         ledger: The ledger that the artifact must have, if its inputs determine it: their sum. Not part of the key,
             because it does not affect bytes, but an artifact with a different ledger is out of date.
-        source_changes: A line for each change of its source files since the artifact was built, if the step can name
+        source_changes: A line for each change to its source files since the artifact was built, if the step can name
             them. Not part of the key.
     """
 
@@ -152,7 +160,7 @@ class Recipe(RecipeInputs):
     source_changes: tuple[str, ...] = ()
 
     @classmethod
-    def made_of(
+    def from_ingredients(
         cls,
         artifact: Artifact,
         version: int,
@@ -162,12 +170,12 @@ class Recipe(RecipeInputs):
         upstream: Mapping[str, Content] | None = None,
     ) -> Self:
         """Return the recipe whose key is the digest of these ingredients. The order of sources and inputs matters."""
-        # a receipt's JSON turns tuples into lists, so the settings are converted in the same way
+        # convert these settings as a receipt's JSON does, which turns tuples into lists
         settings = json.loads(json.dumps(settings))
-        found = RecipeInputs(version=version, settings=settings, sources=sources, upstream=upstream or {})
-        order = [list(found.sources.items()), list(found.upstream.items())]
+        inputs = RecipeInputs(version=version, settings=settings, sources=sources, upstream=upstream or {})
+        order = [list(inputs.sources.items()), list(inputs.upstream.items())]
         key = digest_value([artifact.name, version, settings, *order])
-        return cls(artifact=artifact, key=key, **vars(found))
+        return cls(artifact=artifact, key=key, **vars(inputs))
 
     def to_json(self) -> dict[str, Any]:
         """Return the part of the recipe that a receipt stores. Artifact and key are separate fields of the receipt."""
@@ -176,62 +184,69 @@ class Recipe(RecipeInputs):
     def difference(self, receipt: Receipt) -> Change | None:
         """Return the difference from the receipt's recipe; None if the keys and the ledger match."""
         if receipt.key == self.key:
-            return self._other_ledger(receipt)
+            return self._find_ledger_change(receipt)
         unnamed = Change(kind="recipe changed", reason="built from different inputs or settings")
         return RecipeInputs.of_receipt(receipt).change(self, self.source_changes) or unnamed
 
-    def _other_ledger(self, receipt: Receipt) -> Change | None:
+    def _find_ledger_change(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
             return None
-        # counts of how documents were read are excluded, because they do not affect the documents
-        before, now = ({} if it is None else flat(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger))
+        # exclude counts of how documents were read, because they do not affect the documents
+        old_counts, new_counts = (
+            {} if it is None else flatten(it.of_documents.to_json()) for it in (receipt.ledger, self.ledger)
+        )
         # a reason without drops is equivalent to a missing reason
-        before, now = ({name: count for name, count in counts.items() if count} for counts in (before, now))
-        if not (changed := _find_changes("sources", before, now)):
+        old_counts, new_counts = (
+            {name: count for name, count in counts.items() if count} for counts in (old_counts, new_counts)
+        )
+        if not (changed := _find_changes("sources", old_counts, new_counts)):
             return None
-        first = changed[0]
-        difference = f"{first.name} was {first.before or 0}, is {first.now or 0} now"
+        first_change = changed[0]
+        difference = f"{first_change.name} was {first_change.before or 0}, now {first_change.now or 0}"
         return Change(
             kind="input changed", reason=f"the ledger of its input changed: {difference}{_count_rest(changed)}"
         )
 
 
-def flat(value: Any, name: str = "") -> dict[str, Any]:
+def flatten(value: Any, name: str = "") -> dict[str, Any]:
     """Flatten a nested mapping to dotted names."""
     if not isinstance(value, Mapping):
         return {name: value}
-    found: dict[str, Any] = {}
+    flat_values: dict[str, Any] = {}
     for key, inner in value.items():
-        found |= flat(inner, f"{name}.{key}" if name else str(key))
-    return found
+        flat_values |= flatten(inner, f"{name}.{key}" if name else str(key))
+    return flat_values
 
 
 def _find_changes(
     kind: Literal["upstream", "settings", "sources"], before: Mapping[str, Any], now: Mapping[str, Any]
-) -> list[Changed]:
+) -> list[IngredientChange]:
     names = [*now, *(name for name in before if name not in now)]
     values = ((name, before.get(name), now.get(name)) for name in names)
-    return [Changed(kind=kind, name=name, before=was, now=value) for name, was, value in values if was != value]
+    return [
+        IngredientChange(kind=kind, name=name, before=was, now=value) for name, was, value in values if was != value
+    ]
 
 
-def _describe_changes(shown: list[Changed], of: list[Changed]) -> str:
+def _describe_changes(shown_changes: list[IngredientChange], changes: list[IngredientChange]) -> str:
     """Return a sentence for the shown changes, and the number of the remaining ones."""
-    told = (
-        f"{one.name} was {_format_value(one.before)}, is {_format_value(one.now)} now{one.consequence}" for one in shown
+    sentences = (
+        f"{one.name} was {_format_value(one.before)}, now {_format_value(one.now)}{one.consequence}"
+        for one in shown_changes
     )
-    return "; ".join(told) + _count_rest(of, len(shown))
+    return "; ".join(sentences) + _count_rest(changes, len(shown_changes))
 
 
-def _count_rest(changed: list[Changed], shown: int = 1) -> str:
-    return f" (and {len(changed) - shown} more)" if len(changed) > shown else ""
+def _count_rest(changed: list[IngredientChange], shown_changes: int = 1) -> str:
+    return f" (and {len(changed) - shown_changes} more)" if len(changed) > shown_changes else ""
 
 
-def _names(changed: list[Changed]) -> list[str]:
+def _list_names(changed: list[IngredientChange]) -> list[str]:
     return [one.name for one in changed]
 
 
-def _first_names(names: list[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _first_names(names: list[str], max_names: int = 3) -> str:
+    return ", ".join(names[:max_names]) + (f" and {len(names) - max_names} more" if len(names) > max_names else "")
 
 
 def _is_digest(value: Any) -> bool:

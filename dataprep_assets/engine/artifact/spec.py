@@ -1,6 +1,6 @@
 """The specification of an artifact, its asset path, and the watch of its source.
 
-A dataset's Dagster assets, checks and job (`orchestration`), the build order (`build.in_order`), its stale artifacts
+A dataset's Dagster assets, checks and job (`orchestration`), the build order (`build.build_order`), its stale artifacts
 (`status`) and the artifacts to sweep are all derived from its list of specs. A layer's `dataset.py` builds the list;
 each spec is written next to the build function that it names. This module does not import Dagster.
 """
@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from dataprep_assets.engine.artifact.losses import Loss, no_losses
-from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.engine.artifact.losses import Loss, return_no_losses
+from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.checks.check import Check, Finding, Row, fail_on_errors
 from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeChecks
@@ -25,14 +25,14 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.integrity.verified_copies import FETCHED
-from dataprep_assets.stores.files import OTHERS, digest_value, open_to_others, within_closed_folder
+from dataprep_assets.stores.files import OTHERS, digest_value, is_in_closed_folder, list_open_to_others
 
 # Source watch: detects whether a source changed since it was planned. Automation polls it regularly.
 #
 # Polling is cheap: it lists the source or requests its commit, but reads, downloads and writes no files. Only if the
 # listing differs from the last poll is it compared with the current plan and the difference described in words.
 #
-# Entry points: `SourceWatch`, which a layer puts into the spec that reads the source, and `look`.
+# Entry points: `SourceWatch`, which a layer puts into the spec that reads the source, and `poll_source`.
 
 EDITED = "files were edited in place, with the same names and sizes"
 
@@ -57,7 +57,7 @@ class SourceIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceWatch:
-    """Functions that detect changes of a source. Both raise DataprepError if it cannot be listed.
+    """Functions that detect changes to a source. Both raise DataprepError if it cannot be listed.
 
     Attributes:
         identity: Returns the source's current identity.
@@ -77,46 +77,48 @@ class PollResult:
     change: str = ""
 
 
-def look(watch: SourceWatch, store: ArtifactStore, seen: str | None) -> PollResult:
+def poll_source(watch: SourceWatch, store: ArtifactStore, last_identity: str | None) -> PollResult:
     """Poll a source for changes.
 
     Args:
         watch: The functions that list the source.
         store: Where the plan is stored.
-        seen: The identity at the last poll that found no change or was followed by a run; None at the first poll.
+        last_identity: The identity at the last poll without a change or followed by a run; None at the first poll.
     """
     identity = watch.identity(store)
     now = str(identity)
-    if now == seen:
+    if now == last_identity:
         return PollResult(identity=now)
     change = watch.changes(store)
-    # a plan has no modification times, so files that were edited in place differ from the last poll only by `stamps`
-    if not change and seen is not None and seen.partition(".")[0] == now.partition(".")[0]:
+    # a plan has no modification times, so only `stamps` shows that files were edited in place since the last poll
+    if not change and last_identity is not None and last_identity.partition(".")[0] == now.partition(".")[0]:
         change = EDITED
     return PollResult(identity=now, change=change)
 
 
-def identity_of(listing: Iterable[object], stamps: Iterable[object] = ()) -> SourceIdentity:
+def identify_listing(listing: Iterable[object], stamps: Iterable[object] = ()) -> SourceIdentity:
     """Return the identity of a listing, independent of its order. Entries are JSON values."""
-    # Python cannot compare some entries, such as None and a text, so they are sorted by `repr`
+    # sort by `repr`, because Python cannot compare some entries, such as None and a string
     stamped = sorted(stamps, key=repr)
     return SourceIdentity(
         listing=digest_value(sorted(listing, key=repr)), stamps=digest_value(stamped) if stamped else ""
     )
 
 
-def time_of(path: Path, label: str) -> int:
+def read_modification_time(path: Path, label: str) -> int:
     """Return the modification time of a local file, in nanoseconds.
 
-    Raises SourceError with `label` if the file does not exist any more.
+    Raises SourceError with `label` if the file no longer exists or cannot be read.
     """
     try:
         return path.stat().st_mtime_ns
+    except FileNotFoundError as error:
+        raise SourceError(f"{label}: removed while the source was being listed. Run again") from error
     except OSError as error:
-        raise SourceError(f"{label}: {error.strerror or error}: removed while the source was being listed") from error
+        raise SourceError(f"{label}: cannot be read: {error.strerror or error}") from error
 
 
-def in_words(counts: Iterable[tuple[int, str, str]]) -> str:
+def join_counts(counts: Iterable[tuple[int, str, str]]) -> str:
     """Join (count, noun, verb) to `1 file added, 2 shards new`, leaving out zero counts.
 
     The nouns are parts of a source, such as files; they never count documents or people.
@@ -128,47 +130,57 @@ def in_words(counts: Iterable[tuple[int, str, str]]) -> str:
 #
 # `ArtifactSpec` adds it automatically. It examines current file modes, so its verdicts are never cached.
 
-_Closed = tuple[Iterable[Path], str | None]
+_PrivateFolders = tuple[Iterable[Path], str | None]
 """Folders that must be private, and DAGSTER_HOME if it is set."""
 _HOLDS_RUNS = ("storage", "history", "runs", "event_logs", "schedules")
 """Entries that show that DAGSTER_HOME contains runs; a folder with only settings need not be private."""
 
 
-def places_of(store: ArtifactStore, dataset: str, artifacts: Iterable[Artifact] = ()) -> list[Path]:
+def list_folders(store: ArtifactStore, dataset: str, artifacts: Iterable[Artifact] = ()) -> list[Path]:
     """Return the local folders that contain these artifacts or copies of them; by default the whole dataset's."""
     names = [str(artifact) for artifact in artifacts] or [dataset]
     return [folder for name in names for folder in (store.root / name, store.root / FETCHED / name) if folder.exists()]
 
 
-def closed_files(dataset: str, located: Callable[[ArtifactStore, str | None], Artifact]) -> WholeChecks[_Closed]:
+def build_permission_checks(
+    dataset: str, locate_artifact: Callable[[ArtifactStore, str | None], Artifact]
+) -> WholeChecks[_PrivateFolders]:
     """Return the permission check of an artifact of a sensitive dataset.
 
     Args:
         dataset: The dataset's name.
-        located: Returns the artifact of a partition. If there are no partitions, the check covers the whole dataset:
-            staging, spools and verdicts of every other artifact.
+        locate_artifact: Returns the artifact of a partition. If there are no partitions, the check covers the whole
+            dataset: staging, spools and verdicts of every other artifact.
     """
 
-    def open(store: ArtifactStore, partitions: Sequence[str]) -> _Closed:
-        return places_of(store, dataset, [located(store, slot) for slot in partitions]), os.environ.get("DAGSTER_HOME")
+    def open(store: ArtifactStore, partitions: Sequence[str]) -> _PrivateFolders:
+        return list_folders(store, dataset, [locate_artifact(store, slot) for slot in partitions]), os.environ.get(
+            "DAGSTER_HOME"
+        )
 
     return WholeChecks(checks=(PERMISSIONS_PRIVATE,), open=open)
 
 
 @fail_on_errors
-def permissions_private(places: Iterable[Path], home: str | None = None) -> Finding:
-    """Fail if other users can read a file in the `places` or open Dagster's folder.
+def permissions_private(folders: Iterable[Path], home: str | None = None) -> Finding:
+    """Fail if other users can read a file in the `folders` or open Dagster's folder.
 
     Args:
-        places: Folders of the dataset. The finding does not name files in them.
+        folders: Folders of the dataset. The finding does not name files in them.
         home: The folder DAGSTER_HOME, if it is set.
     """
     folder_count, rows = 0, list[Row]()
-    for folder in places:
+    for folder in folders:
         folder_count += 1
-        modes = [mode for _, mode in open_to_others(folder)]
+        modes = [mode for _, mode in list_open_to_others(folder)]
         if modes:
-            rows.append({"folder": str(folder), "open": len(modes), "widest": f"{max(m & OTHERS for m in modes):04o}"})
+            rows.append(
+                {
+                    "folder": str(folder),
+                    "open_paths": len(modes),
+                    "permissions": f"{max(m & OTHERS for m in modes):04o}",
+                }
+            )
     rows += _open_home(home)
     if not rows:
         return Finding(
@@ -183,7 +195,7 @@ def permissions_private(places: Iterable[Path], home: str | None = None) -> Find
     return Finding(
         passed=False,
         summary=f"The dataset is sensitive, but other users can read {example} or its contents{suffix}. Run "
-        f"{'; '.join(_remedy(row) for row in rows)}.",
+        f"{'; '.join(_describe_remedy(row) for row in rows)}.",
         facts={"open_folders": len(rows)},
         table=tuple(rows),
     )
@@ -192,21 +204,21 @@ def permissions_private(places: Iterable[Path], home: str | None = None) -> Find
 def _open_home(home: str | None) -> Iterator[Row]:
     """Yield a row for Dagster's folder if it contains runs and other users can open it."""
     folder = Path(home) if home else None
-    if folder is None or not any((folder / name).exists() for name in _HOLDS_RUNS) or within_closed_folder(folder):
+    if folder is None or not any((folder / name).exists() for name in _HOLDS_RUNS) or is_in_closed_folder(folder):
         return
-    yield {"folder": str(folder), "open": 1, "widest": f"{folder.stat().st_mode & OTHERS:04o}"}
+    yield {"folder": str(folder), "open_paths": 1, "permissions": f"{folder.stat().st_mode & OTHERS:04o}"}
 
 
-def _remedy(row: Row) -> str:
-    # Dagster's folder needs no `-R`, because a private folder protects its contents and only the folder was examined
+def _describe_remedy(row: Row) -> str:
+    # Dagster's folder needs no `-R`, because only the folder itself was checked and its mode protects its contents
     recursive = "" if row["folder"] == os.environ.get("DAGSTER_HOME") else "-R "
     return f"chmod {recursive}go-rwx {row['folder']}"
 
 
-PERMISSIONS_PRIVATE: Check[_Closed] = Check(
+PERMISSIONS_PRIVATE: Check[_PrivateFolders] = Check(
     "permissions_private",
-    "Local folders of the dataset have mode 0700, its files 0600 (or 0400 if read-only), and Dagster's own folder "
-    "is private.",
+    "The dataset's local folders have mode 0700, and its files 0600 (0400 if read-only). Dagster's own "
+    "folder is private.",
     lambda closed: permissions_private(*closed),
 )
 
@@ -216,7 +228,7 @@ PERMISSIONS_PRIVATE: Check[_Closed] = Check(
 # The split is in the last part, because Dagster's graph shows only the last part. A code location that reads another
 # location's asset knows only its path, so the artifact must be derivable from the path.
 #
-# Entry points: `asset_path`, `artifact_at`.
+# Entry points: `asset_path`, `parse_asset_path`.
 
 AssetPath = tuple[str, ...]
 """Parts of an asset's key."""
@@ -226,16 +238,16 @@ OF_SPLITS = ("snapshot", "tags", "signatures", "selection", "token_bins", "docum
 
 
 def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, str]:
-    """Return the path of an artifact's asset; raise ValueError if `artifact_at` would parse the name differently."""
+    """Return the path of an artifact's asset; raise ValueError if `parse_asset_path` would not return this name."""
     asset = name if split is None else f"{name}_{split}"
-    if _parts(asset) != (name, split):
+    if _split_name(asset) != (name, split):
         raise ValueError(
             f"{asset}: only {', '.join(OF_SPLITS)} exist per split, so no other name may begin with one of these names"
         )
     return dataset, asset
 
 
-def artifact_at(path: Sequence[str], partition: str | None) -> Artifact:
+def parse_asset_path(path: Sequence[str], partition: str | None) -> Artifact:
     """Return the artifact of an asset, or the artifact of one of its partitions.
 
     Raises ConfigError if the path does not belong to an asset of this project.
@@ -243,11 +255,11 @@ def artifact_at(path: Sequence[str], partition: str | None) -> Artifact:
     if len(path) != 2:
         raise ConfigError(f"{'/'.join(path)}: not an asset of this project. Must be <dataset>/<artifact>[_<split>]")
     dataset, asset = path
-    name, split = _parts(asset)
+    name, split = _split_name(asset)
     return Artifact(dataset=dataset, name=name, partition=partition or split)
 
 
-def _parts(last: str) -> tuple[str, str | None]:
+def _split_name(last: str) -> tuple[str, str | None]:
     """Split the last part of a path into name and split."""
     for name in OF_SPLITS:
         if last.startswith(f"{name}_"):
@@ -277,7 +289,7 @@ class Partitions:
     fixed_keys: Sequence[str] = ()
 
     @classmethod
-    def fixed(cls, keys: Sequence[str], noun: str) -> "Partitions":
+    def from_keys(cls, keys: Sequence[str], noun: str) -> "Partitions":
         """Return partitions that the declaration fixes."""
         return cls(keys=lambda _: keys, noun=noun, fixed_keys=keys)
 
@@ -301,7 +313,7 @@ class DatasetInput:
     dataset: str
     name: str
     split: str | None = None
-    # these are not compared, because the input is the same artifact wherever the declaration names its dataset
+    # keys that are not compared, because the input is the same artifact wherever the declaration names its dataset
     keys: tuple[str, ...] = field(default=("sources",), compare=False)
     advice: str = field(default="", compare=False)
 
@@ -364,13 +376,13 @@ class ReadCost:
     tokenized: bool = False
 
 
-def no_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    """Default of `ArtifactSpec.metadata`, for an artifact without metadata of its own."""
+def return_no_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    """Return no metadata: the default of `ArtifactSpec.metadata`, for an artifact without metadata of its own."""
     return {}
 
 
-def documents_of(receipt: Receipt) -> int | None:
-    """Return the number of rows of an artifact whose rows are its ledger's documents; None without a ledger."""
+def count_documents(receipt: Receipt) -> int | None:
+    """Return the number of rows of an artifact whose rows are its ledger's documents; None if it has no ledger."""
     return None if receipt.ledger is None else receipt.ledger.documents
 
 
@@ -432,10 +444,10 @@ class ArtifactSpec:
     partitions: Partitions | None = None
     plans: tuple[Partitions, ...] = ()
     pool: Literal["network", "cpu"] | None = None
-    metadata: Callable[[ArtifactStore, Receipt], Mapping[str, Shown]] = no_metadata
+    metadata: Callable[[ArtifactStore, Receipt], Mapping[str, ShownValue]] = return_no_metadata
     version: int = 1
-    rows: Callable[[Receipt], int | None] = documents_of
-    losses: Callable[[ArtifactStore, Sequence[Receipt]], Iterable[Loss]] = no_losses
+    rows: Callable[[Receipt], int | None] = count_documents
+    losses: Callable[[ArtifactStore, Sequence[Receipt]], Iterable[Loss]] = return_no_losses
     columns: Mapping[str, str] = field(default_factory=dict)
     artifact: Callable[[ArtifactStore], Artifact] | None = None
     verification: Verification | None = None
@@ -452,9 +464,12 @@ class ArtifactSpec:
 
     @cached_property
     def _groups(self) -> tuple[CheckGroup, ...]:
-        # the check is added here, so that no artifact of a sensitive dataset can lack it
+        # added here, so that every artifact of a sensitive dataset has the check
         is_closed = self.declaration.sensitive and self.kept
-        return (*([closed_files(self.declaration.dataset, self.located)] if is_closed else []), *self.check_groups)
+        return (
+            *([build_permission_checks(self.declaration.dataset, self.locate_artifact)] if is_closed else []),
+            *self.check_groups,
+        )
 
     @cached_property
     def checks(self) -> tuple[Check[Any], ...]:
@@ -474,7 +489,7 @@ class ArtifactSpec:
 
     @property
     def documents(self) -> Callable[[Receipt], int] | None:
-        """Function that counts a receipt's documents, for checks that rebuild a sample; None without such checks."""
+        """Function that counts a receipt's documents for checks that rebuild a sample; None if there are none."""
         groups = (group for group in self.check_groups if isinstance(group, PartitionChecks))
         return next((group.documents for group in groups if group.documents is not None), None)
 
@@ -496,7 +511,7 @@ class ArtifactSpec:
         """Return its planned partitions, or [None] if unpartitioned; raise MissingArtifactError if not planned yet."""
         return [None] if self.partitions is None else self.partitions.keys(store)
 
-    def located(self, store: ArtifactStore, partition: str | None = None) -> Artifact:
+    def locate_artifact(self, store: ArtifactStore, partition: str | None = None) -> Artifact:
         """Return the artifact of one of its slots."""
         if self.artifact is not None:
             return self.artifact(store)
@@ -504,4 +519,4 @@ class ArtifactSpec:
 
     def artifacts(self, store: ArtifactStore) -> list[Artifact]:
         """Return the artifacts of all its slots."""
-        return [self.located(store, slot) for slot in self.slots(store)] if self.kept else []
+        return [self.locate_artifact(store, slot) for slot in self.slots(store)] if self.kept else []

@@ -4,21 +4,28 @@ The dataset itself provides the lines about the build and for trainers (`Dataset
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from textwrap import wrap
-from typing import Any
 
 from dataprep_assets.engine.artifact.dataset import Dataset, DatasetCounts
-from dataprep_assets.engine.artifact.losses import LINES, WIDTH, LossTable, losses_of
+from dataprep_assets.engine.artifact.losses import LINES, LossTable, find_losses
+from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.contents import SplitCounts
-from dataprep_assets.engine.checks.results import NotPassed, results
-from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.engine.checks.check import NO_RETRACTED
+from dataprep_assets.engine.checks.results import UnpassedCheck, read_results
+from dataprep_assets.engine.privacy import OPEN, Privacy, load_privacy
+from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import RETRACTED
+from dataprep_assets.screen import LAYOUT_COLUMNS, Section, shorten_sections, wrap_line
+from dataprep_assets.table import format_time
 
+TRAINERS = "for the trainer:"
+"""Heading of the lines with trainer settings."""
 _FILES_SHOWN = 12
+_CHANGES_SHOWN = 6
+"""Maximum number of splits with changed counts."""
 OUTCOMES = {
     "passed": "passed",
     "warned": "warning, not passed",
@@ -27,111 +34,154 @@ OUTCOMES = {
 }
 """Outcomes of a check, as text."""
 _URGENCY = ("failed", "not_run", "warned")
-_MOST_LINES = 30
-"""Maximum number of lines at the end of a run."""
-_INDENTED: dict[str, Any] = {
-    "initial_indent": "  ",
-    "subsequent_indent": "  ",
-    "break_long_words": False,
-    "break_on_hyphens": False,
-}
 
 
-def summary(dataset: Dataset, store: ArtifactStore, *, losses: Sequence[str], seconds: float | None = None) -> str:
-    """Return the text that describes what was built, its losses, its checks, and how trainers read it.
+def build_sections(
+    dataset: Dataset,
+    store: ArtifactStore,
+    *,
+    losses: Section,
+    seconds: float | None = None,
+    width: int | None = None,
+) -> list[Section]:
+    """Return the sections of a summary: built artifacts, losses, checks, and how trainers read the dataset.
 
-    Raises MissingArtifactError if an artifact that the summary describes is missing.
+    Raises MissingArtifactError if an artifact that they describe is missing.
 
     Args:
         dataset: The dataset.
         store: Where its artifacts are stored.
         losses: The lines about its losses and about the changes of a run.
-        seconds: Duration of the run; None outside of a run, which prints the summary in full.
+        seconds: Duration of the run; None outside of a run.
+        width: Width of the line with the names of files, in columns; None for one that is not limited.
     """
-    product, name = dataset.product(store), dataset.declaration.dataset
+    product = dataset.product(store)
     receipt = store.receipt(product)
-    privacy = privacy_of(dataset.declaration)
+    privacy = load_privacy(dataset.declaration)
     summary_lines, trainers = [f"summary: `dataprep show --private {privacy.dataset}`"], list[str]()
+    totals = list[str]()
     if not privacy.closed:
-        summary_lines, trainers = dataset.summary(store), list(dataset.trainer_lines(store))
-    names = _shorten_names([record.path for record in (receipt.files if receipt else ())])
+        totals, trainers = list(dataset.total_lines(store)), list(dataset.trainer_lines(store))
+        summary_lines = [line for line in dataset.summary(store) if line not in totals]
     took = "" if seconds is None or privacy.closed else f"built in {seconds:,.1f} s: "
-    sections: list[list[str]] = [
-        [*summary_lines, f"{took}{store.location(product)}", *wrap(", ".join(names), WIDTH, **_INDENTED)],
-        [*losses],
-        [*_checks(dataset, store)],
-        ["for the trainer:", *(f"  {line}" for line in trainers)] if trainers else [],
+    end = [f"not built yet: {store.location(product)}"]
+    if receipt is not None:
+        names = _shorten_names([record.path for record in receipt.files], width)
+        end = [f"{took}{store.location(product)}", f"  {names}"]
+    return [
+        Section(lines=summary_lines, end=[*totals, *end]),
+        losses,
+        Section(lines=list(_describe_checks(dataset, store))),
+        Section(lines=[TRAINERS, *(f"  {line}" for line in trainers)] if trainers else []),
     ]
-    if seconds is not None:
-        sections = shorten_sections(sections, f"dataprep show {name}")
+
+
+def format_summary(dataset: Dataset, store: ArtifactStore, width: int | None) -> str:
+    """Return the sections of `build_sections` as text, in full, for `width` columns."""
+    width = width or LAYOUT_COLUMNS
+    losses = Section(lines=list(build_loss_table(dataset, store).lines(width=width)))
+    sections = [section.all_lines for section in build_sections(dataset, store, losses=losses)]
+    sections[0][-1:] = wrap_line(sections[0][-1], width)
     return "\n".join(chain.from_iterable(["", *lines] for lines in sections if lines))
 
 
-def shorten_sections(sections: Sequence[Sequence[str]], more: str) -> list[list[str]]:
-    """Return the sections with at most `_MOST_LINES` in total; the longest are shortened, and `more` shows the rest."""
-    sizes = [len(lines) for lines in sections]
-    while sum(sizes) + len(sizes) > _MOST_LINES:
-        sizes[sizes.index(max(sizes))] -= 1
-    return [
-        [*lines] if size == len(lines) else [*lines[: size - 1], f"  and {len(lines) - size + 1} more: {more}"]
-        for lines, size in zip(sections, sizes, strict=True)
-    ]
-
-
-def up_to_date(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
-    """Yield the lines of a run with nothing to do: a summary, and a line per check that did not pass."""
+def describe_up_to_date(dataset: Dataset, store: ArtifactStore, width: int | None) -> Iterator[str]:
+    """Yield the lines of a run with nothing to do, for `width` columns: a summary, and checks that did not pass."""
     name = dataset.declaration.dataset
-    passed, *check_lines = _checks(dataset, store)
-    yield f"{name}: everything is up to date, nothing to do; {passed}; {loss_table(dataset, store).headline}"
-    yield from shorten_sections([check_lines], f"dataprep show {name}")[0]
+    passed, *check_lines = _describe_checks(dataset, store)
+    yield f"{name}: everything is up to date, nothing to do; {passed}; {build_loss_table(dataset, store).headline}"
+    yield from shorten_sections([Section(lines=check_lines)], f"dataprep show {name}", width=width)[0]
     yield from dataset.standing_lines(store)
 
 
-def loss_table(dataset: Dataset, store: ArtifactStore) -> LossTable:
-    """Return the losses of a dataset, with counts in their public form."""
-    return LossTable(losses_of(dataset.specs, store), privacy_of(dataset.declaration))
+def build_loss_table(
+    dataset: Dataset, store: ArtifactStore, partitions: Mapping[ArtifactSpec, Sequence[str | None]] | None = None
+) -> LossTable:
+    """Return the losses of a dataset, or of some of its `partitions`, with counts in their public form."""
+    return LossTable(find_losses(dataset.specs, store, partitions), load_privacy(dataset.declaration))
 
 
-def end_of_run(dataset: Dataset, store: ArtifactStore, before: DatasetCounts | None) -> list[str]:
-    """Return the lines at the end of a run: the losses, and the changes since the state with the counts `before`."""
-    return [*_losses(dataset, loss_table(dataset, store)), *_describe_changes(dataset, store, before)]
+def describe_unread_files(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
+    """Yield the lines about source files that a dataset leaves out as a whole; none if it reads all of them."""
+    losses = [loss for loss in find_losses(dataset.specs, store) if loss.unit == "file" and loss.count]
+    if losses:
+        yield from LossTable(losses, load_privacy(dataset.declaration)).lines()
 
 
-def end_of_failed_run(dataset: Dataset, store: ArtifactStore) -> list[str]:
-    """Return the lines at the end of a failed run: the losses of finished artifacts, if any."""
-    table = loss_table(dataset, store)
-    return ["so far:", *_losses(dataset, table)] if table.losses else []
+def describe_end(dataset: Dataset, store: ArtifactStore, previous_counts: DatasetCounts | None, width: int) -> Section:
+    """Return the losses of a finished run, for `width` columns.
+
+    Its end is the removal of documents, and the changes since the state with the counts `previous_counts`.
+    """
+    losses = build_loss_table(dataset, store)
+    return Section(
+        lines=_describe_losses(dataset, losses, width),
+        # these lines are in `end`, which is never left out, because `dataprep show` does not print them later
+        end=[*_describe_removal(dataset, store, losses), *_describe_changes(dataset, store, previous_counts)],
+    )
 
 
-def _losses(dataset: Dataset, table: LossTable) -> Iterator[str]:
-    return table.lines(LINES, f"dataprep show {dataset.declaration.dataset}")
+def describe_failed_end(
+    dataset: Dataset, store: ArtifactStore, partitions: Mapping[ArtifactSpec, Sequence[str | None]], width: int
+) -> list[str]:
+    """Return the lines about the losses of the `partitions` that are current after a failed run."""
+    table = build_loss_table(dataset, store, partitions)
+    return _describe_losses(dataset, table, width) if table.losses else []
 
 
-def present_counts(dataset: Dataset, store: ArtifactStore) -> DatasetCounts | None:
+def _describe_losses(dataset: Dataset, table: LossTable, width: int) -> list[str]:
+    return list(table.lines(LINES, f"dataprep show {dataset.declaration.dataset}", width))
+
+
+def _describe_removal(dataset: Dataset, store: ArtifactStore, losses: LossTable) -> Iterator[str]:
+    """Yield a line with the verdict of the checks that look for removed documents, if any were removed."""
+    retracted_losses = [loss for loss in losses.losses if loss.reason == RETRACTED]
+    verdicts = [check["outcome"] for check in list_check_outcomes(dataset, store) if check["check"] == NO_RETRACTED]
+    if not retracted_losses or not verdicts:
+        return
+    amount = "retracted documents"
+    if not dataset.declaration.sensitive:
+        amount = count_of(sum(loss.count for loss in retracted_losses), f"retracted {retracted_losses[0].unit}")
+    passed_count = verdicts.count("passed")
+    verdict = "passed for" if passed_count == len(verdicts) else f"did not pass for {len(verdicts) - passed_count:,} of"
+    yield f"removed: {amount}; the check {NO_RETRACTED} {verdict} {count_of(len(verdicts), 'artifact')}"
+
+
+def read_current_counts(dataset: Dataset, store: ArtifactStore) -> DatasetCounts | None:
     """Return the counts of the last complete run; None if there are none."""
-    with suppress(DataprepError):  # a damaged artifact is not an error here, because the run rebuilds it
+    with suppress(DataprepError):  # a damaged artifact is no error here, because the run rebuilds it
         return dataset.last_counts(store)
     return None
 
 
-def _describe_changes(dataset: Dataset, store: ArtifactStore, before: DatasetCounts | None) -> Iterator[str]:
-    now, privacy = present_counts(dataset, store), privacy_of(dataset.declaration)
-    if before is None or now is None:
+def _describe_changes(dataset: Dataset, store: ArtifactStore, previous_counts: DatasetCounts | None) -> Iterator[str]:
+    now, privacy = read_current_counts(dataset, store), load_privacy(dataset.declaration)
+    if previous_counts is None or now is None:
         return
-    old, new = ({split.split: split for split in counts.splits} for counts in (before, now))
-    lines = [line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), privacy)]
+    old, new = ({split.split: split for split in counts.splits} for counts in (previous_counts, now))
+    noun = f"{dataset.document_noun}s"
+    lines = [
+        line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), privacy, noun)
+    ]
     since = "since the last complete run"
     if not privacy.closed:
-        since = f"since the complete run of {before.receipt.measured.get('created', 'an unknown time')}"
-    yield f"changed {since}:" if lines else f"documents and tokens: unchanged {since}"
-    yield from lines
+        time_text = previous_counts.receipt.measured.get("created")
+        since = f"since the complete run of {format_time(time_text) if time_text else 'an unknown time'}"
+    yield f"changed {since}:" if lines else f"{noun} and tokens: unchanged {since}"
+    yield from lines[:_CHANGES_SHOWN]
+    if len(lines) > _CHANGES_SHOWN:
+        yield f"  and {count_of(len(lines) - _CHANGES_SHOWN, 'more split')}"
 
 
-def _split_change(name: str, old: SplitCounts | None, new: SplitCounts | None, privacy: Privacy) -> Iterator[str]:
-    """Yield a line if the counts of a split changed."""
+def _split_change(
+    name: str, old: SplitCounts | None, new: SplitCounts | None, privacy: Privacy, documents: str
+) -> Iterator[str]:
+    """Yield a line if the counts of a split changed. `documents` is the plural noun for the dataset's documents."""
     old, new = old or SplitCounts(split=name), new or SplitCounts(split=name)
-    nouns = ["documents", "tokens"] if {old.documents, new.documents} != {None} else ["rows", "tokens"]
-    pairs = {noun: (getattr(old, noun) or 0, getattr(new, noun) or 0) for noun in nouns}
+    has_documents = {old.documents, new.documents} != {None}
+    nouns = {documents: "documents"} if has_documents else {"rows": "rows"}
+    nouns |= {"tokens": "tokens"}
+    pairs = {noun: (getattr(old, field) or 0, getattr(new, field) or 0) for noun, field in nouns.items()}
     pairs = {noun: (a, b) for noun, (a, b) in pairs.items() if a != b}
     if pairs and privacy.closed:
         yield f"  {name}: changed {' and '.join(pairs)}"
@@ -139,47 +189,52 @@ def _split_change(name: str, old: SplitCounts | None, new: SplitCounts | None, p
         yield f"  {name}: " + ", ".join(f"{a:,} → {b:,} {noun}" for noun, (a, b) in pairs.items())
 
 
-def checks(dataset: Dataset, store: ArtifactStore) -> list[dict[str, str]]:
+def list_check_outcomes(dataset: Dataset, store: ArtifactStore) -> list[dict[str, str]]:
     """Return each check's artifact, name, `outcome` (a key of `OUTCOMES`) and `sentence` (empty if it passed)."""
     is_closed = dataset.declaration.sensitive
     return [
         {
             "artifact": "/".join(spec.path[1:]),
             "check": name,
-            "outcome": _outcome(why),
+            "outcome": _classify_outcome(why),
             "sentence": "" if why is None or is_closed else why.sentence,
         }
         for spec in dataset.specs
-        for name, why in results(spec, store).items()
+        for name, why in read_results(spec, store).items()
     ]
 
 
-def _outcome(why: NotPassed | None) -> str:
-    if why is None:
+def _classify_outcome(reason: UnpassedCheck | None) -> str:
+    if reason is None:
         return "passed"
-    if not why.sentence:
+    if not reason.sentence:
         return "not_run"
-    return "failed" if why.blocks else "warned"
+    return "failed" if reason.blocks else "warned"
 
 
-def _checks(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
+def _describe_checks(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
     """Yield the number of passed checks, then a line per check that did not pass, blocking ones first."""
-    all_checks = checks(dataset, store)
-    failed_checks = [one for one in all_checks if one["outcome"] != "passed"]
-    failed_checks.sort(key=lambda one: (_URGENCY.index(one["outcome"]), one["artifact"], one["check"]))
+    all_checks = list_check_outcomes(dataset, store)
+    failed_checks = [entry for entry in all_checks if entry["outcome"] != "passed"]
+    failed_checks.sort(key=lambda entry: (_URGENCY.index(entry["outcome"]), entry["artifact"], entry["check"]))
     if dataset.declaration.sensitive:
         yield "checks: some have not passed" if failed_checks else "checks: all passed"
     else:
         yield f"checks: {len(all_checks) - len(failed_checks)} of {len(all_checks)} passed"
-    for one in failed_checks:
-        where = f"{dataset.declaration.dataset}/{one['artifact']}: {one['check']}"
-        sentence = f": {one['sentence']}" if one["sentence"] else ""
-        yield f"  {OUTCOMES[one['outcome']]}: {where}{sentence}"
+    name, artifacts = dataset.declaration.dataset, dict[tuple[str, str, str], list[str]]()
+    for row in failed_checks:
+        # artifacts with the same warning share a line, and so do an artifact's checks without a result
+        key = row["artifact"] if row["outcome"] == "not_run" else row["check"]
+        value = row["check"] if row["outcome"] == "not_run" else row["artifact"]
+        artifacts.setdefault((row["outcome"], key, row["sentence"]), []).append(value)
+    for (outcome, key, sentence), values in artifacts.items():
+        text = f"{key}: {', '.join(values)}" if outcome == "not_run" else f"{', '.join(values)}: {key}"
+        yield f"  {OUTCOMES[outcome]}: {name}/{text}{f': {sentence}' if sentence else ''}"
 
 
 def count_checks(dataset: Dataset, store: ArtifactStore) -> str:
     """Return a line with the number of checks per outcome, for a dataset that is not finished."""
-    outcome_counts = Counter(check["outcome"] for check in checks(dataset, store))
+    outcome_counts = Counter(check["outcome"] for check in list_check_outcomes(dataset, store))
     if dataset.declaration.sensitive:
         return "checks: " + ", ".join(f"some {name.replace('_', ' ')}" for name in OUTCOMES if outcome_counts[name])
     return "checks: " + ", ".join(
@@ -187,20 +242,26 @@ def count_checks(dataset: Dataset, store: ArtifactStore) -> str:
     )
 
 
-def private_lines(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
-    """Yield the details that `summary` omits for a sensitive dataset: its own lines, losses and check findings."""
+def list_private_details(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
+    """Yield the details that `format_summary` omits for a sensitive dataset: its lines, losses and check findings."""
     with suppress(DataprepError):  # an unfinished dataset has no summary
         yield from dataset.summary(store)
         yield from dataset.trainer_lines(store)
-    yield from LossTable(losses_of(dataset.specs, store), OPEN).lines()
+    yield from LossTable(find_losses(dataset.specs, store), OPEN).lines()
     for spec in dataset.specs:
-        for name, why in results(spec, store).items():
-            if why is not None and why.sentence:
-                yield f"{'/'.join(spec.path)}: {name}: {why.sentence}"
+        for name, reason in read_results(spec, store).items():
+            if reason is not None and reason.sentence:
+                yield f"{'/'.join(spec.path)}: {name}: {reason.sentence}"
     yield from dataset.standing_lines(store)
 
 
-def _shorten_names(names: Sequence[str]) -> Sequence[str]:
-    if len(names) <= _FILES_SHOWN:
-        return names
-    return [*names[: _FILES_SHOWN - 1], f"… and {len(names) - _FILES_SHOWN + 1} more"]
+def _shorten_names(names: Sequence[str], width: int | None) -> str:
+    """Return as many names as fit, at least one, with the number of the others."""
+    name_count = len(names) if len(names) <= _FILES_SHOWN else _FILES_SHOWN - 1
+    while True:
+        text = ", ".join(
+            [*names[:name_count], *([f"… and {len(names) - name_count:,} more"] if name_count < len(names) else [])]
+        )
+        if name_count <= 1 or width is None or len(text) + 2 <= width:
+            return text
+        name_count -= 1

@@ -4,7 +4,7 @@ The card is built only from receipts and the declaration. Its key is a digest of
 exactly when the content changes, and its bytes are the same on every machine. The template `dataset_card.md.jinja` is
 the page for people. This module computes the values that the template cannot.
 
-Entry point: `data_card_spec`, one line of a layer's `component.py`.
+Entry point: `build_data_card_spec`, one line of a layer's `component.py`.
 """
 
 import re
@@ -15,8 +15,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
-from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.metadata_values import Markdown, ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.contents import (
@@ -28,7 +28,7 @@ from dataprep_assets.engine.card.contents import (
     SplitCounts,
     gather_card,
 )
-from dataprep_assets.engine.checks.check import SAMPLE, Check, Finding, Level, verdict
+from dataprep_assets.engine.checks.check import SAMPLE, Check, Finding, Level, build_verdict
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
@@ -40,9 +40,9 @@ from dataprep_assets.stores.files import digest_value
 if TYPE_CHECKING:
     import jinja2
 
-VERSION = 7
+VERSION = 8
 DATA_CARD, PAGE = "data_card", "dataset_card.md"
-_TODO = "Delete the artifact's directory and materialize data_card again"
+_TODO = "Rebuild data_card with `dataprep run`"
 
 
 class CardFacts(Facts):
@@ -53,8 +53,8 @@ class CardFacts(Facts):
         proof_level: The declared level.
         made_again: Share of the documents that the checks rebuild from the source; None if they rebuild none.
         splits: Counts per split.
-        planned: Names of the artifacts with their splits. A lock uses them to detect artifacts that are not declared
-            any more.
+        planned: Names of the artifacts with their splits. A lock uses them to detect artifacts that are no longer
+            declared.
     """
 
     rows: int
@@ -70,11 +70,11 @@ class CardFacts(Facts):
     planned: tuple[str, ...] = ()
 
 
-def data_card_spec(subject: CardSubject) -> ArtifactSpec:
+def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:
     """Return the spec of a dataset's card, which is built after all other artifacts."""
-    # in the graph, the card depends only on the last artifacts and through them on all others
-    used = {source for spec in subject.specs for source in spec.inputs}
-    # the card contains the digest and size of every artifact, and these may depend on locations
+    # direct inputs are only the last artifacts, which depend on all others
+    used_sources = {source for spec in subject.specs for source in spec.inputs}
+    # these receipts may depend on locations, and the card contains their artifacts' digests and sizes
     receipt_names = {
         f"receipts of {spec.path[-1]}" for spec in subject.specs if spec.kept and spec.names_places is not None
     }
@@ -82,19 +82,19 @@ def data_card_spec(subject: CardSubject) -> ArtifactSpec:
         declaration=subject.declaration,
         name=DATA_CARD,
         version=VERSION,
-        description="What the dataset is: `dataset_card.md` for people, `croissant.json` (Croissant 1.1) for machines.",
+        description="The data card: `dataset_card.md` for people, `croissant.json` (Croissant 1.1) for machines.",
         kinds={"json", "file"},
-        inputs=tuple(spec for spec in subject.specs if spec not in used),
+        inputs=tuple(spec for spec in subject.specs if spec not in used_sources),
         verification="full",
         names_places=frozenset(receipt_names) if receipt_names else None,
-        recipes=lambda store, _: [_recipe(gather_card(subject, store))],
-        build=lambda request: [_build(subject, request.store)],
-        metadata=_metadata,
-        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_open, subject)),),
+        recipes=lambda store, _: [_build_recipe(gather_card(subject, store))],
+        build=lambda request: [_build_card(subject, request.store)],
+        metadata=_build_metadata,
+        check_groups=(WholeChecks(checks=_CHECKS, open=partial(_open_card, subject)),),
     )
 
 
-def _recipe(card: Card) -> Recipe:
+def _build_recipe(card: Card) -> Recipe:
     """Return the recipe of the card: its content, under the names that a reported change uses."""
     settings: dict[str, Any] = {
         "description": card.description,
@@ -105,7 +105,7 @@ def _recipe(card: Card) -> Recipe:
     if card.sensitive:
         settings["small_cell"] = card.privacy.below
     sources = {
-        "counts": digest_value([[asdict(split) for split in card.splits], *_totals(card).values()]),
+        "counts": digest_value([[asdict(split) for split in card.splits], *_read_totals(card).values()]),
         "tokenizer": digest_value(asdict(card.tokenizer) if card.tokenizer is not None else None),
         "checks": digest_value([asdict(check) for check in card.checks]),
         "columns": digest_value([asdict(records) for records in card.records]),
@@ -125,26 +125,26 @@ def _recipe(card: Card) -> Recipe:
     )
 
 
-def _totals(card: Card) -> dict[str, Any]:
+def _read_totals(card: Card) -> dict[str, Any]:
     """Return the ledger's totals that a card shows."""
     return {name: getattr(card.ledger, name) for name in ("rows_in", "documents", "tokens", "dropped")}
 
 
-def _build(subject: CardSubject, store: ArtifactStore) -> Outcome:
+def _build_card(subject: CardSubject, store: ArtifactStore) -> Outcome:
     card = gather_card(subject, store)
-    recipe = _recipe(card)
+    recipe = _build_recipe(card)
 
     def write(staged: Path) -> WrittenFiles:
-        for name, data in card_files(card).items():
+        for name, data in build_card_files(card).items():
             (staged / name).write_bytes(data)
-        return WrittenFiles(inputs=recipe.sources, facts=_facts(card))
+        return WrittenFiles(inputs=recipe.sources, facts=_build_facts(card))
 
-    outcome = Outcome.from_receipt(*ensure(recipe, store, write))
+    outcome = Outcome.from_receipt(*ensure_built(recipe, store, write))
     products = sum(artifact.bytes for artifact in card.artifacts if artifact.product)
     return replace(outcome, metadata={"product_bytes": products, "build_seconds": round(card.build_seconds, 1)})
 
 
-def _facts(card: Card) -> CardFacts:
+def _build_facts(card: Card) -> CardFacts:
     total = card.ledger
     return CardFacts(
         rows=total.rows_in,
@@ -153,14 +153,14 @@ def _facts(card: Card) -> CardFacts:
         dropped=sum(total.dropped.values()),
         retracted=card.retracted,
         described_files=sum(len(artifact.described) for artifact in card.artifacts),
-        undeclared=tuple(_undeclared(card)),
+        undeclared=tuple(_undeclared_keys(card)),
         splits=card.splits,
         planned=card.planned,
         **{} if card.again is None else {"proof_level": card.again.level, "made_again": round(card.again.share, 4)},
     )
 
 
-def _undeclared(card: Card) -> Iterator[str]:
+def _undeclared_keys(card: Card) -> Iterator[str]:
     declaration = card.declared
     for name, is_declared in {
         "card.license": bool(card.licenses),
@@ -173,8 +173,8 @@ def _undeclared(card: Card) -> Iterator[str]:
     yield from (f"license of {source.name}" for source in card.sources if source.license is None)
 
 
-def _metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    facts = CardFacts.of(receipt)
+def _build_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    facts = CardFacts.from_receipt(receipt)
     artifact = Artifact(dataset=receipt.dataset, name=DATA_CARD)
     page = (store.local(artifact, [PAGE]) / PAGE).read_text(encoding="utf-8")
     return {
@@ -185,7 +185,7 @@ def _metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
         "dropped": facts.dropped,
         "retracted": facts.retracted,
         "undeclared": ", ".join(facts.undeclared) or "nothing",
-        **({} if facts.made_again is None else {"proof_level": facts.proof_level, "made_again": facts.made_again}),
+        **({} if facts.made_again is None else {"check_level": facts.proof_level, "rebuilt_share": facts.made_again}),
     }
 
 
@@ -198,20 +198,20 @@ class _OpenedCard:
     card: Card
 
 
-def _open(subject: CardSubject, store: ArtifactStore, _: Sequence[str]) -> _OpenedCard:
+def _open_card(subject: CardSubject, store: ArtifactStore, _: Sequence[str]) -> _OpenedCard:
     artifact = subject.declaration.artifact(DATA_CARD)
     return _OpenedCard(store.local(artifact), store.require(artifact), gather_card(subject, store))
 
 
-def _card_matches_receipts(opened: _OpenedCard) -> Finding:
+def _card_matches_receipts(card: _OpenedCard) -> Finding:
     """Check that every line of the two files and the counts in the card's receipt match the current receipts."""
-    sensitive, expected_files = opened.card.sensitive, card_files(opened.card)
+    sensitive, expected_files = card.card.sensitive, build_card_files(card.card)
     lines = sum(len(data.splitlines()) for data in expected_files.values())
-    has_same_counts = CardFacts.of(opened.receipt) == _facts(opened.card)
+    has_same_counts = CardFacts.from_receipt(card.receipt) == _build_facts(card.card)
     count_defects = [] if has_same_counts else ["its receipt: the counts differ from the other receipts"]
-    return verdict(
+    return build_verdict(
         [
-            *(d for name, data in expected_files.items() for d in _differing(opened.directory / name, data, sensitive)),
+            *(d for name, data in expected_files.items() for d in _wrong_lines(card.directory / name, data, sensitive)),
             *count_defects,
         ],
         f"{count_of(lines, 'line matches', 'lines match')} the receipts.",
@@ -228,9 +228,9 @@ _CHECKS = (
 )
 
 
-def _differing(path: Path, wanted: bytes, sensitive: bool) -> Iterator[str]:
+def _wrong_lines(path: Path, expected_content: bytes, sensitive: bool) -> Iterator[str]:
     content = path.read_bytes()
-    lines = zip_longest(content.splitlines(), wanted.splitlines())
+    lines = zip_longest(content.splitlines(), expected_content.splitlines())
     for number, (line, expected_line) in enumerate(lines, 1):
         if line != expected_line:
             difference = (
@@ -246,9 +246,9 @@ def _format_line(line: bytes | None) -> str:
 # --- the files
 
 
-def card_files(card: Card) -> dict[str, bytes]:
+def build_card_files(card: Card) -> dict[str, bytes]:
     """Return the files of a card: file name → bytes."""
-    return {PAGE: _page(card).encode(), croissant.NAME: croissant.to_bytes(_describe(card))}
+    return {PAGE: _render_page(card).encode(), croissant.NAME: croissant.to_bytes(_describe_card(card))}
 
 
 def license_url(license: str) -> str:
@@ -263,14 +263,14 @@ def license_url(license: str) -> str:
     return f"https://spdx.org/licenses/{expression}" if single else expression
 
 
-def _summary(card: Card) -> str:
+def _summarize_card(card: Card) -> str:
     """Return the totals in a sentence; empty for a sensitive dataset, which shows them only in tables."""
     if card.privacy.closed:
         return ""
     total = card.ledger
     tokens = f"{count_of(total.tokens, 'token')}, " if total.tokens else ""
     return (
-        f"{count_of(total.rows_in, 'row')} in, {count_of(total.documents, 'document')}, {tokens}"
+        f"{count_of(total.rows_in, 'row')} read, {count_of(total.documents, 'document')}, {tokens}"
         f"{count_of(sum(total.dropped.values()), 'row')} dropped, {card.retracted:,} of them retracted."
     )
 
@@ -278,7 +278,7 @@ def _summary(card: Card) -> str:
 # --- Croissant, for machines
 
 
-def _describe(card: Card) -> croissant.Node:
+def _describe_card(card: Card) -> croissant.Node:
     declaration = card.declared
     files = [
         croissant.file_node(
@@ -291,7 +291,7 @@ def _describe(card: Card) -> croissant.Node:
         for artifact in card.artifacts
         for file in artifact.described
     ]
-    # files of a sensitive dataset are not named; its products are described as folders
+    # do not name files of a sensitive dataset; describe its products as folders
     sets = [
         croissant.file_set_node(
             a.name,
@@ -307,13 +307,15 @@ def _describe(card: Card) -> croissant.Node:
         if paths := [file["@id"] for file in files if file["@id"].startswith(prefix)]:
             sets += [_parquet_set(record_set, paths)] if len(paths) > 1 else []
             source = {"fileSet": {"@id": f"{prefix}*"}} if len(paths) > 1 else {"fileObject": {"@id": paths[0]}}
-            about = f"The rows of the split {record_set.split}."
+            description = f"The rows of the split {record_set.split}."
             records.append(
-                croissant.records_node(f"{record_set.artifact}/{record_set.split}", about, source, record_set.columns)
+                croissant.records_node(
+                    f"{record_set.artifact}/{record_set.split}", description, source, record_set.columns
+                )
             )
     return {
         "name": card.dataset,
-        "description": " ".join(filter(None, (card.description, _summary(card), f"See {PAGE}."))),
+        "description": " ".join(filter(None, (card.description, _summarize_card(card), f"See {PAGE}."))),
         "license": [license_url(license) for license in card.licenses],
         "url": declaration.homepage,
         "creator": [croissant.creator_node(c.kind.capitalize(), c.name, c.url) for c in declaration.creators],
@@ -334,93 +336,98 @@ def _describe(card: Card) -> croissant.Node:
     }
 
 
-def _parquet_set(one: CardRecords, paths: Sequence[str]) -> croissant.Node:
-    about = f"The files of the split {one.split}."
+def _parquet_set(records: CardRecords, paths: Sequence[str]) -> croissant.Node:
+    description = f"The files of the split {records.split}."
     return croissant.file_set_node(
-        f"{one.artifact}/{one.prefix}*", "*.parquet", about, encoding=croissant.PARQUET, contained_in=paths
+        f"{records.artifact}/{records.prefix}*",
+        "*.parquet",
+        description,
+        encoding=croissant.PARQUET,
+        contained_in=paths,
     )
 
 
 # --- the page, for people
 
 
-def _page(card: Card) -> str:
+def _render_page(card: Card) -> str:
     declaration, reasons = card.declared, {**card.ledger.dropped, "retracted": card.retracted}
     creators = [f"{creator.name}" + (f" <{creator.url}>" if creator.url else "") for creator in declaration.creators]
-    about = {
-        "Made by": ", ".join(creators),
+    descriptions = {
+        "Created by": ", ".join(creators),
         "Published": declaration.published,
         "Version": declaration.version,
-        "Page": declaration.homepage and f"<{declaration.homepage}>",
+        "Home page": declaration.homepage and f"<{declaration.homepage}>",
     }
     cited = [("this dataset", declaration.citation), *((source.name, source.citation) for source in card.sources)]
-    return _template().render(
+    return _load_template().render(
         card=card,
-        totals=_summary(card),
+        totals=_summarize_card(card),
         unlicensed=[source.name for source in card.sources if source.license is None],
-        about=[(name, value) for name, value in about.items() if value],
+        about=[(name, value) for name, value in descriptions.items() if value],
         citations=[(name, citation) for name, citation in cited if citation],
-        dropped=[(reason, card.privacy.count(reasons[reason])) for reason in sorted(reasons)],
+        dropped=[(reason, card.privacy.public_count(reasons[reason])) for reason in sorted(reasons)],
         count=partial(_format_count, card),
-        partitions=partial(_partitions, card),
+        partitions=partial(_describe_partitions, card),
         splits=[
             (s.split, [_format_count(card, n) for n in (s.files, s.rows, s.documents, s.tokens)]) for s in card.splits
         ],
-        tokenizer=None if card.tokenizer is None else list(_tokenizer(card, card.tokenizer)),
-        again=None if card.again is None else card.privacy.text(str(card.again), card.again.level),
+        tokenizer=None if card.tokenizer is None else list(_describe_tokenizer(card, card.tokenizer)),
+        again=None if card.again is None else card.privacy.public_text(str(card.again), card.again.level),
     )
 
 
 def _format_count(card: Card, count: int | None) -> str | None:
-    return None if count is None else card.privacy.count(count)
+    return None if count is None else card.privacy.public_count(count)
 
 
-def _tokenizer(card: Card, tokenizer: CardTokenizer) -> list[tuple[str, str]]:
+def _describe_tokenizer(card: Card, tokenizer: CardTokenizer) -> list[tuple[str, str]]:
     token = f" `{tokenizer.separator}`" if tokenizer.separator else ""
     tables = ", ".join(f"{name} by {table}" for name, table in tokenizer.reference.items())
     facts = [
         ("name", tokenizer.name),
         ("SHA-256 of its files", tokenizer.sha256),
-        ("ids", f"{tokenizer.vocab_size:,}"),
+        ("vocabulary size", f"{tokenizer.vocab_size:,}"),
         ("token that ends a document", tokenizer.separator_id is not None and f"{tokenizer.separator_id}{token}"),
-        ("ids as Hugging Face tokenizers gives them", tables),
+        ("Unicode versions of Hugging Face tokenizers", tables),
         ("chat template", tokenizer.chat_template),
-        ("engine", tokenizer.engine and card.privacy.text(tokenizer.engine, tokenizer.engine.partition(" ")[0])),
+        ("conversations", tokenizer.conversations),
+        ("engine", tokenizer.engine and card.privacy.public_text(tokenizer.engine, tokenizer.engine.partition(" ")[0])),
     ]
     return [(name, value) for name, value in facts if isinstance(value, str) and value]
 
 
 @cache
-def _template() -> "jinja2.Template":
+def _load_template() -> "jinja2.Template":
     import jinja2
 
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=folder, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    environment.filters |= {"row": _row, "number": _number, "fence": _fence}
+    environment.filters |= {"row": _format_row, "number": _format_number, "fence": _choose_fence}
     return environment.get_template(f"{PAGE}.jinja")
 
 
-def _row(cells: Sequence[str | None]) -> str:
-    return f"| {' | '.join('–' if cell is None else _cell(cell) for cell in cells)} |"
+def _format_row(cells: Sequence[str | None]) -> str:
+    return f"| {' | '.join('–' if cell is None else _format_cell(cell) for cell in cells)} |"
 
 
-def _cell(text: str) -> str:
+def _format_cell(text: str) -> str:
     # a vertical bar or a line end would end the cell
     return " ".join(text.replace("|", "\\|").split())
 
 
-def _number(value: int | None) -> str | None:
+def _format_number(value: int | None) -> str | None:
     return None if value is None else f"{value:,}"
 
 
-def _partitions(card: Card, artifact: CardArtifact) -> str | None:
+def _describe_partitions(card: Card, artifact: CardArtifact) -> str | None:
     if artifact.partitions is None:
         return None
     if card.privacy.closed:
-        return f"{card.privacy.count(artifact.partitions)} {artifact.noun}s"
+        return f"{card.privacy.public_count(artifact.partitions)} {artifact.noun}s"
     return count_of(artifact.partitions, artifact.noun)
 
 
-def _fence(citation: str) -> str:
+def _choose_fence(citation: str) -> str:
     """Return a fence with more backticks than any run of them in the citation, which would otherwise end the block."""
     return "`" * max([3, *(len(run) + 1 for run in re.findall("`+", citation))])

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, DatasetInput
-from dataprep_assets.engine.checks.check import RebuildCount, counted_again
-from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
+from dataprep_assets.engine.checks.check import RebuildCount, count_rebuilt
+from dataprep_assets.engine.privacy import OPEN, Privacy, load_privacy
 from dataprep_assets.engine.yaml.declaration import Attribution, CardDeclaration, DatasetDeclaration
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats.croissant import ParquetColumn
@@ -44,9 +44,9 @@ class CardSource:
     homepage: str | None = None
 
 
-def attributed(source: CardSource, declared: Attribution) -> CardSource:
+def add_attribution(source: CardSource, attribution: Attribution) -> CardSource:
     """Return the source with the declared attribution added."""
-    return replace(source, license=declared.license, citation=declared.citation, homepage=declared.homepage)
+    return replace(source, license=attribution.license, citation=attribution.citation, homepage=attribution.homepage)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,7 @@ class CardTokenizer:
         reference: Unicode tables of the library that defines the ids, if the receipts name them.
         engine: The engine that encoded the text, and the reason for it.
         chat_template: Features that the template of conversations writes and drops, if there is one.
+        conversations: Forms of the rows of conversations, and the rows' keys that are not read.
     """
 
     name: str
@@ -83,6 +84,7 @@ class CardTokenizer:
     reference: Mapping[str, str] = field(default_factory=dict)
     engine: str | None = None
     chat_template: str | None = None
+    conversations: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,17 +220,17 @@ class CardSubject:
     sections: Callable[[Receipts], Sequence[CardSection]] = field(default=lambda _: ())
 
 
-def ledger_counts(split: str, receipts: Sequence[Receipt]) -> SplitCounts:
+def count_split(split: str, receipts: Sequence[Receipt]) -> SplitCounts:
     """Return the counts of a split from the ledgers of its partitions."""
     total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
     files = sum(len(receipt.sources) for receipt in receipts)
-    # receipts that do not list their files leave the number of files unknown
+    # receipts that do not list their files give no number of files
     return SplitCounts(
         split=split, files=files or None, rows=total.rows_in, documents=total.documents, tokens=total.tokens
     )
 
 
-def selected_by_reason(receipts: Iterable[Receipt]) -> Counter[str]:
+def count_selected_by_reason(receipts: Iterable[Receipt]) -> Counter[str]:
     """Return the number of rows that selections drop, by reason, from the source file lines of their receipts."""
     counts: Counter[str] = Counter()
     for receipt in receipts:
@@ -242,10 +244,10 @@ def gather_card(subject: CardSubject, store: ArtifactStore) -> Card:
 
     Raises MissingArtifactError with the first artifact that has no receipt.
     """
-    declaration, receipts = subject.declaration, _receipts(subject, store)
+    declaration, receipts = subject.declaration, _read_receipts(subject, store)
     counted_receipts = [receipt for spec in subject.counted for receipt in receipts[spec]]
     splits = (
-        [ledger_counts(spec.split or "all", receipts[spec]) for spec in subject.counted]
+        [count_split(spec.split or "all", receipts[spec]) for spec in subject.counted]
         if subject.splits is None
         else subject.splits(receipts)
     )
@@ -256,29 +258,31 @@ def gather_card(subject: CardSubject, store: ArtifactStore) -> Card:
         declared=declaration.card,
         sources=tuple(subject.sources(store, receipts)),
         splits=tuple(splits),
-        ledger=_ledger(counted_receipts, splits).named_drops(
-            selected_by_reason(receipt for spec in subject.selected for receipt in receipts[spec])
+        ledger=_sum_ledgers(counted_receipts, splits).with_named_drops(
+            count_selected_by_reason(receipt for spec in subject.selected for receipt in receipts[spec])
         ),
-        tokenizer=_tokenizer(subject, receipts),
+        tokenizer=_find_tokenizer(subject, receipts),
         artifacts=tuple(
-            _artifact(spec, spec_receipts, product=spec in subject.products)
+            _describe_artifact(spec, spec_receipts, product=spec in subject.products)
             for spec, spec_receipts in receipts.items()
             if spec.kept
         ),
-        checks=tuple(_checks(subject.specs)),
+        checks=tuple(_list_checks(subject.specs)),
         records=tuple(subject.records(receipts)),
-        build_seconds=sum(_seconds(receipt) for spec_receipts in receipts.values() for receipt in spec_receipts),
+        build_seconds=sum(
+            _measure_seconds(receipt) for spec_receipts in receipts.values() for receipt in spec_receipts
+        ),
         again=_count_rebuilt(declaration, receipts),
-        privacy=privacy_of(declaration),
+        privacy=load_privacy(declaration),
         sections=tuple(subject.sections(receipts)),
         planned=tuple(sorted({_planned_name(spec, store) for spec in receipts if spec.kept})),
     )
-    return _counts_alone(card) if declaration.sensitive else card
+    return _remove_names_and_digests(card) if declaration.sensitive else card
 
 
 def _count_rebuilt(declaration: DatasetDeclaration, receipts: Receipts) -> RebuildCount | None:
     counts = [
-        counted_again(spec_receipts, spec.documents, declaration.prove.level)
+        count_rebuilt(spec_receipts, spec.documents, declaration.prove.level)
         for spec, spec_receipts in receipts.items()
         if spec.documents is not None
     ]
@@ -288,7 +292,7 @@ def _count_rebuilt(declaration: DatasetDeclaration, receipts: Receipts) -> Rebui
     return RebuildCount(level=declaration.prove.level, documents=documents, of=total)
 
 
-def _tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer | None:
+def _find_tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer | None:
     """Return the tokenizer, with the reference's tables from the first receipt that records them."""
     tokenizer = subject.tokenizer(receipts)
     settings = (receipt.recipe.get("settings", {}) for spec_receipts in receipts.values() for receipt in spec_receipts)
@@ -296,74 +300,74 @@ def _tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer | None
     return tokenizer if tokenizer is None or tables is None else replace(tokenizer, reference=tables)
 
 
-def _seconds(receipt: Receipt) -> float:
+def _measure_seconds(receipt: Receipt) -> float:
     """Return the build time: CPU seconds if they were measured, otherwise elapsed seconds; 0 if neither was."""
     measurements = receipt.measured
     return float(measurements.get("cpu_seconds", measurements.get("wall_seconds", 0.0)))
 
 
-def _ledger(counted: Sequence[Receipt], splits: Sequence[SplitCounts]) -> Ledger:
+def _sum_ledgers(receipts: Sequence[Receipt], splits: Sequence[SplitCounts]) -> Ledger:
     """Return the sum of the ledgers; without ledgers, when rows are used unchanged, a ledger of the splits' rows."""
-    ledgers = [receipt.ledger for receipt in counted if receipt.ledger is not None]
+    ledgers = [receipt.ledger for receipt in receipts if receipt.ledger is not None]
     if ledgers:
         return Ledger.total(ledgers)
     rows = sum(split.rows or 0 for split in splits)
     return Ledger(rows_in=rows, documents=rows)
 
 
-def _receipts(subject: CardSubject, store: ArtifactStore) -> Receipts:
+def _read_receipts(subject: CardSubject, store: ArtifactStore) -> Receipts:
     receipts: dict[ArtifactSpec, list[Receipt]] = {}
     for spec in subject.specs:
         artifacts = spec.artifacts(store)
         spec_receipts = store.receipts(artifacts)
         for artifact, receipt in zip(artifacts, spec_receipts, strict=True):
             if receipt is None:
-                raise MissingArtifactError(f"{artifact}: missing. Materialize it before the data card")
+                raise MissingArtifactError(f"{artifact}: missing. Build it before the data card")
         receipts[spec] = [receipt for receipt in spec_receipts if receipt is not None]
     return receipts
 
 
-def _artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, product: bool) -> CardArtifact:
-    # no version is named if several versions of the step built the partitions
+def _describe_artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, product: bool) -> CardArtifact:
+    # name no version if the partitions were built by different versions of the step
     version = {receipt.recipe.get("version") for receipt in receipts}
     contents = [[receipt.partition, receipt.content] for receipt in receipts]
     return CardArtifact(
-        name=_name(spec),
+        name=_spec_name(spec),
         partitions=None if spec.partitions is None else len(receipts),
         noun=spec.noun,
         version=version.pop() if len(version) == 1 else None,
         files=sum(len(receipt.files) for receipt in receipts),
         bytes=sum(receipt.total_bytes for receipt in receipts),
         content=receipts[0].content if spec.partitions is None and receipts else digest_value(contents),
-        made_of=tuple(_name(source) for source in spec.inputs),
+        made_of=tuple(_spec_name(source) for source in spec.inputs),
         product=product,
-        described=tuple(_describe(receipts)) if product else (),
-        contents=tuple((_folder(receipt), receipt.content) for receipt in receipts) if product else (),
+        described=tuple(_list_files(receipts)) if product else (),
+        contents=tuple((_artifact_folder(receipt), receipt.content) for receipt in receipts) if product else (),
     )
 
 
-def _name(spec: ArtifactSpec | DatasetInput | AssetInput) -> str:
+def _spec_name(spec: ArtifactSpec | DatasetInput | AssetInput) -> str:
     return spec.path[-1] if isinstance(spec, ArtifactSpec) else "/".join(spec.path)
 
 
-def _describe(receipts: Sequence[Receipt]) -> Iterator[CardFile]:
+def _list_files(receipts: Sequence[Receipt]) -> Iterator[CardFile]:
     for receipt in receipts:
         for record in receipt.files:
-            yield CardFile(path=f"{_folder(receipt)}/{record.path}", record=record)
+            yield CardFile(path=f"{_artifact_folder(receipt)}/{record.path}", record=record)
 
 
 def _planned_name(spec: ArtifactSpec, store: ArtifactStore) -> str:
-    artifact = spec.located(store) if spec.partitions is None else None
+    artifact = spec.locate_artifact(store) if spec.partitions is None else None
     parts = (spec.name, spec.split) if artifact is None else (artifact.name, artifact.partition)
     return "/".join(filter(None, parts))
 
 
-def _folder(receipt: Receipt) -> str:
+def _artifact_folder(receipt: Receipt) -> str:
     """Return the path of an artifact in its dataset's folder."""
     return "/".join(filter(None, (receipt.artifact, receipt.partition)))
 
 
-def _checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
+def _list_checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
     """Yield the checks of all artifacts; a check with the same name in several splits is listed once."""
     keys: set[tuple[str, str]] = set()
     for spec in specs:
@@ -375,7 +379,7 @@ def _checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
                 )
 
 
-def _counts_alone(card: Card) -> Card:
+def _remove_names_and_digests(card: Card) -> Card:
     """Return the card without names of files, partitions and places, and without digests.
 
     A digest would let readers test a guessed text.

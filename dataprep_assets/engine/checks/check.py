@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Generic, Literal, ParamSpec, Protocol, Self, T
 from dataprep_assets.engine.artifact.metadata_values import Markdown
 from dataprep_assets.errors import DataprepError, IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, StoredSubject
-from dataprep_assets.integrity.receipt import Ledger, Receipt, damage
+from dataprep_assets.integrity.receipt import Ledger, Receipt, find_damage
 from dataprep_assets.stores.files import digest_value
+from dataprep_assets.table import format_share
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,9 +36,11 @@ Row = Mapping[str, str | int | float]
 
 ACCEPTED = "accepted"
 """Name of the fact with the reason in an accepted finding."""
+NO_RETRACTED = "no_retracted_document"
+"""Name of the checks that look for documents on the retraction list."""
 SHOWN = 20
 """Maximum number of defects in a table."""
-REBUILD = "Delete the shard's directory and materialize it again"
+REBUILD = "Rebuild the shard with `dataprep run`"
 """Remedy for a shard that differs from the state in which it was built."""
 
 _P = ParamSpec("_P")
@@ -64,10 +67,10 @@ class Finding:
     warning: bool = False
 
 
-def verdict(
+def build_verdict(
     defects: Iterable[str],
     holds: str,
-    todo: str,
+    remedy: str,
     *,
     facts: Mapping[str, int | float | str] | None = None,
     table: Iterable[Row] | None = None,
@@ -75,7 +78,7 @@ def verdict(
 ) -> Finding:
     """Return a finding that passes with the sentence `holds` if there are no defects.
 
-    Otherwise, its summary is the first defect and the remedy `todo`. The default `table` lists the first defects.
+    Otherwise, its summary is the first defect and the remedy `remedy`. The default `table` lists the first defects.
     """
     all_defects = list(defects)
     facts = {**(facts or {}), "defects": len(all_defects)}
@@ -83,16 +86,16 @@ def verdict(
     if not all_defects:
         return Finding(passed=True, summary=holds, facts=facts, table=rows)
     suffix = f" (and {len(all_defects) - 1} more)" if len(all_defects) > 1 else ""
-    summary = f"{all_defects[0]}{suffix}. {todo}."
+    summary = f"{all_defects[0]}{suffix}. {remedy}."
     return Finding(passed=False, summary=summary, facts=facts, table=rows, warning=warning)
 
 
-def accept_warnings(finding: Finding, why: str) -> Finding:
+def accept_warnings(finding: Finding, reason: str) -> Finding:
     """Turn a warning that the declaration accepts into a pass with the reason. An unreadable artifact still fails."""
     if finding.passed or "unreadable" in finding.facts:
         return finding
-    summary = f"Accepted: {why}. {finding.summary}"
-    return replace(finding, passed=True, summary=summary, facts={**finding.facts, ACCEPTED: why})
+    summary = f"Accepted: {reason}. {finding.summary}"
+    return replace(finding, passed=True, summary=summary, facts={**finding.facts, ACCEPTED: reason})
 
 
 def fail_on_errors(check: Callable[_P, Finding]) -> Callable[_P, Finding]:
@@ -105,41 +108,41 @@ def fail_on_errors(check: Callable[_P, Finding]) -> Callable[_P, Finding]:
         except DataprepError as error:
             return Finding(passed=False, summary=str(error), facts={"unreadable": 1})
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
+            location = f"{error.filename}: " if error.filename else ""
             return Finding(
                 passed=False,
                 facts={"unreadable": 1},
-                summary=f"{where}{error.strerror or error}. The artifact cannot be read: restore or rebuild it.",
+                summary=f"{location}{error.strerror or error}. The artifact cannot be read: restore or rebuild it.",
             )
 
     return wrapped
 
 
 @fail_on_errors
-def files_intact(directory: Path, receipt: Receipt, todo: str = REBUILD) -> Finding:
+def files_intact(directory: Path, receipt: Receipt, remedy: str = REBUILD) -> Finding:
     """Check that every file in the receipt exists with its size and SHA-256, and that there are no other files."""
-    return verdict(
-        (f"{name_of(receipt)}: {d}" for d in damage(directory, receipt)),
+    return build_verdict(
+        (f"{describe_artifact(receipt)}: {d}" for d in find_damage(directory, receipt)),
         f"{count_of(len(receipt.files), 'file')}, {count_of(receipt.total_bytes, 'byte')}: all digests match the "
         "receipt.",
-        todo,
+        remedy,
         facts={"files": len(receipt.files), "bytes": receipt.total_bytes},
     )
 
 
-def ledger_of(receipt: Receipt) -> Ledger:
+def require_ledger(receipt: Receipt) -> Ledger:
     """Return the receipt's ledger; raise IntegrityError if it has none."""
     if receipt.ledger is None:
-        raise IntegrityError(f"{name_of(receipt)}: no ledger in its receipt. Rebuild the artifact")
+        raise IntegrityError(f"{describe_artifact(receipt)}: no ledger in its receipt. Rebuild the artifact")
     return receipt.ledger
 
 
-def name_of(receipt: Receipt) -> str:
+def describe_artifact(receipt: Receipt) -> str:
     """Return the name of a receipt's artifact for messages."""
     return "/".join(filter(None, (receipt.dataset, receipt.artifact, receipt.partition)))
 
 
-def first_of(names: Iterable[object], limit: int = 3) -> str:
+def join_first(names: Iterable[object], limit: int = 3) -> str:
     """Return the first few names, and the number of the remaining ones."""
     texts = [str(n) for n in names]
     return ", ".join(texts[:limit]) + (f" and {len(texts) - limit} more" if len(texts) > limit else "")
@@ -173,8 +176,8 @@ class Check(Generic[S_contra]):
     every_document: bool = False
     limit: float | None = None
 
-    def find(self, subject: S_contra) -> Finding:
-        """Return the finding on a subject; raise only for bugs."""
+    def run(self, subject: S_contra) -> Finding:
+        """Run the check on a subject and return its finding; raise only for bugs."""
         return fail_on_errors(self.function)(subject)
 
 
@@ -205,7 +208,7 @@ class OpenedArtifact:
         """A local folder with all its files."""
         return self.store.local(self.artifact)
 
-    def with_files(self) -> Self:
+    def with_local_files(self) -> Self:
         """Return this subject after reading its receipt and making its files local; raise the errors of `receipt`."""
         _ = self.receipt, self.directory
         return self
@@ -213,11 +216,11 @@ class OpenedArtifact:
     @property
     def name(self) -> str:
         """Its name in messages."""
-        return name_of(self.receipt)
+        return describe_artifact(self.receipt)
 
     @property
     def seed(self) -> int:
-        """The seed of random choices. It depends only on the content, so that a failure is reproducible."""
+        """The seed for random choices. It depends only on the content, so that a failure is reproducible."""
         return int(self.receipt.key[:8], 16)
 
 
@@ -230,22 +233,26 @@ class OpenedPartition(OpenedArtifact, Generic[T]):
     @classmethod
     def open(cls, planned: T) -> Self:
         """Open the partition in a worker; raise the errors of `receipt`."""
-        return cls(planned.artifact, planned.store, planned).with_files()
+        return cls(planned.artifact, planned.store, planned).with_local_files()
 
 
 class _Files(Protocol):
+    """A subject with a local folder of files and their receipt."""
+
     @property
     def directory(self) -> Path: ...
     @property
     def receipt(self) -> Receipt: ...
 
 
-def _files_intact(opened: _Files) -> Finding:
-    return files_intact(opened.directory, opened.receipt)
+def _files_intact(files: _Files) -> Finding:
+    return files_intact(files.directory, files.receipt)
 
 
 FILES_INTACT: Check[_Files] = Check(
-    "files_intact", "Every file has the size and digest in the receipt, and no other file exists.", _files_intact
+    "files_intact",
+    "Every file has the size and digest that the receipt records, and there are no other files.",
+    _files_intact,
 )
 """The check that most artifacts share."""
 
@@ -255,15 +262,16 @@ FILES_INTACT: Check[_Files] = Check(
 # The level is declared (`prove: {level: …}`) and does not affect bytes, so changing it rebuilds no artifact. However, a
 # verdict from a sample is ignored if every document is required.
 #
-# Entry points: `draw_documents`, `samples_of`, `at_level`; `RebuildCount`, `counted_again` for the reported share.
+# Entry points: `draw_documents`, `choose_sample_count`, `set_level`; `RebuildCount`, `count_rebuilt` for the reported
+# share.
 
 S = TypeVar("S")
 Level = Literal["sample", "every_document"]
 EVERY_DOCUMENT: Level = "every_document"
 SAMPLE: Level = "sample"
 SAMPLED = 460
-"""Documents in a sample of a shard of any size. If 1 % of its documents have a fault, the sample finds one with a
-probability of 99 % (1 - 0.99^460)."""
+"""Documents in a sample of a shard of any size. If 1% of its documents have a fault, the sample finds one with a
+probability of 99% (1 - 0.99^460)."""
 BY_REFERENCE = 16
 """Documents of a shard that the reference engine encodes. The certified engine encodes the other sampled documents."""
 
@@ -284,8 +292,8 @@ class RebuildCount:
     def __str__(self) -> str:
         """Return the level and the share in words."""
         scope = "every document" if self.level == EVERY_DOCUMENT else "a sample"
-        # the share is rounded down, because 99.99 % must not be shown as all documents
-        return f"{scope}: {int(self.share * 1000) / 10:g} % of the documents"
+        # round the share down, because 99.99% must not be shown as all documents
+        return f"{scope}: {format_share(int(self.share * 1000) / 1000)} of the documents"
 
 
 def draw_documents(key: str, total: int, samples: int | None) -> "NDArray[np.int64]":
@@ -305,23 +313,23 @@ def draw_documents(key: str, total: int, samples: int | None) -> "NDArray[np.int
     return rng.integers(bounds[:-1], bounds[1:])
 
 
-def samples_of(level: Level) -> int | None:
+def choose_sample_count(level: Level) -> int | None:
     """Return the number of documents of a shard that are rebuilt at this level; None for every document."""
     return None if level == EVERY_DOCUMENT else SAMPLED
 
 
-def at_level(checks: Iterable[Check[S]], level: Level) -> tuple[Check[S], ...]:
+def set_level(checks: Iterable[Check[S]], level: Level) -> tuple[Check[S], ...]:
     """Return the checks, configured for the level that the dataset declares."""
     is_every_document = level == EVERY_DOCUMENT
     return tuple(replace(check, every_document=is_every_document) if check.samples else check for check in checks)
 
 
-def documents_in(receipt: Receipt) -> int:
+def count_documents(receipt: Receipt) -> int:
     """Return the number of documents in a shard's ledger."""
     return 0 if receipt.ledger is None else receipt.ledger.documents
 
 
-def counted_again(receipts: Iterable[Receipt], documents: Callable[[Receipt], int], level: Level) -> RebuildCount:
+def count_rebuilt(receipts: Iterable[Receipt], documents: Callable[[Receipt], int], level: Level) -> RebuildCount:
     """Return how many documents of these partitions the checks rebuild. `documents` counts a partition's documents."""
     counts = [documents(receipt) for receipt in receipts]
     rebuilt_counts = counts if level == EVERY_DOCUMENT else [min(count, SAMPLED) for count in counts]

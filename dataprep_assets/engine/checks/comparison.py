@@ -3,7 +3,8 @@
 A difference is damage, or a bug that lets a build depend on something that is not in its key. The builder itself is
 verified by tests.
 
-Entry points: `rebuilt` compares a whole artifact; `other_files`, `other_rows` and `first_difference` compare files.
+Entry points: `compare_rebuild` for a whole artifact; `compare_files`, `compare_rows` and `find_first_difference` for
+files.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.parquet_extent import require_no_gaps
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.integrity.scratch import scratch
+from dataprep_assets.integrity.scratch import create_scratch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +31,7 @@ _LINES = (".json", ".jsonl", ".txt")
 _BLOCK = 1 << 20
 
 
-def rebuilt(
+def compare_rebuild(
     recipe: Recipe, store: ArtifactStore, receipt: Receipt, directory: Path, write: Callable[[Path], WrittenFiles]
 ) -> Iterator[str]:
     """Rebuild an artifact, and yield a sentence for each of its files and claims that differs.
@@ -45,135 +46,139 @@ def rebuilt(
     if (change := recipe.difference(receipt)) is not None:
         yield f"was not built from its current inputs: {change.reason}"
         return
-    with scratch(store.root / receipt.dataset) as folder:
+    with create_scratch(store.root / receipt.dataset) as folder:
         written_files = write(folder)
         names = [record.path for record in receipt.files]
-        yield from (sentence for _, sentence in other_files(folder, directory, names))
-    yield from other_claims(written_files, receipt)
+        yield from (sentence for _, sentence in compare_files(folder, directory, names))
+    yield from compare_claims(written_files, receipt)
 
 
-def other_claims(written: WrittenFiles, receipt: Receipt) -> Iterator[str]:
+def compare_claims(files: WrittenFiles, receipt: Receipt) -> Iterator[str]:
     """Yield a sentence for each claim of a receipt that differs from its builder's claim."""
-    facts = {} if written.facts is None else written.facts.to_json()
+    facts = {} if files.facts is None else files.facts.to_json()
     for name, built_claim, stored_claim in (
         ("facts", facts, receipt.facts),
-        ("ledger", written.ledger, receipt.ledger),
-        ("inputs", dict(written.inputs), dict(receipt.inputs)),
-        ("sources", list(written.sources), list(receipt.sources)),
+        ("ledger", files.ledger, receipt.ledger),
+        ("inputs", dict(files.inputs), dict(receipt.inputs)),
+        ("sources", list(files.sources), list(receipt.sources)),
     ):
         if built_claim != stored_claim:
             yield f"its receipt has a different {name}"
 
 
-def other_files(made: Path, stored: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+def compare_files(rebuilt_path: Path, stored_path: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the names of files that differ, each with a sentence.
 
     Args:
-        made: The folder that the builder wrote.
-        stored: The artifact's folder.
+        rebuilt_path: The folder that the builder wrote.
+        stored_path: The artifact's folder.
         names: The artifact's files.
     """
-    built_names = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}
+    built_names = {str(path.relative_to(rebuilt_path)) for path in rebuilt_path.rglob("*") if path.is_file()}
     for name in sorted(built_names | set(names)):
         if name not in built_names:
             yield name, f"{name} is unexpected"
         elif name not in names:
             yield name, f"{name} is missing"
-        elif (difference := _find_difference(made / name, stored / name)) is not None:
+        elif (difference := _find_difference(rebuilt_path / name, stored_path / name)) is not None:
             yield name, f"{name}: {difference}"
 
 
-def _find_difference(made: Path, stored: Path) -> str | None:
+def _find_difference(rebuilt_path: Path, stored_path: Path) -> str | None:
     """Return the first difference between two files; None if there is none."""
-    if cmp(made, stored, shallow=False):
+    if cmp(rebuilt_path, stored_path, shallow=False):
         return None
-    if made.suffix == ".parquet":
-        difference = other_rows(made, stored)
-        # statistics are not values, but filtering readers rely on them; another library may compress differently
-        return _first_byte(made, stored) if difference is None and _same_writer(made, stored) else difference
-    if made.suffix in _LINES:
-        with open(made, "rb") as made_file, open(stored, "rb") as stored_file:
+    if rebuilt_path.suffix == ".parquet":
+        difference = compare_rows(rebuilt_path, stored_path)
+        # readers use statistics, which are not values, to filter; only files of the same writer must have equal bytes
+        return (
+            _first_byte(rebuilt_path, stored_path)
+            if difference is None and _same_writer(rebuilt_path, stored_path)
+            else difference
+        )
+    if rebuilt_path.suffix in _LINES:
+        with open(rebuilt_path, "rb") as made_file, open(stored_path, "rb") as stored_file:
             return next(
                 f"line {n} is different" for n, (a, b) in enumerate(zip_longest(made_file, stored_file), 1) if a != b
             )
-    return _first_byte(made, stored)
+    return _first_byte(rebuilt_path, stored_path)
 
 
-def _same_writer(made: Path, stored: Path) -> bool:
+def _same_writer(rebuilt_path: Path, stored_path: Path) -> bool:
     """Return whether two Parquet files with equal values should have equal bytes."""
     import pyarrow.parquet as pq
 
-    writers = [pq.read_metadata(path).created_by for path in (made, stored)]
-    return writers[0] == writers[1] and made.stat().st_size == stored.stat().st_size
+    writers = [pq.read_metadata(path).created_by for path in (rebuilt_path, stored_path)]
+    return writers[0] == writers[1] and rebuilt_path.stat().st_size == stored_path.stat().st_size
 
 
-def _first_byte(made: Path, stored: Path) -> str | None:
-    position = first_difference(made, stored)
+def _first_byte(rebuilt_path: Path, stored_path: Path) -> str | None:
+    position = find_first_difference(rebuilt_path, stored_path)
     return None if position is None else f"byte {position} is different"
 
 
-def first_difference(first: Path, second: Path) -> int | None:
+def find_first_difference(first_path: Path, second_path: Path) -> int | None:
     """Return the position, from 0, of the first byte that differs or at which one file ends; None if equal."""
-    with open(first, "rb") as first_file, open(second, "rb") as second_file:
+    with open(first_path, "rb") as first_file, open(second_path, "rb") as second_file:
         position = 0
         while (a := first_file.read(_BLOCK)) == (b := second_file.read(_BLOCK)):
             if not a:
                 return None
             position += len(a)
     shared = min(len(a), len(b))
-    apart = np.flatnonzero(np.frombuffer(a[:shared], np.uint8) != np.frombuffer(b[:shared], np.uint8))
-    return position + (int(apart[0]) if len(apart) else shared)
+    positions = np.flatnonzero(np.frombuffer(a[:shared], np.uint8) != np.frombuffer(b[:shared], np.uint8))
+    return position + (int(positions[0]) if len(positions) else shared)
 
 
-def other_rows(made: Path, stored: Path, rows: NDArray[np.int64] | None = None) -> str | None:
+def compare_rows(rebuilt_path: Path, stored_path: Path, rows: NDArray[np.int64] | None = None) -> str | None:
     """Return the first row and column of a Parquet file that differ; None if all values are equal.
 
     Args:
-        made: The file that the builder wrote.
-        stored: The artifact's file.
-        rows: The row numbers of `stored` that `made` contains, from 0 and ascending; None for all rows.
+        rebuilt_path: The file that the builder wrote.
+        stored_path: The artifact's file.
+        rows: The row numbers of `stored_path` that `rebuilt_path` contains, from 0 and ascending; None for all rows.
     """
-    made_table, stored_table = _table(made), _table(stored)
+    made_table, stored_table = _read_table(rebuilt_path), _read_table(stored_path)
     if not made_table.schema.equals(stored_table.schema):
-        return "the columns are different"
+        return "the columns differ"
     if rows is not None:
         if len(rows) and rows[-1] >= stored_table.num_rows:
             return f"row {int(rows[-1]) + 1} is missing"
         stored_table = stored_table.take(rows)
     elif made_table.num_rows != stored_table.num_rows:
         return f"it has {count_of(stored_table.num_rows, 'row')}, not {made_table.num_rows}"
-    apart = [
+    differences = [
         (row, name)
         for name in made_table.column_names
-        if (row := _first_difference(made_table[name], stored_table[name])) is not None
+        if (row := _find_first_difference(made_table[name], stored_table[name])) is not None
     ]
-    if not apart:
+    if not differences:
         return None
-    row, name = min(apart, key=lambda one: one[0])
+    row, name = min(differences, key=lambda difference: difference[0])
     # the row is named by its position in the source, if the file records it
     if {"file", "row"} <= set(made_table.column_names):
         return f"{made_table['file'][row]}, row {made_table['row'][row]}: {name} is different"
     return f"row {(row if rows is None else int(rows[row])) + 1}: {name} is different"
 
 
-def _table(path: Path) -> "pa.Table":
+def _read_table(path: Path) -> "pa.Table":
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            # the table is read first, because pyarrow aborts the process when a damaged footer's metadata is accessed
+            # read the table first, because accessing a damaged footer's metadata makes pyarrow abort the process
             table = file.read()
-            # a duplicated byte range does not change values, so it needs its own check
+            # a byte range that is used twice changes no value, so it needs its own check
             require_no_gaps(path, file.metadata)
             return table
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{path}: cannot be read as Parquet: {error}") from error
+        raise FormatError(f"{path}: cannot be read as Parquet: {error}. Rebuild the artifact") from error
 
 
-def _first_difference(one: Any, other: Any) -> int | None:
+def _find_first_difference(value: Any, other_value: Any) -> int | None:
     """Return the first position at which two columns differ."""
-    if one.equals(other):
+    if value.equals(other_value):
         return None
-    pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+    pairs = zip(value.to_pylist(), other_value.to_pylist(), strict=True)
     return next(row for row, (a, b) in enumerate(pairs) if a != b)

@@ -3,7 +3,8 @@
 Results on partitions are the cached `verdicts`. Results on an unpartitioned artifact, and results of checks on all
 partitions together, are cached similarly (`.findings/<asset>.json`). These also depend on the declaration.
 
-Entry points: `known_results`, `check_facts`, `results`, `oldest`, `failed_checks`; `keep`.
+Entry points: `read_known_results`, `read_check_facts`, `read_results`, `find_oldest`, `find_failed_checks`;
+`store_findings`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +16,13 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
 from dataprep_assets.engine.checks.check import Check, Finding
 from dataprep_assets.engine.checks.verdicts import (
     Verdict,
-    content_of,
-    failing_in,
-    folder_of,
-    of_slots,
+    digest_claims,
+    find_failing,
+    identify_version,
     read_record,
-    verdict_in,
-    version_of,
+    read_slot_verdicts,
+    read_verdict,
+    records_folder,
     write_record,
 )
 from dataprep_assets.engine.staleness.decide import CheckFacts
@@ -34,25 +35,33 @@ NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}  # already
 """Keys of a declaration that do not affect checks."""
 
 
-def known_results(spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]) -> dict[str | None, Verdict]:
+def read_known_results(
+    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
+) -> dict[str | None, Verdict]:
     """Return the current results on the given partitions and, under `None`, on the artifact as a whole."""
-    of_each, of_whole = _apart(spec)
+    of_each, of_whole = _separate_checks(spec)
     verdicts: dict[str | None, Verdict] = {}
-    # `some`: adding a check must not invalidate the results of the other checks
+    # accept partial verdicts, because adding a check must not invalidate the results of the others
     if of_each:
-        artifacts = {slot: spec.located(store, slot) for slot in slots if slot is not None}
-        verdicts.update(of_slots(artifacts, store, of_each, some=True))
+        artifacts = {slot: spec.locate_artifact(store, slot) for slot in slots if slot is not None}
+        verdicts.update(read_slot_verdicts(artifacts, store, of_each, allow_partial=True))
     if of_whole:
         all_artifacts = spec.artifacts(store)
-        version = version_of(all_artifacts, store)
-        whole_verdict = verdict_in(
-            _path(spec, store), all_artifacts, store, version, of_whole, some=True, of=_declaration_digest(spec)
+        version = identify_version(all_artifacts, store)
+        whole_verdict = read_verdict(
+            _record_path(spec, store),
+            all_artifacts,
+            store,
+            version,
+            of_whole,
+            allow_partial=True,
+            digest=_declaration_digest(spec),
         )
         verdicts |= {} if whole_verdict is None else {None: whole_verdict}
     return verdicts
 
 
-def _apart(spec: ArtifactSpec) -> tuple[list[Check[Any]], list[Check[Any]]]:
+def _separate_checks(spec: ArtifactSpec) -> tuple[list[Check[Any]], list[Check[Any]]]:
     """Return the checks of single partitions, and the checks of the artifact as a whole."""
     return (
         [check for check in spec.checks if check.name in spec.partition_checks],
@@ -60,7 +69,7 @@ def _apart(spec: ArtifactSpec) -> tuple[list[Check[Any]], list[Check[Any]]]:
     )
 
 
-def check_facts(
+def read_check_facts(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
 ) -> dict[str | None, dict[str, CheckFacts | None]]:
     """Return each check that judges one of these partitions → its current result, or None.
@@ -71,20 +80,20 @@ def check_facts(
     checks = spec.checks
     if not checks or not spec.kept:
         return {}
-    facts = {slot: _facts(verdict, checks) for slot, verdict in known_results(spec, store, slots).items()}
+    facts = {slot: _build_facts(verdict, checks) for slot, verdict in read_known_results(spec, store, slots).items()}
     names = [check.name for check in checks]
 
     def facts_of(slot: str | None, names: Iterable[str]) -> dict[str, CheckFacts | None]:
         return {name: facts.get(slot, {}).get(name) for name in names}
 
-    if not spec.partition_checks:  # all checks examine the artifact as a whole
+    if not spec.partition_checks:  # all checks are about the artifact as a whole
         return {slot: facts_of(None, names) for slot in slots}
-    whole_facts = facts_of(None, [check.name for check in _apart(spec)[1]])
+    whole_facts = facts_of(None, [check.name for check in _separate_checks(spec)[1]])
     failed = {name: fact for name, fact in whole_facts.items() if fact is not None and fact.blocks and not fact.passed}
     return {**{slot: {**facts_of(slot, spec.partition_checks), **failed} for slot in slots}, None: whole_facts}
 
 
-def _facts(verdict: Verdict, checks: Sequence[Check[Any]]) -> dict[str, CheckFacts]:
+def _build_facts(verdict: Verdict, checks: Sequence[Check[Any]]) -> dict[str, CheckFacts]:
     blocking = {check.name for check in checks if check.blocking}
     return {
         name: CheckFacts(
@@ -99,14 +108,14 @@ def _facts(verdict: Verdict, checks: Sequence[Check[Any]]) -> dict[str, CheckFac
 
 
 @dataclass(frozen=True)
-class NotPassed:
+class UnpassedCheck:
     """A check that did not pass. `blocks` if it blocks downstream artifacts. An empty sentence means not examined."""
 
     sentence: str = ""
     blocks: bool = False
 
 
-def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | None]:
+def read_results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, UnpassedCheck | None]:
     """Return the result of each check of an artifact in its current state, by name.
 
     The result is None if the check passed, or if the declaration accepts its failure. A check without a result on one
@@ -114,45 +123,47 @@ def results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, NotPassed | N
     """
     checks, accept = spec.checks, spec.declaration.accept
     try:
-        facts = check_facts(spec, store, spec.slots(store))
+        facts = read_check_facts(spec, store, spec.slots(store))
     except DataprepError:  # the partitions are not planned yet
-        return {check.name: NotPassed() for check in checks}
-    failures: dict[str, NotPassed | None] = {}
+        return {check.name: UnpassedCheck() for check in checks}
+    failures: dict[str, UnpassedCheck | None] = {}
     for check in checks:
-        check_results = [one[check.name] for one in facts.values() if check.name in one]
+        check_results = [result[check.name] for result in facts.values() if check.name in result]
         is_accepted = not check.blocking and check.name in accept
-        failed = [] if is_accepted else [one for one in check_results if one is not None and not one.passed]
-        # errors are sorted before warnings, because only the first failure is reported
-        failed.sort(key=lambda one: not one.blocks)
-        first_failure = NotPassed(failed[0].sentence, failed[0].blocks) if failed else None
-        failures[check.name] = NotPassed() if None in check_results else first_failure
+        failed = [] if is_accepted else [result for result in check_results if result is not None and not result.passed]
+        # errors come before warnings, because only the first failure is reported
+        failed.sort(key=lambda result: not result.blocks)
+        first_failure = UnpassedCheck(failed[0].sentence, failed[0].blocks) if failed else None
+        failures[check.name] = UnpassedCheck() if None in check_results else first_failure
     return failures
 
 
-def oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
+def find_oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
     """Return the time of the oldest current result, in seconds since 1970; None if there is none."""
-    return min((verdict.at for verdict in known_results(spec, store, spec.slots(store)).values()), default=None)
+    return min((verdict.at for verdict in read_known_results(spec, store, spec.slots(store)).values()), default=None)
 
 
-def failed_checks(source: DatasetInput, store: ArtifactStore) -> set[str]:
+def find_failed_checks(source: DatasetInput, store: ArtifactStore) -> set[str]:
     """Return the blocking checks that an artifact of another dataset currently fails, according to cached verdicts.
 
     The cached records are read directly, because the artifact's spec is not known here.
     """
-    folder, split, failed = folder_of(source.dataset, source.name, store), source.split, set[str]()
+    folder, split, failed = records_folder(source.dataset, source.name, store), source.split, set[str]()
     # partitions of a split are named `<split>-…`
     paths = [path for path in folder.glob("*.json") if split is None or path.stem.startswith(f"{split}-")]
     for path in [folder.with_name(f"{source.path[-1]}.json"), *paths]:
-        if (record := read_record(path)) is None or not (bad := failing_in(record)):
+        if (record := read_record(path)) is None or not (failing := find_failing(record)):
             continue
         artifacts = [Artifact(dataset=source.dataset, name=name, partition=part) for name, part in record["artifacts"]]
-        # a verdict on an earlier build with other content does not apply to the current one
-        if record["version"] == version_of(artifacts, store) or record["content"] == content_of(artifacts, store):
-            failed.update(bad)
+        # a verdict on an earlier build does not apply, unless the build has the same content
+        if record["version"] == identify_version(artifacts, store) or record["content"] == digest_claims(
+            artifacts, store
+        ):
+            failed.update(failing)
     return failed
 
 
-def keep(
+def store_findings(
     spec: ArtifactSpec,
     store: ArtifactStore,
     version: str | None,
@@ -164,12 +175,18 @@ def keep(
     If no check judges single partitions, they are stored only if all partitions were `examined`. `version` is the
     version of the artifacts before they were examined (`verdicts.write_record`).
     """
-    _, checks = _apart(spec)
+    _, checks = _separate_checks(spec)
     is_complete = bool(spec.partition_checks) or set(examined) >= set(spec.slots(store))
     # Dagster may run a single check, whose finding must not replace the complete record
     if spec.kept and checks and is_complete and findings.keys() >= {check.name for check in checks}:
         write_record(
-            _path(spec, store), spec.artifacts(store), store, version, findings, checks, _declaration_digest(spec)
+            _record_path(spec, store),
+            spec.artifacts(store),
+            store,
+            version,
+            findings,
+            checks,
+            _declaration_digest(spec),
         )
 
 
@@ -177,6 +194,6 @@ def _declaration_digest(spec: ArtifactSpec) -> str:
     return digest_value(spec.declaration.model_dump(mode="json", exclude=NOT_CHECKED_KEYS))
 
 
-def _path(spec: ArtifactSpec, store: ArtifactStore) -> Path:
+def _record_path(spec: ArtifactSpec, store: ArtifactStore) -> Path:
     """Return the record of checks on the whole artifact, next to the folder with the records of its partitions."""
-    return folder_of(spec.declaration.dataset, spec.name, store).with_name(f"{spec.path[-1]}.json")
+    return records_folder(spec.declaration.dataset, spec.name, store).with_name(f"{spec.path[-1]}.json")

@@ -9,24 +9,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dataprep_assets.engine.checks.comparison import first_difference
+from dataprep_assets.engine.checks.comparison import find_first_difference
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
-from dataprep_assets.integrity.receipt import NAME, Receipt, versions
-from dataprep_assets.integrity.scratch import OverlayArtifacts, scratch
+from dataprep_assets.integrity.receipt import NAME, Receipt, read_versions
+from dataprep_assets.integrity.scratch import OverlayArtifacts, create_scratch
 
 
 @contextmanager
-def made_again(artifact: Artifact, store: ArtifactStore, build: Callable[[ArtifactStore], object]) -> Iterator[Path]:
-    """Yield the folder of an artifact of `store` that `build` rebuilds in the scratch store that it is given."""
-    with scratch(store.root / artifact.dataset) as folder:
+def rebuild_artifact(
+    artifact: Artifact, store: ArtifactStore, build: Callable[[ArtifactStore], object]
+) -> Iterator[Path]:
+    """Rebuild an artifact of `store` with `build` in a scratch store; yield its folder."""
+    with create_scratch(store.root / artifact.dataset) as folder:
         scratch_store = LocalArtifacts(folder)
         build(scratch_store)
         yield scratch_store.directory(artifact)
 
 
 @dataclass(frozen=True)
-class _Rebuilding(OverlayArtifacts):
-    """A scratch folder over a store that hides one artifact, so that it is rebuilt."""
+class _RebuildStore(OverlayArtifacts):
+    """A scratch store over another store. It hides one artifact, which is therefore rebuilt."""
 
     hidden: Artifact = field(kw_only=True)
 
@@ -37,7 +39,7 @@ class _Rebuilding(OverlayArtifacts):
         return [self.receipt(artifact) for artifact in artifacts]
 
 
-def rebuilt_otherwise(
+def find_claim_differences(
     artifact: Artifact,
     store: ArtifactStore,
     build: Callable[[ArtifactStore], tuple[Receipt, bool]],
@@ -50,13 +52,13 @@ def rebuilt_otherwise(
     `names` are not compared: they only name an input, and the same input may have another name.
     """
     stored_receipt = store.require(artifact)
-    with scratch(store.root / artifact.dataset) as folder:
-        rebuilt, _ = build(_Rebuilding(folder, store, hidden=artifact))
+    with create_scratch(store.root / artifact.dataset) as folder:
+        rebuilt, _ = build(_RebuildStore(folder, store, hidden=artifact))
     digests = [{record.path: record.sha256 for record in receipt.files} for receipt in (stored_receipt, rebuilt)]
     for name in sorted(digests[0].keys() | digests[1].keys()):
         stored_digest, rebuilt_digest = (file_digests.get(name) for file_digests in digests)
         if stored_digest is None or rebuilt_digest is None:
-            yield f"{name} is {'not there' if stored_digest is None else 'there'}, unlike after a rebuild"
+            yield _rebuild_only(name) if stored_digest is None else _describe_stored_only_file(name)
         elif stored_digest != rebuilt_digest:
             yield f"{name} differs from a rebuild"
     claims = [
@@ -67,28 +69,41 @@ def rebuilt_otherwise(
         }
         for receipt in (stored_receipt, rebuilt)
     ]
-    for what in claims[0]:
-        if claims[0][what] != claims[1][what]:
-            yield f"{what} in its receipt: different in a rebuild"
+    for claim in claims[0]:
+        if claims[0][claim] != claims[1][claim]:
+            yield f"the receipt has a different {claim} than the receipt of a rebuild"
 
 
-def other_bytes(held: Path, made: Path, *, left_out: Set[str] = frozenset()) -> Iterator[str]:
-    """Yield a sentence for each file that differs between `held` and `made`, or exists in only one of them.
+def find_byte_differences(stored_path: Path, rebuilt_path: Path, *, left_out: Set[str] = frozenset()) -> Iterator[str]:
+    """Yield a sentence for each file that differs between `stored_path` and `rebuilt_path`, or is in only one of them.
 
     Receipts are ignored, and also the files `left_out`, which are compared by their content.
     """
-    names = {str(path.relative_to(root)) for root in (held, made) for path in root.rglob("*") if path.is_file()}
+    names = {
+        str(path.relative_to(root))
+        for root in (stored_path, rebuilt_path)
+        for path in root.rglob("*")
+        if path.is_file()
+    }
     for name in sorted(names - left_out - {NAME}):
-        held_file, made_file = held / name, made / name
+        held_file, made_file = stored_path / name, rebuilt_path / name
         if not (held_file.is_file() and made_file.is_file()):
-            yield f"{name} is {'not there' if made_file.is_file() else 'there'}, unlike after a rebuild"
-        elif (byte := first_difference(held_file, made_file)) is not None:
+            yield _rebuild_only(name) if made_file.is_file() else _describe_stored_only_file(name)
+        elif (byte := find_first_difference(held_file, made_file)) is not None:
             yield f"{name} differs from a rebuild of the source, from byte {byte:,} on"
 
 
-def by_content(receipt: Receipt, names: Set[str]) -> Set[str]:
+def _rebuild_only(name: str) -> str:
+    return f"{name} is missing, but a rebuild writes it"
+
+
+def _describe_stored_only_file(name: str) -> str:
+    return f"{name} exists, but a rebuild does not write it"
+
+
+def choose_compared_by_content(receipt: Receipt, names: Set[str]) -> Set[str]:
     """Return the names of the files to compare by content: all if library versions differ, otherwise none.
 
     Another version of a library may write the same content with different bytes.
     """
-    return frozenset() if receipt.measured.get("versions") == versions() else names
+    return frozenset() if receipt.measured.get("versions") == read_versions() else names

@@ -5,7 +5,7 @@ the examined receipt and of each check. After a run that changed a few partition
 them: partitions with unchanged content and checks are not read again. The verdicts are a cache, so deleting them costs
 only time. `results` writes the verdicts on an artifact as a whole.
 
-Entry points: `of_all_partitions`; `find_in_workers`; `remember`, `of_slots`.
+Entry points: `find_in_all_partitions`; `find_in_workers`; `remember_verdicts`, `read_slot_verdicts`.
 """
 
 import time
@@ -35,7 +35,7 @@ Verdicts = Iterator[tuple[str, dict[str, Finding]]]
 """Partition → name of a check → finding."""
 
 
-class KeptFinding(TypedDict):
+class StoredFinding(TypedDict):
     """The stored part of a finding."""
 
     passed: bool
@@ -52,11 +52,10 @@ class Record(TypedDict):
 
     Attributes:
         artifacts: Name and partition of each judged artifact.
-        version: Their version (`version_of`). If the same content failed before, the version of its first failed build.
-        content: Their content (`content_of`).
-        of: Digest of the declaration, for an artifact that was judged as a whole; empty for a partition.
-        at: Time of the verdict, in seconds since 1970.
-        findings: Name of each check → its stored finding.
+        version: Their version (`identify_version`). If the same content failed before, the version of its first failed
+        build. content: Their content (`digest_claims`). of: Digest of the declaration, for an artifact that was judged
+        as a whole; empty for a partition. at: Time of the verdict, in seconds since 1970. findings: Name of each check
+        → its stored finding.
     """
 
     artifacts: list[tuple[str, str | None]]
@@ -64,7 +63,7 @@ class Record(TypedDict):
     content: str
     of: str
     at: float
-    findings: dict[str, KeptFinding]
+    findings: dict[str, StoredFinding]
 
 
 T = TypeVar("T", bound=Checkable)
@@ -100,7 +99,7 @@ def find_in_workers(
                 yield event.task.id.partition, event.result
 
 
-def of_all_partitions(
+def find_in_all_partitions(
     store: ArtifactStore,
     checks: Sequence[Check[Any]],
     partitions: Sequence[str],
@@ -127,19 +126,25 @@ def of_all_partitions(
     """
     fresh: dict[str, dict[str, Finding]] = {}
     versions = dict(zip(examined, store.receipt_versions([artifact(p) for p in examined]), strict=True))
-    # verdicts are cached one by one, so that partitions that were checked before a kill are not checked again
+    # cache each verdict immediately, so that a run after a kill does not repeat finished checks
     for partition, findings in find(examined) if examined else ():
-        if remember(artifact(partition), store, versions[partition], findings, checks):
+        if remember_verdicts(artifact(partition), store, versions[partition], findings, checks):
             fresh[partition] = findings
-    before = of_slots({p: artifact(p) for p in partitions if p not in fresh}, store, checks)
-    known_findings = {p: fresh.get(p) or dict(before[p].findings) for p in partitions if p in fresh or p in before}
+    previous_findings = read_slot_verdicts({p: artifact(p) for p in partitions if p not in fresh}, store, checks)
+    known_findings = {
+        p: fresh.get(p) or dict(previous_findings[p].findings)
+        for p in partitions
+        if p in fresh or p in previous_findings
+    }
     for check in checks:
         of_check = {p: partition_findings[check.name] for p, partition_findings in known_findings.items()}
         now = [p for p in examined if p in fresh]
-        yield check.name, summarized(of_check, now, len(partitions) - len(known_findings), noun)
+        yield check.name, summarize_findings(of_check, now, len(partitions) - len(known_findings), noun)
 
 
-def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown: int, noun: str = "shard") -> Finding:
+def summarize_findings(
+    findings: Mapping[str, Finding], examined: Sequence[str], unknown: int, noun: str = "shard"
+) -> Finding:
     """Return one finding for all partitions: it passes if all passed, and otherwise lists the failed ones.
 
     A finding that passes shows the table of the first examined partition.
@@ -150,52 +155,52 @@ def summarized(findings: Mapping[str, Finding], examined: Sequence[str], unknown
         unknown: Number of partitions without a verdict.
         noun: The noun for one partition.
     """
-    bad = {partition: f for partition, f in findings.items() if not f.passed}
+    failed_findings = {partition: f for partition, f in findings.items() if not f.passed}
     now = sum(partition in findings for partition in examined)
     facts: dict[str, int | float | str] = {
-        f"{noun}s_examined": now,
-        f"{noun}s_examined_before": len(findings) - now,
-        f"{noun}s_failed": len(bad),
-        f"{noun}s_not_examined_yet": unknown,
+        f"{noun}s_checked": now,
+        f"{noun}s_checked_before": len(findings) - now,
+        f"{noun}s_failed": len(failed_findings),
+        f"{noun}s_not_checked_yet": unknown,
     }
     example_finding = next((findings[p] for p in examined if p in findings), None)
     if example_finding is not None and len(examined) == 1:
         facts |= example_finding.facts
-    when, before = "", len(findings) - now
-    if before:
-        when = f"{now:,} checked now, {before:,} before"
+    when, earlier_text = "", len(findings) - now
+    if earlier_text:
+        when = f"{now:,} checked now, {earlier_text:,} before"
     if unknown:
         when = f"{when}{', ' if when else ''}{unknown:,} not checked yet"
-    if not bad:
+    if not failed_findings:
         example = (
             f". For example {examined[0]}: {example_finding.summary}"
             if example_finding and example_finding.summary
             else "."
         )
-        passing = _all_pass(len(findings), unknown, noun)
+        passing = _describe_all_passed(len(findings), unknown, noun)
         return Finding(
             passed=True,
             facts=facts,
             table=example_finding.table if example_finding else (),
             summary=f"{passing}{': ' if when else ''}{when}{example}",
         )
-    first_bad = next(iter(bad))
-    fail = "fails" if len(bad) == 1 else "fail"
+    first_bad = next(iter(failed_findings))
+    fail = "fails" if len(failed_findings) == 1 else "fail"
     return Finding(
         passed=False,
-        warning=all(f.warning for f in bad.values()),
+        warning=all(f.warning for f in failed_findings.values()),
         facts=facts,
-        summary=f"{len(bad):,} of {count_of(len(findings), noun)} {fail}"
+        summary=f"{len(failed_findings):,} of {count_of(len(findings), noun)} {fail}"
         + (f" ({when})" if when else "")
-        + f", first {first_bad}: {bad[first_bad].summary}",
-        table=tuple({noun: partition, "what": f.summary} for partition, f in bad.items()),
+        + f", first {first_bad}: {failed_findings[first_bad].summary}",
+        table=tuple({noun: partition, "finding": f.summary} for partition, f in failed_findings.items()),
     )
 
 
-def _all_pass(known: int, unknown: int, noun: str) -> str:
-    if known == 1:
+def _describe_all_passed(known_count: int, unknown: int, noun: str) -> str:
+    if known_count == 1:
         return f"The {noun} passes" if not unknown else f"1 {noun} passes"
-    return f"{'' if unknown else 'All '}{count_of(known, noun)} pass"
+    return f"{'' if unknown else 'All '}{count_of(known_count, noun)} pass"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +218,7 @@ class Verdict:
     rebuilt: bool = False
 
 
-def remember(
+def remember_verdicts(
     artifact: Artifact,
     store: ArtifactStore,
     version: str | None,
@@ -221,7 +226,7 @@ def remember(
     checks: Iterable[Check[Any]],
 ) -> bool:
     """Store the verdicts on a partition, like `write_record`."""
-    return write_record(memory(artifact, store), [artifact], store, version, findings, checks)
+    return write_record(record_path(artifact, store), [artifact], store, version, findings, checks)
 
 
 def write_record(
@@ -231,19 +236,19 @@ def write_record(
     version: str | None,
     findings: Mapping[str, Finding],
     checks: Iterable[Check[Any]],
-    of: str = "",
+    digest: str = "",
 ) -> bool:
     """Store the verdicts on these artifacts' content, each with the version of its check.
 
     `version` is the artifacts' version from before they were examined. If it has changed, nothing is stored and False
     is returned. Nothing is stored either if an artifact is missing.
     """
-    content = content_of(artifacts, store)
-    if version_of(artifacts, store) != version:
+    content = digest_claims(artifacts, store)
+    if identify_version(artifacts, store) != version:
         return False
     if content is None:
         return True
-    kept_findings: dict[str, KeptFinding] = {
+    kept_findings: dict[str, StoredFinding] = {
         check.name: {
             "passed": (finding := findings[check.name]).passed,
             "summary": finding.summary,
@@ -259,21 +264,26 @@ def write_record(
         "artifacts": [(artifact.name, artifact.partition) for artifact in artifacts],
         "version": version,
         "content": content,
-        "of": of,
+        "of": digest,
         "at": time.time(),
         "findings": kept_findings,
     }
-    before = read_record(path)
-    # a rebuild of failed content fails again; keeping the first build's version shows that it was rebuilt
-    if before is not None and before["content"] == content and failing_in(before) and failing_in(record):
-        record["version"] = before["version"]
+    previous_record = read_record(path)
+    # Rebuilding failed content fails again. Keep the first build's version, which shows that the content was rebuilt.
+    if (
+        previous_record is not None
+        and previous_record["content"] == content
+        and find_failing(previous_record)
+        and find_failing(record)
+    ):
+        record["version"] = previous_record["version"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    # the record is not flushed to disk, because a verdict that is lost in a crash is simply computed again
+    # not flushed to disk, because a verdict lost in a crash is computed again
     write_atomically(path, canonical_json(record), durably=False)
     return True
 
 
-def failing_in(record: Record) -> list[str]:
+def find_failing(record: Record) -> list[str]:
     """Return the names of the blocking checks in a record that failed, warnings excluded."""
     findings = record["findings"].items()
     return [
@@ -281,45 +291,51 @@ def failing_in(record: Record) -> list[str]:
     ]
 
 
-def of_slots(
-    artifacts: Mapping[str, Artifact], store: ArtifactStore, checks: Sequence[Check[Any]], *, some: bool = False
+def read_slot_verdicts(
+    artifacts: Mapping[str, Artifact],
+    store: ArtifactStore,
+    checks: Sequence[Check[Any]],
+    *,
+    allow_partial: bool = False,
 ) -> dict[str, Verdict]:
-    """Return the verdicts that are valid for the partitions' current receipts; with `some`, of any of the checks."""
+    """Return the verdicts valid for the partitions' current receipts; with `allow_partial`, of any of the checks."""
     if not artifacts:
         return {}
     # all artifacts are partitions of one artifact, so their records are in one folder
-    folder = memory(next(iter(artifacts.values())), store).parent
+    folder = record_path(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
     verdicts = {
-        slot: verdict_in(f"{folder}/{artifact.partition}.json", [artifact], store, version, checks, some=some)
+        slot: read_verdict(
+            f"{folder}/{artifact.partition}.json", [artifact], store, version, checks, allow_partial=allow_partial
+        )
         for (slot, artifact), version in zip(artifacts.items(), versions, strict=True)
         if version is not None
     }
     return {slot: verdict for slot, verdict in verdicts.items() if verdict is not None}
 
 
-def verdict_in(
+def read_verdict(
     path: Path | str,
     artifacts: Sequence[Artifact],
     store: ArtifactStore,
     version: str | None,
     checks: Iterable[Check[Any]],
     *,
-    some: bool,
-    of: str = "",
+    allow_partial: bool,
+    digest: str = "",
 ) -> Verdict | None:
     """Return a stored verdict; None if it is not valid for these artifacts' current content.
 
-    It is valid if it has the finding of each check in its current version. With `some`, checks without a stored
-    finding are skipped. `version` is the artifacts' current version.
+    It is valid if it has the finding of each check in its current version. With `allow_partial`, checks without a
+    stored finding are skipped. `version` is the artifacts' current version.
     """
     record = read_record(path)
-    if record is None or record["of"] != of:
+    if record is None or record["of"] != digest:
         return None
     findings = {}
     for check in checks:
         kept_finding = record["findings"].get(check.name)
-        if kept_finding is None and some:
+        if kept_finding is None and allow_partial:
             continue
         if kept_finding is None or kept_finding["version"] != check.version:
             return None
@@ -331,8 +347,8 @@ def verdict_in(
             passed=kept_finding["passed"], summary=kept_finding["summary"], warning=kept_finding["warning"]
         )
     is_rebuilt = record["version"] != version
-    # The inputs of a whole artifact may have been damaged when it was rebuilt, and its receipt does not show that.
-    if is_rebuilt and ((of and not failing_in(record)) or record["content"] != content_of(artifacts, store)):
+    # An artifact's receipt does not show whether its inputs were damaged when it was rebuilt.
+    if is_rebuilt and ((digest and not find_failing(record)) or record["content"] != digest_claims(artifacts, store)):
         return None
     return Verdict(findings=findings, at=record["at"], rebuilt=is_rebuilt)
 
@@ -340,47 +356,47 @@ def verdict_in(
 def read_record(path: Path | str) -> Record | None:
     """Return a stored record; None if there is no readable record."""
     try:
-        return _read(str(path))
+        return _read_record(str(path))
     except OSError:
         return None
 
 
 @cache_by_file
-def _read(path: str) -> Record | None:
+def _read_record(path: str) -> Record | None:
     return read_state(path, Record)
 
 
-def memory(artifact: Artifact, store: ArtifactStore) -> Path:
-    return folder_of(artifact.dataset, artifact.name, store) / f"{artifact.partition}.json"
+def record_path(artifact: Artifact, store: ArtifactStore) -> Path:
+    return records_folder(artifact.dataset, artifact.name, store) / f"{artifact.partition}.json"
 
 
-def folder_of(dataset: str, name: str, store: ArtifactStore) -> Path:
-    # `root` is not used, because it is the scratch folder if the store is an overlay
+def records_folder(dataset: str, name: str, store: ArtifactStore) -> Path:
+    # use `home`, because `root` of an overlay is the scratch folder
     return store.home(Artifact(dataset=dataset, name=name)).parent / FOLDER / name
 
 
-def version_of(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | None:
-    """Return a text that changes if one of these artifacts is rebuilt. No receipt is read."""
+def identify_version(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | None:
+    """Return a string that changes if one of these artifacts is rebuilt. No receipt is read."""
     versions = store.receipt_versions(artifacts)
     return versions[0] if len(versions) == 1 else digest_value(list(versions))
 
 
-def content_of(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | None:
+def digest_claims(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | None:
     """Return the digest of all claims in these artifacts' receipts, except measurements; None if one is missing."""
     try:
         receipts = [store.require(artifact) for artifact in artifacts]
     except DataprepError:
         return None
-    return digest_value([_claims(receipt) for receipt in receipts])
+    return digest_value([_list_claims(receipt) for receipt in receipts])
 
 
-def _claims(receipt: Receipt) -> list[object]:
+def _list_claims(receipt: Receipt) -> list[object]:
     ledger = receipt.ledger.to_json() if receipt.ledger else None
     return [receipt.key, receipt.content, dict(receipt.inputs), dict(receipt.facts), ledger]
 
 
 def forget_absent(dataset: str, store: ArtifactStore) -> None:
-    """Remove the cached verdicts on partitions that do not exist any more."""
+    """Remove the cached verdicts on partitions that no longer exist."""
     for folder in (store.root / dataset / FOLDER).glob("*/"):
         present_partitions = set(store.partitions(dataset, folder.name))
         for path in folder.glob("*.json"):
@@ -401,7 +417,7 @@ class CheckedSpec(Protocol):
     @property
     def noun(self) -> str: ...
     def slots(self, store: ArtifactStore) -> Sequence[str | None]: ...
-    def located(self, store: ArtifactStore, partition: str | None = None) -> Artifact: ...
+    def locate_artifact(self, store: ArtifactStore, partition: str | None = None) -> Artifact: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -423,12 +439,12 @@ Guard = Callable[[str], AbstractContextManager[None]]
 """Returns the context in which checks run, given the partition or dataset. It may replace errors that quote data."""
 
 
-def itself(partition: Any) -> Any:
+def return_partition(partition: Any) -> Any:
     """Return a partition that is its own subject."""
     return partition
 
 
-def _in_this_process(store: ArtifactStore, partitions: Sequence[str]) -> CheckWorkers | None:
+def _check_in_this_process(store: ArtifactStore, partitions: Sequence[str]) -> CheckWorkers | None:
     return None
 
 
@@ -443,18 +459,17 @@ class PartitionChecks(Generic[T, S]):
             it. By default, a partition is its own subject.
         workers: Returns the workers for the given partitions; None for this process, if checks are fast.
         guard: The context in which the checks of a partition run.
-        documents: Counts, from a receipt, the documents of which checks with `samples` rebuild some; None if there are
-            no such checks.
+        documents: Counts the documents of a receipt for checks that rebuild a sample; None if there are none.
     """
 
     checks: tuple[Check[S], ...]
     planned: Callable[[ArtifactStore, Sequence[str]], Iterable[T]]
-    open: Callable[[T], S] = itself
-    workers: Callable[[ArtifactStore, Sequence[str]], CheckWorkers | None] = _in_this_process
+    open: Callable[[T], S] = return_partition
+    workers: Callable[[ArtifactStore, Sequence[str]], CheckWorkers | None] = _check_in_this_process
     guard: Guard | None = None
     documents: Callable[[Receipt], int] | None = None
 
-    def find(self, store: ArtifactStore, partitions: Sequence[str]) -> Verdicts:
+    def find_verdicts(self, store: ArtifactStore, partitions: Sequence[str]) -> Verdicts:
         """Check these partitions; yield each partition with its findings when it is finished."""
         find, workers = partial(find_all, self.checks, self.open, self.guard), self.workers(store, partitions)
         planned_partitions = self.planned(store, partitions)
@@ -466,14 +481,14 @@ class PartitionChecks(Generic[T, S]):
     def examine(
         self, spec: CheckedSpec, store: ArtifactStore, partitions: Sequence[str]
     ) -> Iterator[tuple[str, Finding]]:
-        """Yield the finding of each check over all partitions. Only the given partitions are examined now."""
-        yield from of_all_partitions(
+        """Yield the finding of each check across all partitions. Only the given partitions are examined now."""
+        yield from find_in_all_partitions(
             store,
             self.checks,
             [slot for slot in spec.slots(store) if slot is not None],
             partitions,
-            artifact=partial(spec.located, store),
-            find=partial(self.find, store),
+            artifact=partial(spec.locate_artifact, store),
+            find=partial(self.find_verdicts, store),
             noun=spec.noun,
         )
 
@@ -487,7 +502,7 @@ def find_all(
             subject = open(partition)
         except DataprepError as error:  # an unreadable receipt becomes the finding
             return {check.name: Finding(passed=False, summary=str(error)) for check in checks}
-        return {check.name: check.find(subject) for check in checks}
+        return {check.name: check.run(subject) for check in checks}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -511,7 +526,7 @@ class WholeChecks(Generic[S]):
         with self.guard():
             subject = self.open(store, partitions)
             for check in self.checks:
-                yield check.name, check.find(subject)
+                yield check.name, check.run(subject)
 
 
 CheckGroup = PartitionChecks[Any, Any] | WholeChecks[Any]

@@ -3,19 +3,19 @@
 No data is read. Source files are compared by split and path, whichever shard they are in. So two corpora with
 different shards but the same documents have no different files.
 
-Entry points: `difference`, `LockDifference.lines`, `LockDifference.to_json`.
+Entry points: `compare_locks`, `LockDifference.lines`, `LockDifference.to_json`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dataprep_assets.engine.lock.lock import Lock, LockCounts, file_of
+from dataprep_assets.engine.lock.lock import Lock, LockCounts, strip_row_range
 from dataprep_assets.engine.privacy import OPEN, Privacy
 from dataprep_assets.errors import count_of
-from dataprep_assets.planning.manifest import split_of
+from dataprep_assets.planning.manifest import split_name
 
-_SHOWN = 20
+_MAX_LINES = 20
 """Maximum number of lines of one kind in the text output; the JSON has all."""
 
 _Files = Mapping[tuple[str, str], tuple[frozenset[str], LockCounts]]
@@ -60,23 +60,23 @@ class LockDifference:
     obsolete: Sequence[str]
 
     @property
-    def is_none(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether the two locks are equal."""
         return not (self.files or self.added or self.removed or self.changed)
 
     def to_json(self, privacy: Privacy = OPEN) -> dict[str, Any]:
         """Return the differences as plain builtins, with counts in their public form."""
 
-        def counts(found: LockCounts | None) -> dict[str, Any] | None:
-            return None if found is None else privacy.row(asdict(found))
+        def counts(counts: LockCounts | None) -> dict[str, Any] | None:
+            return None if counts is None else privacy.public_row(asdict(counts))
 
         return {
             "a": self.names[0],
             "b": self.names[1],
-            "same": self.is_none,
+            "same": self.is_empty,
             "splits": {
                 split: {
-                    side: privacy.row({"files": files, **asdict(total)})
+                    side: privacy.public_row({"files": files, **asdict(total)})
                     for side, (files, total) in zip("ab", sides, strict=True)
                 }
                 for split, sides in self.totals.items()
@@ -88,7 +88,7 @@ class LockDifference:
             "artifacts": {
                 "added": [*self.added],
                 "removed": [*self.removed],
-                "changed": {name: privacy.text(reason, "differs") for name, reason in self.changed.items()},
+                "changed": {name: privacy.public_text(reason, "differs") for name, reason in self.changed.items()},
                 "obsolete": [*self.obsolete],
             },
         }
@@ -96,7 +96,7 @@ class LockDifference:
     def lines(self, privacy: Privacy = OPEN) -> Iterator[str]:
         """Yield the differences as lines of text, with counts in their public form."""
         yield from (f"{side}: {name}" for side, name in zip("ab", self.names, strict=True))
-        if self.is_none:
+        if self.is_empty:
             first_totals = [side for side, _ in self.totals.values()]
             files, total = (
                 sum(count for count, _ in first_totals),
@@ -109,35 +109,37 @@ class LockDifference:
             yield "no differences" if privacy.closed else f"no differences: {counts_text}"
         for split, sides in self.totals.items():
             yield from self._lines_of_split(split, sides, privacy)
-        yield from _section("artifacts only in b", self.added)
-        yield from _section("artifacts only in a", self.removed)
-        yield from _section(
+        yield from _format_section("artifacts only in b", self.added)
+        yield from _format_section("artifacts only in a", self.removed)
+        yield from _format_section(
             "artifacts that differ",
-            grouped({name: privacy.text(reason, "differs") for name, reason in self.changed.items()}),
+            group_reasons({name: privacy.public_text(reason, "differs") for name, reason in self.changed.items()}),
         )
-        yield from _section("obsolete artifacts, not compared", self.obsolete)
+        yield from _format_section("obsolete artifacts, not compared", self.obsolete)
 
     def _lines_of_split(self, split: str, sides: Sequence[tuple[int, LockCounts]], privacy: Privacy) -> Iterator[str]:
-        own = [source for source in self.files if source.split == split]
-        if not own:
+        split_sources = [source for source in self.files if source.split == split]
+        if not split_sources:
             return
-        kinds = [source.kind for source in own]
+        kinds = [source.kind for source in split_sources]
         changes = ", ".join(
-            f"{privacy.count(kinds.count(kind))} {kind}" for kind in ("added", "removed", "changed") if kind in kinds
+            f"{privacy.public_count(kinds.count(kind))} {kind}"
+            for kind in ("added", "removed", "changed")
+            if kind in kinds
         )
         yield f"{split or 'all'}: {changes}"
-        for what in ("documents", "tokens"):
-            was, now = (getattr(counts, what) for _, counts in sides)
+        for noun in ("documents", "tokens"):
+            was, now = (getattr(counts, noun) for _, counts in sides)
             gains = [
-                getattr(source.after or LockCounts(), what) - getattr(source.before or LockCounts(), what)
-                for source in own
+                getattr(source.after or LockCounts(), noun) - getattr(source.before or LockCounts(), noun)
+                for source in split_sources
             ]
-            plus, minus = (privacy.count(sum(max(0, sign * gain) for gain in gains)) for sign in (1, -1))
-            yield f"  {what:<10}{privacy.count(was):>16} → {privacy.count(now):>16}  (+{plus} −{minus})"
-        yield from _shorten_lines([f"  {_file_line(source, privacy)}" for source in own])
+            plus, minus = (privacy.public_count(sum(max(0, sign * gain) for gain in gains)) for sign in (1, -1))
+            yield f"  {noun:<10}{privacy.public_count(was):>16} → {privacy.public_count(now):>16}  (+{plus} −{minus})"
+        yield from _shorten_lines([f"  {_file_line(source, privacy)}" for source in split_sources])
 
 
-def grouped(reasons: Mapping[str, str]) -> list[str]:
+def group_reasons(reasons: Mapping[str, str]) -> list[str]:
     """Return one line per reason, with its first artifact and the number of its other artifacts."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in reasons.items():
@@ -148,31 +150,33 @@ def grouped(reasons: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _file_line(one: ChangedSource, privacy: Privacy) -> str:
-    before, after = one.before or LockCounts(), one.after or LockCounts()
-    gains = {what: getattr(after, what) - getattr(before, what) for what in ("documents", "tokens")}
-    if privacy.hides(abs(gains["documents"])):  # their tokens would reveal the number of documents
+def _file_line(source: ChangedSource, privacy: Privacy) -> str:
+    counts_before, counts_after = source.before or LockCounts(), source.after or LockCounts()
+    gains = {noun: getattr(counts_after, noun) - getattr(counts_before, noun) for noun in ("documents", "tokens")}
+    if privacy.hides(abs(gains["documents"])):  # a small number of documents could be computed from their tokens
         del gains["tokens"]
     texts = []
-    for what, gain in gains.items():
+    for noun, gain in gains.items():
         # a hidden count keeps the plural noun
-        amount = privacy.count(abs(gain))
-        texts.append(f"{'-' if gain < 0 else '+'}{amount} {what.removesuffix('s') if amount == '1' else what}")
-    return f"{one.kind:<8} {one.file}: {', '.join(texts)}"
+        amount = privacy.public_count(abs(gain))
+        texts.append(f"{'-' if gain < 0 else '+'}{amount} {noun.removesuffix('s') if amount == '1' else noun}")
+    return f"{source.kind:<8} {source.file}: {', '.join(texts)}"
 
 
-def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
+def _format_section(title: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
         yield f"{title}: {len(lines):,}"
         yield from _shorten_lines([f"  {line}" for line in lines])
 
 
 def _shorten_lines(lines: Sequence[str]) -> Sequence[str]:
-    hidden_count = len(lines) - _SHOWN
-    return [*lines[:_SHOWN], f"  … and {hidden_count:,} more (use --json to print all)"] if hidden_count > 0 else lines
+    hidden_count = len(lines) - _MAX_LINES
+    return (
+        [*lines[:_MAX_LINES], f"  … and {hidden_count:,} more (use --json to print all)"] if hidden_count > 0 else lines
+    )
 
 
-def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
+def compare_locks(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
     """Return the differences of the second lock from the first.
 
     Args:
@@ -180,15 +184,15 @@ def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
         b: The second lock; its dataset may have a different name.
         names: Names of the two locks for the output.
     """
-    # names can be compared only if both locks have them in the same form, which is digests if one lock hides them
+    # names are comparable only in the same form, so hide both locks' names if one lock hides its names
     if a.is_hidden or b.is_hidden:
-        a, b = a.hidden(), b.hidden()
-    sides = before, after = _files_of(a), _files_of(b)
+        a, b = a.hide_names(), b.hide_names()
+    sides = counts_before, counts_after = _count_files(a), _count_files(b)
     reasons = {name: a.reason(name, entry) for name, entry in b.artifacts.items() if name in a.artifacts}
-    added, removed = ([name for name in x.artifacts if name not in y.artifacts] for x, y in ((b, a), (a, b)))
+    added, removed_names = ([name for name in x.artifacts if name not in y.artifacts] for x, y in ((b, a), (a, b)))
     return LockDifference(
         names=names,
-        totals={split: [_total(side, split) for side in sides] for split, _ in {**before, **after}},
+        totals={split: [_sum_counts(side, split) for side in sides] for split, _ in {**counts_before, **counts_after}},
         files=[
             ChangedSource(
                 split=key[0],
@@ -198,27 +202,27 @@ def difference(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
                     for when, side in zip(("before", "after"), sides, strict=True)
                 },
             )
-            for key in sorted({*before, *after})
-            if before.get(key) != after.get(key)
+            for key in sorted({*counts_before, *counts_after})
+            if counts_before.get(key) != counts_after.get(key)
         ],
         added=[name for name in added if name not in b.obsolete],
-        removed=[name for name in removed if name not in a.obsolete],
+        removed=[name for name in removed_names if name not in a.obsolete],
         changed={name: reason for name, reason in reasons.items() if reason is not None},
-        obsolete=sorted({*added, *removed} & (a.obsolete | b.obsolete)),
+        obsolete=sorted({*added, *removed_names} & (a.obsolete | b.obsolete)),
     )
 
 
-def _files_of(lock: Lock) -> _Files:
+def _count_files(lock: Lock) -> _Files:
     """Return the counted source files of artifacts that a run would build.
 
     If no source files are counted, return the partitions of each kind of artifact instead.
     """
     files: dict[tuple[str, str], tuple[frozenset[str], LockCounts]] = {}
     for name, entry in lock.artifacts.items():
-        split = split_of(name.partition("/")[2])
+        split = split_name(name.partition("/")[2])
         for file, line in entry.files.items() if name not in lock.obsolete else ():
-            digests, counts = files.get((split, file_of(file)), (frozenset(), LockCounts()))
-            files[split, file_of(file)] = digests | {line.sha256}, counts + line.counts
+            digests, counts = files.get((split, strip_row_range(file)), (frozenset(), LockCounts()))
+            files[split, strip_row_range(file)] = digests | {line.sha256}, counts + line.counts
     if not files:
         for name, entry in lock.artifacts.items():
             kind, _, partition = name.partition("/")
@@ -227,6 +231,6 @@ def _files_of(lock: Lock) -> _Files:
     return files
 
 
-def _total(files: _Files, split: str) -> tuple[int, LockCounts]:
-    own = [counts for (file_split, _), (_, counts) in files.items() if file_split == split]
-    return len(own), sum(own, LockCounts())
+def _sum_counts(files: _Files, split: str) -> tuple[int, LockCounts]:
+    split_counts = [counts for (file_split, _), (_, counts) in files.items() if file_split == split]
+    return len(split_counts), sum(split_counts, LockCounts())

@@ -3,7 +3,7 @@
 A recipe can be compared before a build, as soon as the artifact's inputs match the lock. So drift of a setting or a
 source is reported before the different artifact is built. Contents are compared once the artifact exists.
 
-Entry points: `drift_of_recipes` (before a run), `drift_of_contents` (after it), `drift_of_copy` (for a copy).
+Entry points: `find_recipe_drift` (before a run), `find_content_drift` (after it), `find_copy_drift` (for a copy).
 """
 
 from collections import Counter
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
-from dataprep_assets.engine.checks.check import first_of
-from dataprep_assets.engine.lock.lock import Lock, Locked, file_of, hidden_name, lock_name, name_of
+from dataprep_assets.engine.checks.check import join_first
+from dataprep_assets.engine.lock.lock import Lock, LockEntry, hide_name, lock_name, lock_name_of, strip_row_range
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.integrity.verify import Verified, name_in
+from dataprep_assets.integrity.verify import VerifiedArtifact, name_by_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Drift:
 def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
     """Commit the lock's plan if the store has no plan and the plan depends on earlier plans that the store never had.
 
-    Nothing is committed if the sources differ from the lock's sources. `drift_of_recipes` then reports the difference.
+    Nothing is committed if the sources differ from the lock's sources. `find_recipe_drift` then reports the difference.
 
     Args:
         specs: The specs of the dataset.
@@ -49,22 +49,24 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
         lock: The lock of the same dataset.
     """
     for spec in specs:
-        if spec.adopt is None or spec.listed is None or store.intact_receipt(spec.located(store)) is not None:
+        if spec.adopt is None or spec.listed is None or store.intact_receipt(spec.locate_artifact(store)) is not None:
             continue
-        plan = lock.artifacts.get(lock_name(spec.located(store)))
+        plan = lock.artifacts.get(lock_name(spec.locate_artifact(store)))
         if plan is None or plan.key is None:
             continue
-        # a sensitive dataset's lock has digests of file names, so present files are found by hashing their names
-        paths = {hidden_name(path) if lock.is_hidden else path: path for path in spec.listed()}
+        # the lock of a sensitive dataset has digests of file names, so hash the current names to find its files
+        paths = {hide_name(path) if lock.is_hidden else path: path for path in spec.listed()}
         shards = {
-            name.partition("/")[2]: [paths[file_of(file)] for file in entry.files if file_of(file) in paths]
+            name.partition("/")[2]: [
+                paths[strip_row_range(file)] for file in entry.files if strip_row_range(file) in paths
+            ]
             for name, entry in lock.artifacts.items()
             if entry.files
         }
         spec.adopt(store, shards, plan.key)
 
 
-def drift_of_recipes(
+def find_recipe_drift(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock, only: Sequence[ArtifactSpec] | None = None
 ) -> Iterator[Drift]:
     """Yield, in build order, the artifacts that would be built differently from the lock, as far as is known now.
@@ -75,17 +77,17 @@ def drift_of_recipes(
         lock: The lock of the same dataset.
         only: Compare only the recipes of these artifacts; None for all.
     """
-    present_artifacts = _Present(specs, store, lock)
+    present_artifacts = _PresentArtifacts(specs, store, lock)
     if only is None:
-        yield from undeclared(specs, store, lock)
+        yield from find_undeclared_artifacts(specs, store, lock)
     for spec in specs if only is None else only:
         if not spec.kept or not present_artifacts.is_planned(spec):
             continue
         slots = spec.slots(store)
         ready = []
         for slot in slots:
-            if lock_name(spec.located(store, slot)) not in lock.artifacts:
-                yield Drift(name=lock_name(spec.located(store, slot)), reason="declared, but not in the lock")
+            if lock_name(spec.locate_artifact(store, slot)) not in lock.artifacts:
+                yield Drift(name=lock_name(spec.locate_artifact(store, slot)), reason="declared, but not in the lock")
             elif present_artifacts.has_inputs(spec, slot):
                 ready.append(slot)
         yield from _compare_slots(spec, store, lock, ready)
@@ -99,35 +101,35 @@ def _compare_slots(
         return
     try:
         recipes = list(spec.recipes(store, slots))
-    except DataprepError:  # the recipe is unknown until its source is downloaded, and the build reports errors
+    except DataprepError:  # the recipe is unknown until the source is downloaded; the build reports errors
         return
-    receipts = _receipts(store, [recipe.artifact for recipe in recipes])
+    receipts = _read_receipts(store, [recipe.artifact for recipe in recipes])
     for recipe, receipt in zip(recipes, receipts, strict=True):
         if not recipe.key:  # the key is unknown until its plan is built
             continue
         name = lock_name(recipe.artifact)
         if receipt is not None and receipt.key == recipe.key:
-            # some recipes have only a key; the receipt has their ingredients
-            entry = Locked.from_receipt(receipt)
+            # take the ingredients from the receipt, because some recipes have only a key
+            entry = LockEntry.from_receipt(receipt)
         else:
-            entry = Locked(key=recipe.key, content=lock.artifacts[name].content).made_of(recipe)
+            entry = LockEntry(key=recipe.key, content=lock.artifacts[name].content).with_ingredients(recipe)
         reason = lock.reason(name, entry)
         if reason is not None:
-            yield Drift(name=name, reason=reason + _came_and_went(spec, lock))
+            yield Drift(name=name, reason=reason + _describe_listed_changes(spec, lock))
 
 
-def _came_and_went(spec: ArtifactSpec, lock: Lock) -> str:
+def _describe_listed_changes(spec: ArtifactSpec, lock: Lock) -> str:
     """Return the source files that were added or removed since the lock, as text; empty if no files are listed."""
-    locked_files = {file_of(file) for entry in lock.artifacts.values() for file in entry.files}
+    locked_files = {strip_row_range(file) for entry in lock.artifacts.values() for file in entry.files}
     if spec.listed is None or not locked_files:
         return ""
-    listed_files = {hidden_name(name) if lock.is_hidden else name for name in spec.listed()}
+    listed_files = {hide_name(name) if lock.is_hidden else name for name in spec.listed()}
     changes = {"added": sorted(listed_files - locked_files), "removed": sorted(locked_files - listed_files)}
-    texts = [f"{len(names):,} {what}: {first_of(names)}" for what, names in changes.items() if names]
+    texts = [f"{len(names):,} {what}: {join_first(names)}" for what, names in changes.items() if names]
     return f" (files {'; '.join(texts)})" if texts else ""
 
 
-def drift_of_contents(
+def find_content_drift(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock, partitions: Sequence[str] = ()
 ) -> Iterator[Drift]:
     """Yield the artifacts that should be finished but are missing or differ from the lock.
@@ -142,29 +144,29 @@ def drift_of_contents(
         if not spec.kept:
             continue
         slots = partitions if partitions and spec.partitions is not None else spec.slots(store)
-        artifacts = [spec.located(store, slot) for slot in slots]
-        for artifact, receipt in zip(artifacts, _receipts(store, artifacts), strict=True):
+        artifacts = [spec.locate_artifact(store, slot) for slot in slots]
+        for artifact, receipt in zip(artifacts, _read_receipts(store, artifacts), strict=True):
             name = lock_name(artifact)
             if receipt is None:
                 yield Drift(name=name, reason="missing, or its receipt is damaged")
             elif name not in lock.artifacts:
                 yield Drift(name=name, reason="not in the lock")
-            elif (reason := lock.reason(name, Locked.from_receipt(receipt))) is not None:
+            elif (reason := lock.reason(name, LockEntry.from_receipt(receipt))) is not None:
                 yield Drift(name=name, reason=reason)
 
 
-class _Present:
+class _PresentArtifacts:
     """Artifacts of a store that have the lock's content."""
 
     def __init__(self, specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> None:
         self._store, self._lock = store, lock
         self._planners = {partitions: spec for spec in specs for partitions in spec.plans}
-        # presence is computed once per spec, because downstream artifacts query it once per slot
+        # computed once per spec, because each downstream slot queries it
         self._known: dict[ArtifactSpec, frozenset[str | None] | None] = {}
 
     def is_planned(self, spec: ArtifactSpec) -> bool:
         """Return whether the artifacts of a spec are known, because the planning artifact matches the lock."""
-        if spec.partitions is not None and (planner := self._planner(spec.partitions)) is not None:
+        if spec.partitions is not None and (planner := self._find_planner(spec.partitions)) is not None:
             return self._is_whole(planner)
         try:
             spec.artifacts(self._store)
@@ -178,22 +180,22 @@ class _Present:
             if not isinstance(source, ArtifactSpec):
                 continue
             if source.partitions is not None and source.partitions is spec.partitions:
-                if slot not in (self._present_slots(source) or ()):
+                if slot not in (self._current_slots(source) or ()):
                     return False
             elif not self._is_whole(source):
                 return False
         return True
 
-    def _planner(self, partitions: Partitions) -> ArtifactSpec | None:
+    def _find_planner(self, partitions: Partitions) -> ArtifactSpec | None:
         return self._planners.get(partitions)
 
     def _is_whole(self, spec: ArtifactSpec) -> bool:
         if not spec.kept:  # an artifact without files depends only on its inputs
             return self.has_inputs(spec, None)
-        present_slots = self._present_slots(spec)
+        present_slots = self._current_slots(spec)
         return present_slots is not None and len(present_slots) == len(spec.slots(self._store))
 
-    def _present_slots(self, spec: ArtifactSpec) -> frozenset[str | None] | None:
+    def _current_slots(self, spec: ArtifactSpec) -> frozenset[str | None] | None:
         """Return the slots of a spec that are present and match the lock; None if they are not planned."""
         if spec not in self._known:
             self._known[spec] = self._compare(spec) if self.is_planned(spec) else None
@@ -201,47 +203,47 @@ class _Present:
 
     def _compare(self, spec: ArtifactSpec) -> frozenset[str | None]:
         slots = spec.slots(self._store)
-        artifacts = [spec.located(self._store, slot) for slot in slots]
-        slot_receipts = zip(slots, artifacts, _receipts(self._store, artifacts), strict=True)
+        artifacts = [spec.locate_artifact(self._store, slot) for slot in slots]
+        slot_receipts = zip(slots, artifacts, _read_receipts(self._store, artifacts), strict=True)
         return frozenset(
             slot
             for slot, artifact, receipt in slot_receipts
             if receipt is not None
             and lock_name(artifact) in self._lock.artifacts
-            and self._lock.reason(lock_name(artifact), Locked.from_receipt(receipt)) is None
+            and self._lock.reason(lock_name(artifact), LockEntry.from_receipt(receipt)) is None
         )
 
 
-def _receipts(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
+def _read_receipts(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
     """Return the receipts of the artifacts; a damaged one counts as absent, because its artifact will be rebuilt."""
     try:
         return store.receipts(artifacts)
     except IntegrityError:
-        return [_receipt(store, artifact) for artifact in artifacts]
+        return [_read_receipt(store, artifact) for artifact in artifacts]
 
 
-def _receipt(store: ArtifactStore, artifact: Artifact) -> Receipt | None:
+def _read_receipt(store: ArtifactStore, artifact: Artifact) -> Receipt | None:
     try:
         return store.receipt(artifact)
     except IntegrityError:
         return None
 
 
-def undeclared(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> Iterator[Drift]:
+def find_undeclared_artifacts(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) -> Iterator[Drift]:
     """Yield the artifacts in the lock that no spec builds, compared by name without the partition."""
     makes = set()
     for spec in specs:
         if spec.kept:
             try:
-                makes.add(spec.name if spec.artifact is None else spec.located(store).name)
-            except DataprepError:  # its name depends on a plan that does not exist yet
+                makes.add(spec.name if spec.artifact is None else spec.locate_artifact(store).name)
+            except DataprepError:  # the artifact's name depends on a plan that does not exist yet
                 return
     for name in lock.artifacts:
         if name.partition("/")[0] not in makes:
             yield Drift(name=name, reason="in the lock, but not declared")
 
 
-def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str] = ()) -> Iterator[Drift]:
+def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Sequence[str] = ()) -> Iterator[Drift]:
     """Yield the differences between a copy and the lock: damaged, different, missing and extra artifacts.
 
     An artifact is identified by its folder, relative to the folder that contains most artifacts of the dataset.
@@ -252,59 +254,72 @@ def drift_of_copy(lock: Lock, verdicts: Iterable[Verified], select: Sequence[str
             unless they are in the dataset's folder.
         select: Globs of the artifacts that the copy should have; empty for all.
     """
-    entries: list[tuple[tuple[str, ...], str, Verified, Receipt]] = []
-    strays: list[Verified] = []
+    entries: list[tuple[tuple[str, ...], str, VerifiedArtifact, Receipt]] = []
+    stray_artifacts: list[VerifiedArtifact] = []
     for verdict in verdicts:
         if verdict.receipt is not None:
-            entries.append((*name_in(verdict.folder, verdict.receipt), verdict, verdict.receipt))
+            entries.append((*name_by_folder(verdict.folder, verdict.receipt), verdict, verdict.receipt))
         elif verdict.defects:
             yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
         else:
-            strays.append(verdict)
-    # the location may be the dataset's own folder, or contain it at any depth next to unrelated folders
-    folder_counts = Counter(above for above, _, _, receipt in entries if receipt.dataset == lock.dataset)
+            stray_artifacts.append(verdict)
+    # the location may be the dataset's own folder, or a folder that contains it at any depth next to other folders
+    folder_counts = Counter(
+        parent_folder for parent_folder, _, _, receipt in entries if receipt.dataset == lock.dataset
+    )
     home = folder_counts.most_common(1)[0][0] if folder_counts else None
-    own = {
+    own_files = {
         name: own_receipt
-        for above, name, _, own_receipt in entries
-        if above == home and own_receipt.dataset == lock.dataset
+        for parent_folder, name, _, own_receipt in entries
+        if parent_folder == home and own_receipt.dataset == lock.dataset
     }
-    obsolete = Lock.of_receipts(lock.dataset, own).obsolete
-    for above, name, verdict, receipt in entries:
-        is_own, is_home = receipt.dataset == lock.dataset, above == home
+    obsolete = Lock.from_receipts(lock.dataset, own_files).obsolete
+    for parent_folder, name, verdict, receipt in entries:
+        is_own, is_home = receipt.dataset == lock.dataset, parent_folder == home
         if is_own and not is_home:
             yield Drift(name=name, reason=f"extra: {verdict.location} is in a different folder")
         if is_own and name in lock.artifacts:
-            if reasons := [*_other_than_locked(name, receipt, lock), *verdict.defects]:
+            if reasons := [*_lock_differences(name, receipt, lock), *verdict.defects]:
                 yield Drift(name=name, reason="; ".join(reasons))
         elif is_own and is_home and name in obsolete:
-            yield Drift(name=name, reason="obsolete: no longer needed", is_obsolete=True)
+            yield Drift(name=name, reason="obsolete", is_obsolete=True)
         elif is_home:
-            yield Drift(name=name, reason="extra: not in the lock" + _if_of_another(name, receipt, lock.dataset))
-    # `..`: the location is itself inside the dataset's folder
-    below = home if home is not None and home[:1] != ("..",) else ()
-    for verdict in strays:
-        name = "/".join(verdict.folder[len(below) :])
-        # a stray folder with a name from the lock is reported below as a missing artifact
-        if home is not None and verdict.folder[: len(below)] == below and name and name not in lock.artifacts:
+            yield Drift(
+                name=name, reason="extra: not in the lock" + _describe_other_dataset(name, receipt, lock.dataset)
+            )
+    # a path that begins with `..` shows that the location is itself inside of the dataset's folder
+    copy_folder = home if home is not None and home[:1] != ("..",) else ()
+    for verdict in stray_artifacts:
+        name = "/".join(verdict.folder[len(copy_folder) :])
+        # a stray folder named in the lock is reported below as a missing artifact
+        if (
+            home is not None
+            and verdict.folder[: len(copy_folder)] == copy_folder
+            and name
+            and name not in lock.artifacts
+        ):
             yield Drift(name=name, reason="extra: files without a receipt, not in the lock")
-    for name in selected(lock, select):
-        if name not in own:
+    for name in select_artifacts(lock, select):
+        if name not in own_files:
             yield Drift(name=name, reason="missing: in the lock, but not found")
 
 
-def _other_than_locked(name: str, receipt: Receipt, lock: Lock) -> Iterator[str]:
-    if (its := name_of(receipt.artifact, receipt.partition)) != name:
-        yield f"its receipt belongs to {its}"
-    elif (reason := lock.reason(name, Locked.from_receipt(receipt))) is not None:
+def _lock_differences(name: str, receipt: Receipt, lock: Lock) -> Iterator[str]:
+    if (receipt_name := lock_name_of(receipt.artifact, receipt.partition)) != name:
+        yield f"its receipt belongs to {receipt_name}"
+    elif (reason := lock.reason(name, LockEntry.from_receipt(receipt))) is not None:
         yield reason
 
 
-def _if_of_another(name: str, receipt: Receipt, dataset: str) -> str:
-    its = name_of(receipt.artifact, receipt.partition)
-    return "" if (receipt.dataset, its) == (dataset, name) else f"; its receipt belongs to {receipt.dataset}/{its}"
+def _describe_other_dataset(name: str, receipt: Receipt, dataset: str) -> str:
+    receipt_name = lock_name_of(receipt.artifact, receipt.partition)
+    return (
+        ""
+        if (receipt.dataset, receipt_name) == (dataset, name)
+        else f"; its receipt belongs to {receipt.dataset}/{receipt_name}"
+    )
 
 
-def selected(lock: Lock, select: Sequence[str]) -> list[str]:
+def select_artifacts(lock: Lock, select: Sequence[str]) -> list[str]:
     """Return the names of a lock's artifacts that match one of the globs; all names if there are no globs."""
     return [name for name in lock.artifacts if not select or any(fnmatchcase(name, glob) for glob in select)]

@@ -7,7 +7,7 @@ names of source files.
 
 An artifact in a folder is identified by its folder, so a second copy under another name is a separate artifact.
 
-Entry points: `lock_dataset`, `lock_of_receipts`, `read_lock`, `lock_bytes`, `Lock.reason`.
+Entry points: `lock_dataset`, `build_lock`, `read_lock`, `encode_lock`, `Lock.reason`.
 """
 
 import hashlib
@@ -21,18 +21,18 @@ from typing import Any
 from pydantic import ValidationError
 from typing_extensions import TypedDict  # pydantic requires this one below Python 3.12
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.engine.artifact.recipe import RecipeInputs
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.privacy import SMALL_CELL, Privacy
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import ConfigError, FormatError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Content, Receipt
-from dataprep_assets.planning.manifest import split_of
+from dataprep_assets.planning.manifest import split_name
 from dataprep_assets.project import validate_json
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stores.store import why_not_a_name
+from dataprep_assets.stores.store import explain_invalid_name
 
 LOCK = "dataset.lock"
 SCHEMA = 2
@@ -61,11 +61,11 @@ class LockCounts:
         1 to 10 become 1; larger numbers keep their first digit (11 to 19 become 11).
         """
 
-        def rounded(number: int) -> int:
+        def round_count(number: int) -> int:
             unit = 10 ** (len(str(number)) - 1)
             return min(number, 1) if number < SMALL_CELL else max(SMALL_CELL, number // unit * unit)
 
-        return LockCounts(**{name: rounded(number) for name, number in asdict(self).items()})
+        return LockCounts(**{name: round_count(number) for name, number in asdict(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class LockedFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Locked(RecipeInputs):
+class LockEntry(RecipeInputs):
     """One artifact of a lock. Its ingredients omit inputs of its own dataset, because the lock contains these.
 
     Attributes:
@@ -86,7 +86,7 @@ class Locked(RecipeInputs):
         content: Digest of its files; None if `key` is None.
         bytes: Size of its files.
         libraries: Versions of the libraries that built it; reported if bytes differ, but not compared.
-        counts: The counts of its ledger; None without a ledger.
+        counts: The counts of its ledger; None if it has no ledger.
         files: Its source files by name, if its receipt counts them.
     """
 
@@ -98,7 +98,7 @@ class Locked(RecipeInputs):
     files: Mapping[str, LockedFile] = field(default_factory=dict)
 
     @classmethod
-    def from_receipt(cls, receipt: Receipt) -> "Locked":
+    def from_receipt(cls, receipt: Receipt) -> "LockEntry":
         """Return the entry of a finished artifact."""
         ledger = receipt.ledger
         entry = cls(
@@ -116,33 +116,33 @@ class Locked(RecipeInputs):
             else LockCounts(rows=ledger.rows_in, documents=ledger.documents, tokens=ledger.tokens),
             files=dict(_source_files(receipt)),
         )
-        return entry.made_of(RecipeInputs.of_receipt(receipt) or RecipeInputs())
+        return entry.with_ingredients(RecipeInputs.of_receipt(receipt) or RecipeInputs())
 
-    def made_of(self, ingredients: RecipeInputs) -> "Locked":
+    def with_ingredients(self, ingredients: RecipeInputs) -> "LockEntry":
         """Return a copy with different ingredients."""
         # names of the form `dataset:artifact` are inputs of another dataset
         upstream = {name: content for name, content in ingredients.upstream.items() if ":" in name}
         return replace(self, **{**vars(ingredients.ingredients), "upstream": upstream})
 
-    def at_any_place(self, places: Container[str]) -> "Locked":
+    def without_location(self, locations: Container[str]) -> "LockEntry":
         """Return a copy without the parts that depend on its location.
 
-        These are the key, the content, the size, and the sources whose names are in `places`. The size depends on the
-        location because the files contain paths.
+        These are the key, the content, the size, and the sources whose names are in `locations`. The size depends on
+        the location because the files contain paths.
         """
-        sources = {name: digest for name, digest in self.sources.items() if name not in places}
+        sources = {name: digest for name, digest in self.sources.items() if name not in locations}
         return replace(self, key=None, content=None, bytes=0, sources=sources)
 
-    def hidden(self) -> "Locked":
+    def hide_names(self) -> "LockEntry":
         """Return a copy with digests instead of the names of source files, and with rounded counts."""
         return replace(
             self,
-            sources={hidden_name(name): digest for name, digest in self.sources.items()},
+            sources={hide_name(name): digest for name, digest in self.sources.items()},
             counts=None if self.counts is None else self.counts.round_counts(),
-            files={hidden_name(n): replace(file, counts=file.counts.round_counts()) for n, file in self.files.items()},
+            files={hide_name(n): replace(file, counts=file.counts.round_counts()) for n, file in self.files.items()},
         )
 
-    def difference(self, now: "Locked") -> str | None:
+    def difference(self, now: "LockEntry") -> str | None:
         """Return the difference of another entry from this one, in one sentence; None if there is none."""
         if self.content is None or now.content is None:  # one entry lacks the sources that are locations
             shared = {name: digest for name, digest in now.sources.items() if name in self.sources}
@@ -154,20 +154,20 @@ class Locked(RecipeInputs):
         if self.content == now.content:
             return None
         library_changes = [
-            f"{name} was {self.libraries.get(name, 'not installed')}, is {now.libraries.get(name, 'not installed')} now"
+            f"{name} was {self.libraries.get(name, 'not installed')}, now {now.libraries.get(name, 'not installed')}"
             for name in sorted({*self.libraries, *now.libraries})
             if self.libraries.get(name) != now.libraries.get(name)
         ]
-        why = f"; it was built with different libraries: {', '.join(library_changes)}" if library_changes else ""
-        return f"its content is {now.content[:12]}…, but the lock has {self.content[:12]}…{why}"
+        reason = f"; it was built with different libraries: {', '.join(library_changes)}" if library_changes else ""
+        return f"its content is {now.content[:12]}…, but the lock has {self.content[:12]}…{reason}"
 
 
-def hidden_name(name: str) -> str:
+def hide_name(name: str) -> str:
     """Return the digest that replaces a source file's name in a sensitive dataset's lock; other names are kept."""
     return f"#{hashlib.sha256(name.encode()).hexdigest()[:16]}" if _FILE_NAME.search(name) else name
 
 
-def file_of(name: str) -> str:
+def strip_row_range(name: str) -> str:
     """Return the name of a source file without its range of rows."""
     return re.sub(r"\[\d+:(\d+|None)\]$", "", name)
 
@@ -197,15 +197,15 @@ class Lock:
     """
 
     dataset: str
-    artifacts: Mapping[str, Locked]
+    artifacts: Mapping[str, LockEntry]
     is_hidden: bool = False
     obsolete: frozenset[str] = frozenset()
 
     @classmethod
-    def of_receipts(cls, dataset: str, receipts: Mapping[str, Receipt]) -> "Lock":
+    def from_receipts(cls, dataset: str, receipts: Mapping[str, Receipt]) -> "Lock":
         """Return the lock of a dataset from the receipts of its artifacts, by `name[/partition]`."""
-        artifacts = {name: Locked.from_receipt(receipts[name]) for name in sorted(receipts)}
-        return cls(dataset=dataset, artifacts=artifacts, obsolete=frozenset(_obsolete(receipts)))
+        artifacts = {name: LockEntry.from_receipt(receipts[name]) for name in sorted(receipts)}
+        return cls(dataset=dataset, artifacts=artifacts, obsolete=frozenset(_find_obsolete(receipts)))
 
     @property
     def privacy(self) -> Privacy:
@@ -217,25 +217,27 @@ class Lock:
         """Number of source files (or ranges of rows) whose documents are counted."""
         return sum(len(entry.files) for entry in self.artifacts.values())
 
-    def hidden(self) -> "Lock":
+    def hide_names(self) -> "Lock":
         """Return a copy with digests instead of the names of source files, and with rounded counts."""
         if self.is_hidden:
             return self
-        return replace(self, is_hidden=True, artifacts={name: entry.hidden() for name, entry in self.artifacts.items()})
+        return replace(
+            self, is_hidden=True, artifacts={name: entry.hide_names() for name, entry in self.artifacts.items()}
+        )
 
-    def reason(self, name: str, now: Locked) -> str | None:
+    def reason(self, name: str, now: LockEntry) -> str | None:
         """Return the difference of an artifact from the entry with this name, in a sentence; None if there is none."""
-        return self.artifacts[name].difference(now.hidden() if self.is_hidden else now)
+        return self.artifacts[name].difference(now.hide_names() if self.is_hidden else now)
 
 
-def name_of(artifact: str, partition: str | None) -> str:
+def lock_name_of(artifact: str, partition: str | None) -> str:
     """Return an artifact's name in its dataset's lock."""
     return f"{artifact}/{partition}" if partition else artifact
 
 
 def lock_name(artifact: Artifact) -> str:
     """Return an artifact's name in its dataset's lock."""
-    return name_of(artifact.name, artifact.partition)
+    return lock_name_of(artifact.name, artifact.partition)
 
 
 def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
@@ -249,11 +251,11 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
     Raises MissingArtifactError if an artifact is removed meanwhile.
     """
     declaration = specs[0].declaration
-    if (late := next(stale_decisions(specs, store), None)) is not None:
+    if (late := next(find_stale(specs, store), None)) is not None:
         raise IntegrityError(
             f"{declaration.dataset}: cannot be locked: {late}. Run `dataprep run {declaration.dataset}`, then lock it"
         )
-    entries: dict[str, Locked] = {}
+    entries: dict[str, LockEntry] = {}
     for spec in specs:
         artifacts = spec.artifacts(store)
         for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
@@ -261,20 +263,20 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
                 raise MissingArtifactError(
                     f"{artifact}: removed while the dataset was being locked. Build it, then lock the dataset"
                 )
-            entry = Locked.from_receipt(receipt)
-            # this happens before names are hidden, because locations are found by the names of sources
-            entry = entry if spec.names_places is None else entry.at_any_place(spec.names_places)
+            entry = LockEntry.from_receipt(receipt)
+            # remove locations before names are hidden, because they are found by their sources' names
+            entry = entry if spec.names_places is None else entry.without_location(spec.names_places)
             entries[lock_name(artifact)] = entry
     lock = Lock(dataset=declaration.dataset, artifacts={name: entries[name] for name in sorted(entries)})
-    return lock.hidden() if declaration.sensitive else lock
+    return lock.hide_names() if declaration.sensitive else lock
 
 
-def lock_of_receipts(receipts: Iterable[tuple[str, Receipt]], where: str, dataset: str | None = None) -> Lock:
+def build_lock(receipts: Iterable[tuple[str, Receipt]], location: str, dataset: str | None = None) -> Lock:
     """Return the lock of one dataset among receipts. The dataset need not be declared.
 
     Args:
         receipts: All receipts at the location, each with the name that its folder gives it.
-        where: Name of the location for errors.
+        location: Name of the location for errors.
         dataset: Name of the dataset; None if there is only one.
 
     Raises MissingArtifactError if the dataset is not found. Raises ConfigError if there are several datasets and none
@@ -285,93 +287,99 @@ def lock_of_receipts(receipts: Iterable[tuple[str, Receipt]], where: str, datase
         dataset_receipts = by_dataset.setdefault(receipt.dataset, {})
         if name in dataset_receipts:
             raise ConfigError(
-                f"{where}: contains two copies of {receipt.dataset}/{name}. Pass the folder of one of them"
+                f"{location}: contains two copies of {receipt.dataset}/{name}. Pass the folder of one of them"
             )
         dataset_receipts[name] = receipt
     if not by_dataset:
-        raise MissingArtifactError(f"{where}: no finished artifact found")
+        raise MissingArtifactError(f"{location}: no finished artifact found. Correct the path, or build the dataset")
     if dataset is None and len(by_dataset) > 1:
         raise ConfigError(
-            f"{where}: contains several datasets, {', '.join(sorted(by_dataset))}. Select one with --dataset"
+            f"{location}: contains several datasets, {', '.join(sorted(by_dataset))}. Select one with --dataset"
         )
     dataset_name = dataset or next(iter(by_dataset))
     if dataset_name not in by_dataset:
         names = ", ".join(sorted(by_dataset))
-        raise MissingArtifactError(f"{where}: no artifact of {dataset_name} found. Available: {names}")
-    return Lock.of_receipts(dataset_name, by_dataset[dataset_name])
+        raise MissingArtifactError(f"{location}: no artifact of {dataset_name} found. Available: {names}")
+    return Lock.from_receipts(dataset_name, by_dataset[dataset_name])
 
 
 # --- obsolete artifacts, found from receipts
 
 
-def _obsolete(found: Mapping[str, Receipt]) -> set[str]:
+def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
     """Return the artifacts of a dataset that no run would build. Copies under another name are never among them.
 
     Partitions are judged by their consumers: if a finished artifact is built from some partitions of a split, the
     other partitions are obsolete. A name is obsolete if the dataset's card is newer and does not list it. A blend's
     runs are obsolete if its plan does not name them.
     """
-    own = {
+    own_receipts = {
         name: own_receipt
-        for name, own_receipt in found.items()
-        if name_of(own_receipt.artifact, own_receipt.partition) == name
+        for name, own_receipt in receipts.items()
+        if lock_name_of(own_receipt.artifact, own_receipt.partition) == name
     }
-    card = next((receipt for receipt in own.values() if "planned" in receipt.facts), None)
+    card = next((receipt for receipt in own_receipts.values() if "planned" in receipt.facts), None)
     planned_names = frozenset(card.facts["planned"] if card is not None else ())
 
     def artifact_name(name: str) -> str:
         """Return the artifact's name and split. Months and tasks have no split; the card lists these without one."""
         kind, _, partition = name.partition("/")
-        return kind if kind in planned_names else name_of(kind, split_of(partition))
+        return kind if kind in planned_names else lock_name_of(kind, split_name(partition))
 
     def is_undeclared(name: str) -> bool:
         created, card_time = (
-            own_receipt.measured.get("created", "") for own_receipt in (own[name], card) if own_receipt is not None
+            own_receipt.measured.get("created", "")
+            for own_receipt in (own_receipts[name], card)
+            if own_receipt is not None
         )
         return created < card_time and planned_names.isdisjoint((name, artifact_name(name)))
 
-    obsolete = _of_earlier_plans(own) | (set() if card is None else set(filter(is_undeclared, own)))
-    used: set[str] = set()
-    for receipt in (receipt for name, receipt in own.items() if name not in obsolete):
+    obsolete = _artifacts_of_earlier_plans(own_receipts) | (
+        set() if card is None else set(filter(is_undeclared, own_receipts))
+    )
+    used_names: set[str] = set()
+    for receipt in (receipt for name, receipt in own_receipts.items() if name not in obsolete):
         upstream = {n: c for n, c in receipt.recipe.get("upstream", {}).items() if ":" not in n and "/" in n}
-        # an artifact that is itself out of date does not show the current plan
-        if all(name in own and own[name].content == content for name, content in upstream.items()):
-            used |= upstream.keys()
-    splits = {artifact_name(name) for name in used}
+        # an artifact that is out of date does not reflect the current plan
+        if all(name in own_receipts and own_receipts[name].content == content for name, content in upstream.items()):
+            used_names |= upstream.keys()
+    splits = {artifact_name(name) for name in used_names}
     # all artifacts of such a partition are obsolete as well
     partitions = {
-        name.partition("/")[2] for name in own if "/" in name and artifact_name(name) in splits and name not in used
+        name.partition("/")[2]
+        for name in own_receipts
+        if "/" in name and artifact_name(name) in splits and name not in used_names
     }
-    return obsolete | {name for name in own if name.partition("/")[2] in partitions}
+    return obsolete | {name for name in own_receipts if name.partition("/")[2] in partitions}
 
 
-def _of_earlier_plans(own: Mapping[str, Receipt]) -> set[str]:
+def _artifacts_of_earlier_plans(own_receipts: Mapping[str, Receipt]) -> set[str]:
     """Return the artifacts of runs that the blend's plan does not name."""
     planned_runs = {
         own_receipt.facts["run_hash"]
-        for name, own_receipt in own.items()
+        for name, own_receipt in own_receipts.items()
         if "/" not in name and "run_hash" in own_receipt.facts
     }
-    runs = {name: receipt.recipe.get("settings", {}).get("run_hash") for name, receipt in own.items()}
+    runs = {name: receipt.recipe.get("settings", {}).get("run_hash") for name, receipt in own_receipts.items()}
     return {name for name, run in runs.items() if planned_runs and run is not None and run not in planned_runs}
 
 
 # --- the file
 
 
-def lock_bytes(lock: Lock) -> bytes:
+def encode_lock(lock: Lock) -> bytes:
     """Return the bytes of a lock's file; equal locks give equal bytes.
 
     Settings and library versions are stored once, because many artifacts share them.
     """
     shared: dict[str, Any] = {}
 
-    def entry(one: Locked) -> dict[str, Any]:
-        value = {**asdict(one), "sources": {**one.sources}}
+    def entry(lock_entry: LockEntry) -> dict[str, Any]:
+        value = {**asdict(lock_entry), "sources": {**lock_entry.sources}}
         for part in ("settings", "libraries"):
             name = digest_value(value[part])[:12]
             shared[name], value[part] = value[part], name
-        for name, file in one.files.items():
+        for name, file in lock_entry.files.items():
             if value["sources"].get(name) == file.sha256:
                 del value["sources"][name]
         return {name: inner for name, inner in value.items() if inner not in ({}, None) or name in ("key", "content")}
@@ -387,6 +395,8 @@ def lock_bytes(lock: Lock) -> bytes:
 
 
 class _LockJson(TypedDict):
+    """The JSON object of a lock file."""
+
     dataprep_lock: int
     dataset: str
     hidden_names: bool
@@ -399,55 +409,56 @@ def read_lock(path: Path) -> Lock:
     try:
         return parse_lock(path.read_bytes(), str(path))
     except OSError as error:
-        raise FormatError(f"{path}: cannot read the lock: {error.strerror or error}") from error
+        raise FormatError(f"{path}: cannot read the lock: {error.strerror or error}. Correct the path") from error
 
 
-def parse_lock(data: bytes, where: str) -> Lock:
+def parse_lock(data: bytes, location: str) -> Lock:
     """Parse the bytes of a lock file.
 
-    Raises FormatError with `where` if they are not a lock or have a different schema version.
+    Raises FormatError with `location` if they are not a lock or have a different schema version.
     """
     try:
-        schema = json_of(data)["dataprep_lock"]
+        schema = load_untrusted_json(data)["dataprep_lock"]
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
-            f"{where}: not a lock file ({type(error).__name__}: {str(error)[:80]}). Run `dataprep lock` to write one"
+            f"{location}: not a lock file ({type(error).__name__}: {str(error)[:80]}). Run `dataprep lock` to write one"
         ) from None
     if schema != SCHEMA:
         raise FormatError(
-            f"{where}: unsupported schema {schema!r}; this version reads {SCHEMA}. Lock the dataset again"
+            f"{location}: unsupported schema {schema!r}; this version reads {SCHEMA}. Run `dataprep lock` again"
         )
     try:
         value = validate_json(data, _LockJson)
         for entry in value["artifacts"].values():
             entry |= {part: value["shared"][entry[part]] for part in ("settings", "libraries")}
-        entries = validate_json(json.dumps(value["artifacts"]).encode(), dict[str, Locked])
-        artifacts = {_name(name): _with_file_sources(entries[name]) for name in sorted(entries)}
+        entries = validate_json(json.dumps(value["artifacts"]).encode(), dict[str, LockEntry])
+        artifacts = {_check_name(name): _with_file_sources(entries[name]) for name in sorted(entries)}
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f"{where}: damaged lock file ({_fault(error)}). Restore it from version control, or lock the dataset again"
+            f"{location}: damaged lock file ({_describe_fault(error)}). Restore it from version control, or lock "
+            "the dataset again"
         ) from None
     return Lock(dataset=value["dataset"], artifacts=artifacts, is_hidden=value["hidden_names"])
 
 
-def _with_file_sources(one: Locked) -> Locked:
-    files = {_name(name): file.sha256 for name, file in one.files.items()}
-    return replace(one, sources={**files, **one.sources})
+def _with_file_sources(entry: LockEntry) -> LockEntry:
+    files = {_check_name(name): file.sha256 for name, file in entry.files.items()}
+    return replace(entry, sources={**files, **entry.sources})
 
 
-def _fault(error: Exception) -> str:
-    """Return the error in one line; for pydantic, the location and message of the first error."""
+def _describe_fault(error: Exception) -> str:
+    """Return the error on one line; for pydantic, the location and message of the first error."""
     if isinstance(error, ValidationError):
         first_fault = error.errors()[0]
         return f"{'.'.join(map(str, first_fault['loc']))}: {first_fault['msg']}"
     return f"{type(error).__name__}: {str(error)[:80]}"
 
 
-def _name(value: str) -> str:
+def _check_name(value: str) -> str:
     """Return the name of an artifact or a source file; raise ValueError if it is not a valid file name.
 
     Names are printed and looked up on disk, and a lock's author may be malicious.
     """
-    if why := why_not_a_name(value):
-        raise ValueError(f"{value!r} is not a valid file name: {why}")
+    if reason := explain_invalid_name(value):
+        raise ValueError(f"{value!r} is not a valid file name: {reason}")
     return value

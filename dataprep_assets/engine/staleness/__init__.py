@@ -1,1 +1,1 @@
-"""What has to be done for each partition, why, and what it will cost."""
+"""Decisions: the action for each partition, its reason, and its expected cost."""

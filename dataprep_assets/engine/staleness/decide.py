@@ -1,32 +1,33 @@
-"""Decides what must be done for a partition of an artifact, and why: `decide`, a pure function of `PartitionFacts`.
+"""Decides the action for a partition of an artifact, and its reason: `decide_action`, a pure function of
+`PartitionFacts`.
 
-`run`, `status`, `list`, locks, pages and the library ask it, and so does `ensure` before it builds. It reads no file,
-no database and no clock: `staleness.status` gathers the facts.
+`run`, `status`, `list`, locks, pages and the library use it, and `ensure` calls it before a build. It reads no file,
+no database and no clock. `staleness.status` gathers the facts.
 
-The cases, in order; the first one that applies is the decision. `test_decide.py` has a row for each.
+The first case in this table that applies is the decision. `test_decide.py` has a row for each case.
 
 | facts                                                          | action | kind             | same content |
 |----------------------------------------------------------------|--------|------------------|--------------|
 | the plan of its partitions cannot be read                      | BUILD  | missing          |              |
 | its receipt cannot be read                                     | BUILD  | damaged          |              |
 | no receipt                                                     | BUILD  | missing          |              |
-| another key or ledger than its recipe's                        | BUILD  | of the change    |              |
-| its files are not as its receipt says                          | BUILD  | damaged          | with recipe  |
+| its key or ledger differs from its recipe's                    | BUILD  | of the change    |              |
+| its files differ from its receipt                              | BUILD  | damaged          | with recipe  |
 | an input is stale, so it has no recipe yet, or has no files    | BUILD  | input changed    |              |
-| its recipe is refused: an input or its target cannot be asked  | BUILD  | input unreadable |              |
+| no recipe, because an input or its target cannot be read       | BUILD  | input unreadable |              |
 | a blocking check failed                                        | BUILD  | check failed     | yes          |
-| Dagster has no event of it, or one older than its inputs'      | RECORD | not recorded     |              |
+| Dagster has no event for it, or one older than its inputs'     | RECORD | not recorded     |              |
 | Dagster does not have all partitions that it plans             | RECORD | not recorded     |              |
-| a blocking check failed, and it was built again as it was      | CHECK  | check failed     | yes          |
-| a check has no result that holds                               | CHECK  | not checked      |              |
+| a blocking check failed, and a rebuild had the same content    | CHECK  | check failed     | yes          |
+| a check has no valid result                                    | CHECK  | not checked      |              |
 | a result is older than `prove.again_every` allows              | CHECK  | not checked      |              |
 | Dagster has no result of a check, or a blocking failure        | CHECK  | not evaluated    |              |
 | Dagster has a warning under another `accept` than is declared  | CHECK  | not evaluated    |              |
 | none of these                                                  | KEEP   |                  |              |
 
-A failed blocking check is a reason to build once: whoever built it may have had damaged inputs or bad memory. A result
-names the build that it first judged and what that contained. If what is there now is another build of the same content,
-building does not help, and a person has to look.
+A failed blocking check causes one rebuild, because the first build may have had damaged inputs or bad memory. A result
+records the first build that the check evaluated, and its content. If the current artifact is a different build of the
+same content, another rebuild does not help, and a person must find the cause.
 """
 
 import re
@@ -49,16 +50,16 @@ UNREADABLE = "input unreadable"
 
 
 class Action(Enum):
-    """What a run does for a partition."""
+    """The action of a run for a partition."""
 
     BUILD = auto()
     """Its files must be built."""
     RECORD = auto()
-    """Its files are up to date, but Dagster has no event of them."""
+    """Its files are up to date, but Dagster has no event for them."""
     CHECK = auto()
     """Its files are up to date, but a check must run or report its result."""
     KEEP = auto()
-    """Nothing."""
+    """Nothing must be done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +67,11 @@ class FileFacts:
     """Facts about the files of a partition.
 
     Attributes:
-        receipt: Its receipt; None if it has none.
-        unreadable: Why its receipt cannot be read.
-        recipe: How it would be built now; None if that is not known.
-        refused: Why it has no recipe, though its inputs are there.
-        defects: How its files differ from the receipt; empty until they are read.
+        receipt: Its receipt; None if there is none.
+        unreadable: Reason why its receipt cannot be read.
+        recipe: Its current recipe; None if unknown.
+        refused: Reason why it has no recipe although its inputs exist.
+        defects: Differences between its files and the receipt; empty until the files are read.
     """
 
     receipt: Receipt | None = None
@@ -82,9 +83,10 @@ class FileFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckFacts:
-    """A check's result that holds for what is there, and when it was given, in seconds since 1970.
+    """The valid result of a check, and its time in seconds since 1970.
 
-    A failure `blocks` if it is an error of a blocking check. One on another build of the same content is `rebuilt`.
+    A failure `blocks` if it is an error of a blocking check. It is `rebuilt` if it concerns an earlier build of the
+    same content.
     """
 
     passed: bool
@@ -96,7 +98,7 @@ class CheckFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The latest result of a check that Dagster has, with the reason for which a failure was accepted then, if any.
+    """Dagster's latest result of a check, with the reason for accepting a failure, if one was declared then.
 
     A failure `blocks` if it is an error of a blocking check.
     """
@@ -108,13 +110,14 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class EventFacts:
-    """What Dagster has recorded.
+    """Dagster's records of a partition.
 
     Attributes:
-        materialized: Whether it has a materialization; without files, one that is not older than its inputs'.
-        registered: Whether it has the partitions that the artifact plans.
+        materialized: Whether Dagster has a materialization; for an artifact without files, one that is not older than
+            its inputs' materializations.
+        registered: Whether Dagster has the partitions that the artifact plans.
         evaluations: Check → its latest result, or None.
-        accept: Check that only warns → the declared reason for which its failure is accepted.
+        accept: Check that only warns → the declared reason for accepting its failure.
     """
 
     materialized: bool = True
@@ -125,20 +128,20 @@ class EventFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionFacts:
-    """What is known about a partition, or about all partitions of an artifact together.
+    """Facts about a partition, or about all partitions of an artifact together.
 
     Attributes:
-        not_planned: Why its partitions are not known.
-        files: Its files; None if it has none of its own, or if they are not asked about.
+        not_planned: Reason why its partitions are unknown.
+        files: Facts about its files; None if it has no files of its own, or if they are not needed.
         stale_input: The name of an input that is stale.
-        missing_input: Whether that input was never built, or is lost.
-        input_causes: The causes for which that input is stale.
-        inputs: Name of each input artifact → the causes for which it is stale. A setting of such a name describes
-            the content of the input.
-        gains_input: Whether a stale input is a partition that it was not made of, so that it will change for certain.
-        checks: Each check that judges it → its result that holds, or None.
-        since: Results from before this time no longer count, in seconds since 1970.
-        events: What Dagster has recorded; None if it was not asked.
+        missing_input: Whether that input was never built or is lost.
+        input_causes: The causes of that input's staleness.
+        inputs: Name of each input artifact → the causes of its staleness. A setting with the same name describes the
+            content of the input.
+        gains_input: Whether a stale input is a partition that it was not built from, so that it will certainly change.
+        checks: Each check of the partition → its valid result, or None.
+        since: Earliest time of results that count, in seconds since 1970.
+        events: Dagster's records; None if Dagster was not queried.
     """
 
     not_planned: str = ""
@@ -155,17 +158,17 @@ class PartitionFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What must be done for a partition, and why.
+    """The action for a partition, and its reason.
 
     Attributes:
-        action: What to do.
-        kind: A keyword for tables, as in the module's table; empty to keep it.
-        reason: The same in one sentence.
-        causes: The changes for which a run would build it, one line each, such as `rule short changed: words < 50 →
-            words < 20`: its own, else the causes of the inputs that changed.
-        provisional: Stale only because of an input whose new content is not known yet: kept if the input comes out
-            unchanged.
-        same_content: Whether what is built in its place is expected to have the content that its receipt says.
+        action: The action.
+        kind: The kind in the module's table; empty to keep it.
+        reason: The reason in one sentence.
+        causes: The changes that make a run build it, one line each, such as `rule short changed: words < 50 →
+            words < 20`: its own changes, or otherwise the causes of changed inputs.
+        provisional: Whether it is stale only because of an input whose new content is unknown. It is kept if the input
+            does not change.
+        same_content: Whether a rebuild is expected to have the content that its receipt records.
         checks: The blocking checks that failed.
         name: The artifact, or the asset if its partitions are not planned yet.
         spec: The spec of the artifact.
@@ -190,71 +193,75 @@ class Decision:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the artifact cannot stay as it is."""
+        """Whether a run must build, record or check the artifact."""
         return self.action is Action.BUILD or self.kind == CHECK_FAILED
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
 
 
-def decide(facts: PartitionFacts) -> Decision:
-    """Return what must be done, by the first case of the module's table that applies."""
-    return next(_applying(facts), Decision(action=Action.KEEP))
+def decide_action(facts: PartitionFacts) -> Decision:
+    """Return the decision of the first case in the module's table that applies."""
+    return next(_applicable_decisions(facts), Decision(action=Action.KEEP))
 
 
-def _applying(facts: PartitionFacts) -> Iterator[Decision]:
+def _applicable_decisions(facts: PartitionFacts) -> Iterator[Decision]:
     """Yield the decision of each case that applies, in the order of the table."""
     if facts.not_planned:
         reason = f"not planned yet: {facts.not_planned}"
         yield _build(MISSING, reason, facts.input_causes or (reason,))
-    yield from _applying_to_files(facts)
-    failed = {name: one for name, one in facts.checks.items() if one is not None and one.blocks and not one.passed}
-    is_rebuilt = all(one.rebuilt for one in failed.values())
-    if failed and not is_rebuilt:
-        yield _failed(Action.BUILD, failed, "failed")
+    yield from _decisions_on_files(facts)
+    failures = {name: one for name, one in facts.checks.items() if one is not None and one.blocks and not one.passed}
+    is_rebuilt = all(one.rebuilt for one in failures.values())
+    if failures and not is_rebuilt:
+        yield _failure_decision(Action.BUILD, failures, "failed")
     events = facts.events or EventFacts()
     if not events.materialized or not events.registered:
-        what = "partitions" if events.materialized else "materialization"
-        yield Decision(action=Action.RECORD, kind="not recorded", reason=f"Dagster has no {what} of it")
-    if failed:
-        yield _failed(Action.CHECK, failed, "failed, and again after a rebuild")
-    if left := [name for name, one in facts.checks.items() if one is None or one.at < facts.since]:
-        yield Decision(action=Action.CHECK, kind="not checked", reason=f"not checked: {', '.join(left)}")
-    if left := [name for name, one in events.evaluations.items() if _is_outdated(one, events.accept.get(name))]:
-        yield Decision(action=Action.CHECK, kind="not evaluated", reason=f"no results in Dagster: {', '.join(left)}")
+        noun = "partition" if events.materialized else "materialization"
+        yield Decision(action=Action.RECORD, kind="not recorded", reason=f"no {noun} recorded in Dagster")
+    if failures:
+        yield _failure_decision(Action.CHECK, failures, "failed, also after a rebuild")
+    if unfinished_checks := [name for name, one in facts.checks.items() if one is None or one.at < facts.since]:
+        yield Decision(action=Action.CHECK, kind="not checked", reason=f"not checked: {', '.join(unfinished_checks)}")
+    if unfinished_checks := [
+        name for name, one in events.evaluations.items() if _is_outdated(one, events.accept.get(name))
+    ]:
+        yield Decision(
+            action=Action.CHECK, kind="not evaluated", reason=f"no results in Dagster: {', '.join(unfinished_checks)}"
+        )
 
 
-def _applying_to_files(facts: PartitionFacts) -> Iterator[Decision]:
+def _decisions_on_files(facts: PartitionFacts) -> Iterator[Decision]:
     files, state = facts.files, "missing" if facts.missing_input else "stale"
-    because = f"its input {facts.stale_input} is {state}"
+    input_reason = f"its input {facts.stale_input} is {state}"
     if files is None:
         if facts.stale_input:
-            yield _build(INPUT_CHANGED, because, facts.input_causes)
+            yield _build(INPUT_CHANGED, input_reason, facts.input_causes)
         return
     if files.unreadable:
         yield _build(DAMAGED, f"damaged: {files.unreadable}")
     elif files.receipt is None:
         yield _build(MISSING, MISSING, facts.input_causes or (MISSING,))
     elif files.recipe is not None and (change := files.recipe.difference(files.receipt)) is not None:
-        yield _build(change.kind, change.reason, _causes(change, facts))
+        yield _build(change.kind, change.reason, _find_causes(change, facts))
     if files.defects:
         more = f" (and {len(files.defects) - 1} more)" if len(files.defects) > 1 else ""
         yield _build(DAMAGED, f"damaged: {files.defects[0]}{more}", same_content=files.recipe is not None)
     if files.recipe is None and facts.stale_input:
-        yield _build(INPUT_CHANGED, because, facts.input_causes, provisional=not facts.gains_input)
+        yield _build(INPUT_CHANGED, input_reason, facts.input_causes, provisional=not facts.gains_input)
     if files.refused:
         yield _build(UNREADABLE, files.refused)
 
 
-def _causes(change: Change, facts: PartitionFacts) -> tuple[str, ...]:
-    """Return its own changes, else the causes of the inputs that changed, else the causes of any stale input."""
-    own, of_inputs = [], dict[str, None]()
-    for one in change.changes:
-        name = re.split(r"[./]", one.name, maxsplit=1)[0]
-        of_inputs |= dict.fromkeys(facts.inputs.get(name, ()))
-        if one.kind != "upstream" and name not in facts.inputs:
-            own.append(str(one))
-    return (*own, *change.files) or tuple(of_inputs) or facts.input_causes
+def _find_causes(change: Change, facts: PartitionFacts) -> tuple[str, ...]:
+    """Return its own changes; otherwise the causes of changed inputs; otherwise the causes of any stale input."""
+    own_causes, input_causes = [], dict[str, None]()
+    for cause in change.changes:
+        name = re.split(r"[./]", cause.name, maxsplit=1)[0]
+        input_causes |= dict.fromkeys(facts.inputs.get(name, ()))
+        if cause.kind != "upstream" and name not in facts.inputs:
+            own_causes.append(str(cause))
+    return (*own_causes, *change.files) or tuple(input_causes) or facts.input_causes
 
 
 def _build(
@@ -265,7 +272,7 @@ def _build(
     provisional: bool = False,
     same_content: bool = False,
 ) -> Decision:
-    """A decision to build; without other causes its reason is the cause."""
+    """Return a decision to build; its reason is also the cause if there are no other causes."""
     return Decision(
         action=Action.BUILD,
         kind=kind,
@@ -276,16 +283,16 @@ def _build(
     )
 
 
-def _failed(action: Action, failed: Mapping[str, CheckFacts], how: str) -> Decision:
-    names = f"blocking check {next(iter(failed))}" if len(failed) == 1 else f"checks {', '.join(failed)}"
-    reason = f"its {names} {how}: {next(iter(failed.values())).sentence}"
+def _failure_decision(action: Action, failures: Mapping[str, CheckFacts], verb: str) -> Decision:
+    names = f"blocking check {next(iter(failures))}" if len(failures) == 1 else f"checks {', '.join(failures)}"
+    reason = f"its {names} {verb}: {next(iter(failures.values())).sentence}"
     return Decision(
-        action=action, kind=CHECK_FAILED, reason=reason, causes=(reason,), same_content=True, checks=tuple(failed)
+        action=action, kind=CHECK_FAILED, reason=reason, causes=(reason,), same_content=True, checks=tuple(failures)
     )
 
 
 def _is_outdated(evaluation: Evaluation | None, accept: str | None) -> bool:
-    """Whether Dagster's result is none, a blocking failure, or of another acceptance than the declared one."""
+    """Return whether Dagster has no result, a blocking failure, or a result with a different accepted reason."""
     if evaluation is None:
         return True
     if evaluation.passed:

@@ -1,4 +1,4 @@
-"""Finds the artifacts of other datasets that are made of a dataset's artifacts, such as a replay mix of notes."""
+"""Finds the artifacts of other datasets that are built from a dataset's artifacts, such as a mixture of notes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,42 +7,46 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, Datas
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reached:
-    """An `artifact` of another `dataset`, and `through`, the artifact that it is made of."""
+class AffectedArtifact:
+    """An `artifact` of another `dataset`, and the artifact `through` which it is affected."""
 
     dataset: str
     artifact: str
     through: str
 
 
-def reached(dataset: str, names: Iterable[str], others: Mapping[str, Sequence[ArtifactSpec]]) -> Iterator[Reached]:
+def find_affected_artifacts(
+    dataset: str, names: Iterable[str], specs_by_dataset: Mapping[str, Sequence[ArtifactSpec]]
+) -> Iterator[AffectedArtifact]:
     """Yield the artifacts of other datasets that are affected, nearest first.
 
     Args:
         dataset: The dataset that changes.
         names: Names of its artifacts that change, as in `DatasetInput`.
-        others: Name of each other dataset → its specs.
+        specs_by_dataset: Name of each other dataset → its specs.
     """
     changed = {(dataset, name) for name in names}
-    reported: set[tuple[str, ...]] = set()
-    grown = True
-    # until a pass reaches nothing new, because the other datasets are in no order of what is made of what
-    while grown:
-        grown = False
-        for other, specs in others.items():
-            touched: set[ArtifactSpec] = set()
+    reported_paths: set[tuple[str, ...]] = set()
+    has_grown = True
+    # repeat until nothing is added, because datasets are not ordered by dependency
+    while has_grown:
+        has_grown = False
+        for dataset, specs in specs_by_dataset.items():
+            affected_specs: set[ArtifactSpec] = set()
             for spec in specs:
-                through = next((source for source in spec.inputs if _is_among(source, changed)), None)
-                if through is None and touched.isdisjoint(spec.inputs):
+                changed_source = next((source for source in spec.inputs if _is_among(source, changed)), None)
+                if changed_source is None and affected_specs.isdisjoint(spec.inputs):
                     continue
-                touched.add(spec)
-                if (other, spec.name) not in changed:
-                    changed.add((other, spec.name))
-                    grown = True
-                if isinstance(through, DatasetInput) and spec.path not in reported:
-                    reported.add(spec.path)
+                affected_specs.add(spec)
+                if (dataset, spec.name) not in changed:
+                    changed.add((dataset, spec.name))
+                    has_grown = True
+                if isinstance(changed_source, DatasetInput) and spec.path not in reported_paths:
+                    reported_paths.add(spec.path)
                     artifact = "/".join(spec.path[1:])
-                    yield Reached(dataset=other, artifact=artifact, through=f"{through.dataset}/{through.name}")
+                    yield AffectedArtifact(
+                        dataset=dataset, artifact=artifact, through=f"{changed_source.dataset}/{changed_source.name}"
+                    )
 
 
 def _is_among(source: ArtifactSpec | DatasetInput | AssetInput, changed: set[tuple[str, str]]) -> bool:

@@ -1,6 +1,6 @@
-"""What a run would build, why, and what shares its sources: for each artifact bytes to read, expected tokens, time.
+"""Lists the artifacts that a run would build, each with the reason, bytes to read, expected tokens and time.
 
-Nothing is written. Entry point: `rebuild_of`.
+Also finds artifacts of other datasets that share sources. Writes nothing. Entry point: `plan_rebuild`.
 """
 
 from collections import Counter
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from dataprep_assets.engine.artifact.losses import no_losses
+from dataprep_assets.engine.artifact.losses import return_no_losses
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, ReadCost
-from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
+from dataprep_assets.engine.privacy import OPEN, Privacy, load_privacy
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, UNREADABLE, Action, Decision
-from dataprep_assets.engine.staleness.status import decisions, foreseeing
-from dataprep_assets.engine.staleness.step_times import RUN, Sizes, StepTimes, step_sizes
+from dataprep_assets.engine.staleness.status import decide_dataset, overlay_store
+from dataprep_assets.engine.staleness.step_times import RUN, Sizes, StepTimes, TimeRange, build_size_function
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -25,22 +25,22 @@ _RECORDS_SECONDS = 0.1
 _SLOWEST_STEP = 16.0
 """Longest time of a step that reads every text (signatures, slow taggers), as a multiple of tokenizing."""
 
-# Finds other datasets made of the same source files: what a retraction in one dataset leaves in others.
+# Finds other datasets that are built from the same source files, because a retraction in one does not affect others.
 #
-# Files are compared by the SHA-256 that receipts record, so their names, their places and the pipeline that reads
-# them do not matter. Only receipts are read.
+# Files are compared by the SHA-256 that receipts record, so their names, locations and pipelines do not matter. Only
+# receipts are read.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sharing:
-    """Finished partitions of another dataset's artifact that are made of the same source files.
+class SharingArtifact:
+    """Finished partitions of another dataset's artifact that are built from the same source files.
 
     Attributes:
         dataset: The other dataset.
         artifact: Its artifact: `token_bins`, `packed_sft`.
         partitions: Number of these partitions.
         noun: The noun for one partition.
-        published: The places to which the dataset was published.
+        published: The locations to which the dataset was published.
     """
 
     dataset: str
@@ -50,37 +50,41 @@ class Sharing:
     published: tuple[str, ...] = ()
 
 
-def sharing(files: Set[str], others: Iterable[tuple[Sequence[ArtifactSpec], ArtifactStore]]) -> Iterator[Sharing]:
-    """Yield the artifacts of other datasets that are made of these source files, in the order of datasets and graphs.
+def find_sharing_artifacts(
+    files: Set[str], other_datasets: Iterable[tuple[Sequence[ArtifactSpec], ArtifactStore]]
+) -> Iterator[SharingArtifact]:
+    """Yield the artifacts of other datasets that are built from these source files, in the order of datasets.
 
     Args:
         files: SHA-256 of each file.
-        others: The specs of each other dataset, and its store. A dataset that cannot be read is left out: its own
-            commands say why.
+        other_datasets: The specs of each other dataset, and its store. Unreadable datasets are skipped, because their
+            own commands report the error.
     """
-    for specs, store in others:
-        held_shards = [
-            (spec, sum(not files.isdisjoint(source_digests(receipt)) for receipt in receipts))
-            for spec, receipts in _by_artifact(specs, store)
+    for specs, store in other_datasets:
+        shard_counts = [
+            (spec, sum(not files.isdisjoint(list_source_digests(receipt)) for receipt in receipts))
+            for spec, receipts in _receipts_by_artifact(specs, store)
         ]
-        published = tuple(published_places(specs, store)) if any(held for _, held in held_shards) else ()
-        for spec, held in held_shards:
-            if held:
-                yield Sharing(
+        published = (
+            tuple(list_published_places(specs, store)) if any(shard_count for _, shard_count in shard_counts) else ()
+        )
+        for spec, shard_count in shard_counts:
+            if shard_count:
+                yield SharingArtifact(
                     dataset=spec.declaration.dataset,
                     artifact=spec.name,
-                    partitions=held,
+                    partitions=shard_count,
                     noun=spec.noun,
                     published=published,
                 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class StillHeld:
-    """Finished partitions made of source files from which another dataset dropped more retracted documents.
+class HeldRetractions:
+    """Finished partitions with documents that another dataset has retracted.
 
     Attributes:
-        dataset: The dataset that still holds them.
+        dataset: The dataset that still contains the documents.
         artifact: Its artifact.
         partitions: Number of these partitions.
         noun: The noun for one partition.
@@ -94,101 +98,102 @@ class StillHeld:
     retracted_by: str
 
 
-def retracted_of(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Mapping[str, int]:
-    """SHA-256 of a source file → how many of its documents a dataset's finished artifacts dropped as retracted."""
-    found: dict[str, int] = {}
-    for _, receipts in _by_artifact(specs, store):
-        for file, dropped in _count_dropped(receipts).items():
-            # several artifacts of a dataset drop the same documents: they are counted once
-            found[file] = max(found.get(file, 0), dropped)
-    return {file: dropped for file, dropped in found.items() if dropped}
+def count_retracted_documents(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Mapping[str, int]:
+    """Return SHA-256 of a source file → number of its documents that finished artifacts dropped as retracted."""
+    drop_counts: dict[str, int] = {}
+    for _, receipts in _receipts_by_artifact(specs, store):
+        for file, drop_count in _count_dropped_rows(receipts).items():
+            # several artifacts of a dataset may drop the same documents, so count them once
+            drop_counts[file] = max(drop_counts.get(file, 0), drop_count)
+    return {file: drop_count for file, drop_count in drop_counts.items() if drop_count}
 
 
-def still_held(
-    dataset: str, retracted: Mapping[str, int], others: Iterable[tuple[Sequence[ArtifactSpec], ArtifactStore]]
-) -> Iterator[StillHeld]:
-    """Yield the artifacts of other datasets that still hold documents which a dataset dropped, by counts in receipts.
+def find_held_retractions(
+    dataset: str,
+    retracted_counts: Mapping[str, int],
+    other_datasets: Iterable[tuple[Sequence[ArtifactSpec], ArtifactStore]],
+) -> Iterator[HeldRetractions]:
+    """Yield the artifacts of other datasets that still contain retracted documents according to their receipts.
 
     Args:
-        dataset: The dataset that retracted them.
-        retracted: The result of `retracted_of` for that dataset.
-        others: The specs of each other dataset, and its store.
+        dataset: The dataset that retracted the documents.
+        retracted_counts: The result of `count_retracted_documents` for that dataset.
+        other_datasets: The specs of each other dataset, and its store.
     """
-    for specs, store in others if retracted else ():
+    for specs, store in other_datasets if retracted_counts else ():
         # in a dataset with a selection, only the selection's receipts have the counts
-        dropped = retracted_of(specs, store)
-        for spec, receipts in _by_artifact(specs, store):
-            behind = {file for file, count in retracted.items() if dropped.get(file, 0) < count}
-            held = sum(not behind.isdisjoint(source_digests(receipt)) for receipt in receipts)
-            if held:
-                yield StillHeld(
+        drop_counts = count_retracted_documents(specs, store)
+        for spec, receipts in _receipts_by_artifact(specs, store):
+            retracted_files = {file for file, count in retracted_counts.items() if drop_counts.get(file, 0) < count}
+            holding_count = sum(not retracted_files.isdisjoint(list_source_digests(receipt)) for receipt in receipts)
+            if holding_count:
+                yield HeldRetractions(
                     dataset=spec.declaration.dataset,
                     artifact=spec.name,
-                    partitions=held,
+                    partitions=holding_count,
                     noun=spec.noun,
                     retracted_by=dataset,
                 )
 
 
-def _by_artifact(
+def _receipts_by_artifact(
     specs: Sequence[ArtifactSpec], store: ArtifactStore
 ) -> Iterator[tuple[ArtifactSpec, Sequence[Receipt]]]:
-    """The receipts of each partitioned artifact, with those of all its splits together."""
-    found: dict[str, tuple[ArtifactSpec, list[Receipt]]] = {}
+    """Yield each partitioned artifact with the receipts of all its splits."""
+    receipts_by_name: dict[str, tuple[ArtifactSpec, list[Receipt]]] = {}
     for spec in specs:
         if spec.partitions is not None and spec.kept:
-            found.setdefault(spec.name, (spec, []))[1].extend(_receipts(spec, store))
-    yield from found.values()
+            receipts_by_name.setdefault(spec.name, (spec, []))[1].extend(_iterate_receipts(spec, store))
+    yield from receipts_by_name.values()
 
 
-def _count_dropped(receipts: Iterable[Receipt]) -> dict[str, int]:
-    """SHA-256 of a source file → documents that were dropped as retracted, summed over partitions."""
+def _count_dropped_rows(receipts: Iterable[Receipt]) -> dict[str, int]:
+    """Return SHA-256 of a source file → number of documents dropped as retracted, summed over partitions."""
     counts: dict[str, int] = {}
     for receipt in receipts:
-        lines = [(str(line["sha256"]), line.get("dropped", {})) for line in receipt.sources]
-        of_notes = receipt.recipe.get("sources", {}).get("cohort")  # one file
-        if not lines and receipt.ledger is not None and of_notes:
-            lines = [(str(of_notes), receipt.ledger.dropped)]
-        for file, dropped in lines:
-            counts[file] = counts.get(file, 0) + int(dropped.get(RETRACTED, 0))
+        # shards of conversations, pairs and records list their files in the facts
+        source_lines = receipt.sources or (receipt.facts.get("sources", ()) if receipt.ledger is not None else ())
+        lines = [(str(line["sha256"]), line.get("dropped", {})) for line in source_lines if "sha256" in line]
+        notes_digest = receipt.recipe.get("sources", {}).get("cohort")  # the cohort is a single file
+        if not lines and receipt.ledger is not None and notes_digest:
+            lines = [(str(notes_digest), receipt.ledger.dropped)]
+        for file, drop_count in lines:
+            counts[file] = counts.get(file, 0) + int(drop_count.get(RETRACTED, 0))
     return counts
 
 
-def source_digests(receipt: Receipt) -> Set[str]:
-    """SHA-256 of the source files whose rows are in a finished artifact; empty if it only mirrors or lists files."""
+def list_source_digests(receipt: Receipt) -> Set[str]:
+    """Return the SHA-256 of the source files whose rows are in an artifact; empty if it only mirrors or lists files."""
     if receipt.ledger is None:
         return frozenset()
     recorded: Mapping[str, object] = receipt.recipe.get("sources", {})
     return {str(line["sha256"]) for line in receipt.sources} | {str(value) for value in recorded.values()}
 
 
-def _receipts(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[Receipt]:
+def _iterate_receipts(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[Receipt]:
     try:
-        yield from (one for one in store.receipts(spec.artifacts(store)) if one is not None)
+        yield from (receipt for receipt in store.receipts(spec.artifacts(store)) if receipt is not None)
     except DataprepError:
         return
 
 
-def published_places(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[str]:
-    """The places to which a dataset was published, from its finished publications."""
+def list_published_places(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[str]:
+    """Yield the locations to which a dataset was published, from its finished publications."""
     for spec in specs:
         if spec.published_to is not None and spec.kept:
-            yield from (spec.published_to(receipt) for receipt in _receipts(spec, store))
-
-
-TimeRange = tuple[float, float]
-"""Lower and upper bound of a time, in seconds."""
+            yield from (spec.published_to(receipt) for receipt in _iterate_receipts(spec, store))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToBuild:
-    """One artifact to build. None means that an amount is not known, or does not apply.
+class PlannedBuild:
+    """An artifact to build. An amount is None if it is unknown or does not apply.
 
     Attributes:
-        stale: The artifact, and why it is stale.
-        reading: What building it reads of the source.
+        stale: The artifact, and the reason why it is stale.
+        reading: The source data that building it reads.
         tokens: Expected number of tokens.
-        seconds: Bounds of the time to build and check it. They are equal if its step was timed in an earlier run.
+        seconds: Bounds of the time to build and check it. They are equal if its step was timed in an earlier run with
+            a similar or larger amount of data, or for long enough to derive a rate.
     """
 
     stale: Decision
@@ -198,7 +203,7 @@ class ToBuild:
 
     @property
     def timed_seconds(self) -> float | None:
-        """Seconds to build it, from earlier runs on this machine; None if its step was never timed."""
+        """Seconds to build it, from earlier runs on this machine; None if there are only bounds."""
         return self.seconds[1] if self.seconds is not None and self.seconds[0] == self.seconds[1] else None
 
     @property
@@ -207,20 +212,20 @@ class ToBuild:
         return self.stale.action is Action.BUILD and not self.stale.provisional
 
     def to_json(self, privacy: Privacy) -> dict[str, Any]:
-        """The JSON object with the documented keys of `--json`, with the counts that leave."""
-        slot, read = self.stale, self.reading
+        """Return the JSON object with the documented keys of `--json`, with counts in their public form."""
+        slot, reading = self.stale, self.reading
         return {
             "artifact": slot.asset,
             "name": slot.name,
             "partition": slot.partition,
             "kind": slot.kind,
-            "reason": privacy.text(slot.reason, slot.kind),
-            "causes": [privacy.text(cause, slot.kind) for cause in slot.causes],
+            "reason": privacy.public_text(slot.reason, slot.kind),
+            "causes": [privacy.public_text(cause, slot.kind) for cause in slot.causes],
             "provisional": slot.provisional,
-            **privacy.amounts(
+            **privacy.public_amounts(
                 {
-                    "source_bytes": read.source_bytes if read is not None else None,
-                    "fetch_bytes": read.fetch_bytes if read is not None else None,
+                    "source_bytes": reading.source_bytes if reading is not None else None,
+                    "fetch_bytes": reading.fetch_bytes if reading is not None else None,
                     "tokens": self.tokens,
                     "seconds": round(seconds, 1) if (seconds := self.timed_seconds) is not None else None,
                 }
@@ -229,7 +234,7 @@ class ToBuild:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class ReplacedPublication:
     """A finished publication (`artifact`) that the next run replaces, and its `place`."""
 
     artifact: str
@@ -238,13 +243,13 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class LossChange:
-    """How much a run would drop for one reason, compared with the finished artifacts.
+    """Change in the amount that is dropped for one reason, compared with the finished artifacts.
 
     Attributes:
-        artifact: The artifact that drops it, such as `selection_train`.
+        artifact: The artifact that drops the amount, such as `selection_train`.
         reason: The rule, or another reason.
-        before: How much the finished partitions dropped.
-        after: How much they will drop; None if it is not known before an input of theirs is built.
+        before: Amount that the finished partitions dropped.
+        after: Amount that they will drop; None if unknown until an input is built.
     """
 
     artifact: str
@@ -259,17 +264,17 @@ class Rebuild:
 
     Attributes:
         works: The artifacts.
-        losses: What is dropped otherwise than before, of steps that are cheap enough to be foreseen.
-        due: The artifacts that stay as they are, but whose checks must run: they have no result, or an old one.
+        losses: Changes in dropped amounts, for steps that are cheap enough to forecast.
+        due: The up-to-date artifacts whose checks must run, because they have no result or an old one.
         published: The publications that the next run replaces.
-        machine: Who would build them.
+        machine: The machine that would build them.
         run_seconds: Bounds of the time that a run takes in addition to its artifacts, from the start of its process.
     """
 
-    works: tuple[ToBuild, ...]
+    works: tuple[PlannedBuild, ...]
     due: tuple[Decision, ...]
     losses: tuple[LossChange, ...]
-    published: tuple[Published, ...]
+    published: tuple[ReplacedPublication, ...]
     machine: Machine
     run_seconds: TimeRange
 
@@ -277,7 +282,7 @@ class Rebuild:
     def seconds(self) -> TimeRange:
         """Bounds of the time that a run is expected to take.
 
-        They differ by artifacts that may be kept or only checked, and by steps that were never timed here.
+        They differ by artifacts that may be kept or only checked, and by `untimed` steps.
         """
         if not self.works:
             return 0.0, 0.0
@@ -287,39 +292,39 @@ class Rebuild:
 
     @property
     def untimed(self) -> list[str]:
-        """The names of the steps that were never timed on this machine."""
+        """The names of the steps that were never timed on this machine, or only with much less data."""
         works = [work for work in self.works if work.stale.spec is not None and work.timed_seconds is None]
         return sorted({work.stale.spec.name for work in works if work.stale.spec is not None})
 
     @property
-    def tokenized(self) -> list[ToBuild]:
-        """The last artifact of each shard that reads its texts. Taggers read the same source, which counts once."""
+    def tokenized(self) -> list[PlannedBuild]:
+        """The last artifact per shard that reads its texts. Taggers read the same source, which counts only once."""
         reading = [work for work in self.works if work.reading is not None and work.reading.tokenized]
         return list({work.stale.partition: work for work in reading}.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object with the documented keys of `--json`; sizes in bytes, times in seconds."""
-        declared = [work.stale.spec.declaration for work in self.works if work.stale.spec is not None]
-        privacy = privacy_of(declared[0]) if declared else OPEN
+        """Return the JSON object with the documented keys of `--json`; sizes in bytes, times in seconds."""
+        declarations = [work.stale.spec.declaration for work in self.works if work.stale.spec is not None]
+        privacy = load_privacy(declarations[0]) if declarations else OPEN
         return {
             "up_to_date": not self.works and not self.due,
             "rebuild": [work.to_json(privacy) for work in self.works],
             "checks_due": [{"name": one.name, "partition": one.partition, "reason": one.reason} for one in self.due],
             "losses": [
                 {"artifact": one.artifact, "reason": one.reason}
-                | privacy.amounts({"before": one.before, "after": one.after})
+                | privacy.public_amounts({"before": one.before, "after": one.after})
                 for one in self.losses
             ],
             "totals": {
                 "artifacts": len(self.works),
                 "provisional": sum(work.stale.provisional for work in self.works),
                 "untimed": self.untimed,
-                **privacy.amounts(
+                **privacy.public_amounts(
                     {
                         "source_bytes": sum(w.reading.source_bytes for w in self.tokenized if w.reading is not None),
                         "tokens": sum(work.tokens or 0 for work in self.tokenized),
                         "least_seconds": round(self.seconds[0], 1),
-                        "most_seconds": round(self.seconds[1], 1),
+                        "max_seconds": round(self.seconds[1], 1),
                     }
                 ),
             },
@@ -327,7 +332,7 @@ class Rebuild:
         }
 
 
-def rebuild_of(
+def plan_rebuild(
     specs: Sequence[ArtifactSpec],
     store: ArtifactStore,
     machine: Machine,
@@ -335,29 +340,29 @@ def rebuild_of(
     *,
     verification: Verification | None = None,
 ) -> Rebuild:
-    """What a run would build now.
+    """Return everything that a run would build now.
 
     Args:
-        specs: Those of a dataset, inputs before what is made of them.
-        store: Where its artifacts are; nothing is written to it.
-        machine: Who would build it.
-        times: How long steps took on it.
+        specs: The specs of a dataset, inputs first.
+        store: The store of its artifacts; nothing is written to it.
+        machine: The machine that would build it.
+        times: Times of earlier steps on this machine.
         verification: How thoroughly every artifact is verified, overriding its spec.
     """
-    # one overlay for all: sizes are read from a manifest that may only be foreseen
-    with foreseeing(store) as view:
-        decided = list(decisions(specs, view, verification=verification))
+    # all specs share one overlay, because a forecast manifest, from which sizes may come, exists only there
+    with overlay_store(store) as view:
+        decided = list(decide_dataset(specs, view, verification=verification))
         stale_slots = [one for one in decided if one.is_stale]
-        readings = _readings(stale_slots, view)
-        rates = _rates(specs, store, _density([r for r in readings.values() if r.tokenized]))
-        expected = _Expected(stale_slots, readings, view, store, rates)
-        forecast = _Forecast(times, step_sizes(specs, view), machine, rates)
+        readings = _list_readings(stale_slots, view)
+        rates = _measure_rates(specs, store, _average_density([r for r in readings.values() if r.tokenized]))
+        estimator = _TokenEstimator(stale_slots, readings, view, store, rates)
+        forecast = _Forecast(times, build_size_function(specs, view), machine, rates)
         seconds = forecast.seconds_of(stale_slots, readings)
         works = tuple(
-            ToBuild(
+            PlannedBuild(
                 stale=one,
                 reading=readings.get((one.spec, one.partition)),
-                tokens=expected.tokens_of(one),
+                tokens=estimator.tokens_of(one),
                 seconds=seconds.get((one.spec, one.partition)),
             )
             for one in stale_slots
@@ -366,37 +371,37 @@ def rebuild_of(
             works=works,
             due=tuple(one for one in decided if one.action is Action.CHECK and not one.is_stale),
             losses=tuple(_find_loss_changes(stale_slots, view, store)),
-            published=tuple(_find_published(stale_slots, store)),
+            published=tuple(_find_replaced_publications(stale_slots, store)),
             machine=machine,
             run_seconds=forecast.run_seconds(specs[0].declaration),
         )
 
 
-def _density(readings: Sequence[ReadCost]) -> float:
-    """Of all that is tokenized, by bytes."""
-    stored = sum(reading.source_bytes for reading in readings)
-    return sum(reading.source_bytes * reading.density for reading in readings) / stored if stored else 1.0
+def _average_density(readings: Sequence[ReadCost]) -> float:
+    """Return the average density of all tokenized readings, weighted by bytes."""
+    stored_bytes = sum(reading.source_bytes for reading in readings)
+    return sum(reading.source_bytes * reading.density for reading in readings) / stored_bytes if stored_bytes else 1.0
 
 
-def _rates(specs: Sequence[ArtifactSpec], store: ArtifactStore, density: float) -> Rates:
-    """The rates of the present shards, planned or not."""
+def _measure_rates(specs: Sequence[ArtifactSpec], store: ArtifactStore, density: float) -> Rates:
+    """Return the rates of the current shards, planned or not."""
     source_bytes = tokens = 0
     seconds = 0.0
-    # one spec of each name: the partitions that the store lists are those of all splits
+    # use one spec per name, because the store lists the partitions of all splits together
     for spec in {spec.name: spec for spec in specs if spec.reads is not None}.values():
         for partition in store.partitions(spec.declaration.dataset, spec.name):
-            receipt = _receipt(store, spec, partition)
+            receipt = _read_receipt(store, spec, partition)
             if receipt is not None and receipt.ledger is not None and "cpu_seconds" in receipt.measured:
                 source_bytes += receipt.ledger.source_bytes
                 tokens += receipt.ledger.tokens
                 seconds += receipt.measured["cpu_seconds"]
-    return Rates.of_receipts(source_bytes, tokens, seconds, bytes_per_token=Rates.bytes_per_token, density=density)
+    return Rates.from_receipts(source_bytes, tokens, seconds, bytes_per_token=Rates.bytes_per_token, density=density)
 
 
-def _receipt(store: ArtifactStore, spec: ArtifactSpec, slot: str | None) -> Receipt | None:
-    """The receipt of a finished artifact; None if none can be read, or if no plan says where it is."""
+def _read_receipt(store: ArtifactStore, spec: ArtifactSpec, slot: str | None) -> Receipt | None:
+    """Return the receipt of a finished artifact; None if it cannot be read or its plan is missing."""
     try:
-        return store.receipt(spec.located(store, slot))
+        return store.receipt(spec.locate_artifact(store, slot))
     except DataprepError:
         return None
 
@@ -404,8 +409,8 @@ def _receipt(store: ArtifactStore, spec: ArtifactSpec, slot: str | None) -> Rece
 Slot = tuple[ArtifactSpec | None, str | None]
 
 
-def _readings(stale_slots: Iterable[Decision], view: ArtifactStore) -> dict[Slot, ReadCost]:
-    """What each stale partition reads of the source."""
+def _list_readings(stale_slots: Iterable[Decision], view: ArtifactStore) -> dict[Slot, ReadCost]:
+    """Return the source data that each stale partition reads."""
     by_spec: dict[ArtifactSpec, list[str]] = {}
     for slot in stale_slots:
         if slot.spec is not None and slot.spec.reads is not None and slot.partition is not None:
@@ -417,33 +422,39 @@ def _readings(stale_slots: Iterable[Decision], view: ArtifactStore) -> dict[Slot
             for partition, reading in zip(partitions, spec.reads(view, partitions), strict=True):
                 readings[(spec, partition)] = reading
         except DataprepError:
-            continue  # its plan cannot be read, which `stale_slots` already says
+            continue  # `stale_slots` already reports that the plan is unreadable
     return readings
 
 
 class _Forecast:
-    """Estimates the time of a run from the times of its steps in earlier runs on this machine."""
+    """Estimate of a run's time from the times of its steps in earlier runs on this machine."""
 
     def __init__(self, times: StepTimes, size_of: Sizes, machine: Machine, rates: Rates) -> None:
         self._times, self._size_of, self._machine, self._rates = times, size_of, machine, rates
 
     def run_seconds(self, declaration: DatasetDeclaration) -> TimeRange:
         """Return bounds of the time of a run without its steps: start of the process, definitions, planning."""
-        known, guess = self._times.seconds(declaration, RUN, 1.0), self._rates.build_seconds
-        return (known, known) if known is not None else (guess / 2, guess * 3)
+        guess = self._rates.build_seconds
+        return self._times.seconds(declaration, RUN, 1.0) or (guess / 2, guess * 3)
 
     def seconds_of(self, stale_slots: Iterable[Decision], readings: Mapping[Slot, ReadCost]) -> dict[Slot, TimeRange]:
         """Return bounds of the time of each artifact: its share, by size, of the time of its step."""
         steps: dict[ArtifactSpec, list[str | None]] = {}
-        for one in stale_slots:
-            if one.spec is not None:
-                steps.setdefault(one.spec, []).append(one.partition)
+        for decision in stale_slots:
+            if decision.spec is not None:
+                steps.setdefault(decision.spec, []).append(decision.partition)
         seconds: dict[Slot, TimeRange] = {}
         for spec, slots in steps.items():
-            whole, sizes = self._size_of(spec, slots), [self._size_of(spec, [slot]) or 1.0 for slot in slots]
-            known = self._times.seconds(spec.declaration, spec.name, whole)
+            whole_size, sizes = self._size_of(spec, slots), [self._size_of(spec, [slot]) or 1.0 for slot in slots]
+            known_bounds = self._times.seconds(spec.declaration, spec.name, whole_size)
             reading = [readings[(spec, slot)] for slot in slots if (spec, slot) in readings]
-            low, high = (known, known) if known is not None else self._guess(whole or 1.0, reading)
+            low, high = guess = self._guess(whole_size or 1.0, reading)
+            if known_bounds is not None:
+                low, high = known_bounds
+                if low < high:
+                    # short builds of little data give no rate, so what more data adds is guessed
+                    high = min(high, low + guess[1])
+                    low = min(max(low, guess[0]), high)
             for slot, size in zip(slots, sizes, strict=True):
                 share = size / sum(sizes)
                 seconds[(spec, slot)] = low * share, high * share
@@ -463,17 +474,24 @@ class _Forecast:
 def _find_loss_changes(
     stale_slots: Iterable[Decision], view: ArtifactStore, store: ArtifactStore
 ) -> Iterator[LossChange]:
-    """What stale artifacts drop otherwise than their finished partitions, as far as it is foreseen in the view."""
+    """Yield the changes in dropped amounts between finished partitions and the forecasts in the view."""
     by_spec: dict[ArtifactSpec, set[str | None]] = {}
-    for one in stale_slots:
-        if one.spec is not None and one.spec.foresee is not None and one.spec.losses is not no_losses:
-            by_spec.setdefault(one.spec, set()).add(one.partition)
+    for decision in stale_slots:
+        if (
+            decision.spec is not None
+            and decision.spec.foresee is not None
+            and decision.spec.losses is not return_no_losses
+        ):
+            by_spec.setdefault(decision.spec, set()).add(decision.partition)
     for spec, slots in by_spec.items():
-        had, has = _read_receipts(spec, store), _read_receipts(spec, view)
-        before, after = (_losses_by_reason(spec, of, found) for of, found in ((store, had), (view, has)))
-        is_foreseen = all(slot in has and has[slot] != had.get(slot) for slot in slots)
-        for reason in dict.fromkeys([*after, *before]):
-            counts = before[reason], after[reason]
+        old_receipts, new_receipts = _read_receipts(spec, store), _read_receipts(spec, view)
+        losses_before, losses_after = (
+            _losses_by_reason(spec, place, receipts)
+            for place, receipts in ((store, old_receipts), (view, new_receipts))
+        )
+        is_foreseen = all(slot in new_receipts and new_receipts[slot] != old_receipts.get(slot) for slot in slots)
+        for reason in dict.fromkeys([*losses_after, *losses_before]):
+            counts = losses_before[reason], losses_after[reason]
             if not is_foreseen or counts[0] != counts[1]:
                 yield LossChange(
                     artifact="/".join(spec.path[1:]),
@@ -484,42 +502,42 @@ def _find_loss_changes(
 
 
 def _read_receipts(spec: ArtifactSpec, store: ArtifactStore) -> dict[str | None, Receipt]:
-    """The receipts of the partitions that a store plans and has."""
+    """Return the receipts of the planned partitions that exist in the store."""
     try:
         slots = spec.slots(store)
     except DataprepError:
         return {}
-    return {slot: found for slot in slots if (found := _receipt(store, spec, slot)) is not None}
+    return {slot: receipt for slot in slots if (receipt := _read_receipt(store, spec, slot)) is not None}
 
 
 def _losses_by_reason(spec: ArtifactSpec, store: ArtifactStore, receipts: Mapping[str | None, Receipt]) -> Counter[str]:
     try:
-        found = list(spec.losses(store, list(receipts.values()))) if receipts else []
+        losses = list(spec.losses(store, list(receipts.values()))) if receipts else []
     except DataprepError:
         return Counter()
     totals = Counter[str]()
-    for loss in found:
+    for loss in losses:
         totals[loss.reason] += loss.count
     return totals
 
 
-def _find_published(stale_slots: Iterable[Decision], store: ArtifactStore) -> Iterable[Published]:
+def _find_replaced_publications(stale_slots: Iterable[Decision], store: ArtifactStore) -> Iterable[ReplacedPublication]:
     for slot in stale_slots:
         spec = slot.spec
-        # of a check that failed, or a place that cannot be asked, it does not follow that what is published will change
+        # a failed check or an unreachable location need not change the published content
         if (
             spec is not None
             and spec.published_to is not None
             and spec.kept
             and slot.kind not in (CHECK_FAILED, UNREADABLE)
         ):
-            receipt = _receipt(store, spec, slot.partition)
+            receipt = _read_receipt(store, spec, slot.partition)
             if receipt is not None:
-                yield Published(artifact=slot.name, place=spec.published_to(receipt))
+                yield ReplacedPublication(artifact=slot.name, place=spec.published_to(receipt))
 
 
-class _Expected:
-    """Estimates the tokens of artifacts: from source bytes by the rate, or as the sum of their inputs."""
+class _TokenEstimator:
+    """Estimator of artifacts' tokens: from source bytes and a rate, or as the sum over their inputs."""
 
     def __init__(
         self,
@@ -530,43 +548,43 @@ class _Expected:
         rates: Rates,
     ) -> None:
         self._readings, self._view, self._store, self._rates = readings, view, store, rates
-        # what only failed its check most often comes out as it is, with the tokens that its receipt has
-        self._stale = {(one.spec, one.partition) for one in stale_slots if one.kind != CHECK_FAILED}
-        # each slot that was reckoned, and its tokens: every view of a split asks for all of its shards
-        self._told: dict[Slot, int | None] = {}
+        # A rebuild after a failed check usually has the same content, so use the tokens in its receipt.
+        self._stale = {(decision.spec, decision.partition) for decision in stale_slots if decision.kind != CHECK_FAILED}
+        # cached, because every view of a split needs all shards' tokens
+        self._tokens_by_slot: dict[Slot, int | None] = {}
 
-    def tokens_of(self, one: Decision) -> int | None:
-        """Expected tokens of a stale artifact; None if nothing is known."""
-        if one.spec is None or one.kind == CHECK_FAILED:
+    def tokens_of(self, decision: Decision) -> int | None:
+        """Return the expected tokens of a stale artifact; None if unknown."""
+        if decision.spec is None or decision.kind == CHECK_FAILED:
             return None
-        return self._tokens(one.spec, one.partition)
+        return self._find_tokens(decision.spec, decision.partition)
 
-    def _tokens(self, spec: ArtifactSpec, slot: str | None) -> int | None:
-        if (spec, slot) not in self._told:
-            self._told[(spec, slot)] = self._reckoned(spec, slot)
-        return self._told[(spec, slot)]
+    def _find_tokens(self, spec: ArtifactSpec, slot: str | None) -> int | None:
+        if (spec, slot) not in self._tokens_by_slot:
+            self._tokens_by_slot[(spec, slot)] = self._estimate_tokens(spec, slot)
+        return self._tokens_by_slot[(spec, slot)]
 
-    def _reckoned(self, spec: ArtifactSpec, slot: str | None) -> int | None:
+    def _estimate_tokens(self, spec: ArtifactSpec, slot: str | None) -> int | None:
         if not spec.kept:
             return None
-        receipt = _receipt(self._store, spec, slot)
-        before = receipt.ledger if receipt is not None else None
+        receipt = _read_receipt(self._store, spec, slot)
+        ledger = receipt.ledger if receipt is not None else None
         if (spec, slot) not in self._stale:
-            return before.tokens if before is not None else None
+            return ledger.tokens if ledger is not None else None
         if (reading := self._readings.get((spec, slot))) is not None:
             if not reading.tokenized:
                 return None
-            if before is not None and before.source_bytes:
-                return round(before.tokens * reading.source_bytes / before.source_bytes)
+            if ledger is not None and ledger.source_bytes:
+                return round(ledger.tokens * reading.source_bytes / ledger.source_bytes)
             return round(reading.source_bytes * self._rates.tokens_per_source_byte)
         if spec.partitions is not None:
-            return before.tokens if before is not None else None
-        return self._of_inputs(spec)
+            return ledger.tokens if ledger is not None else None
+        return self._sum_inputs(spec)
 
-    def _of_inputs(self, spec: ArtifactSpec) -> int | None:
-        """The sum over all inputs of an unpartitioned artifact; None unless all are known.
+    def _sum_inputs(self, spec: ArtifactSpec) -> int | None:
+        """Return the sum over all inputs of an unpartitioned artifact; None unless all are known.
 
-        Also None if the inputs are different artifacts, as those of a data card: they hold the same tokens repeatedly.
+        Also returns None if the inputs are different artifacts, as for a data card, because these repeat the tokens.
         """
         total: int | None = None
         if len({source.name for source in spec.inputs}) != 1:
@@ -579,7 +597,7 @@ class _Expected:
             except DataprepError:
                 return None
             for slot in slots:
-                tokens = self._tokens(source, slot)
+                tokens = self._find_tokens(source, slot)
                 if tokens is None:
                     return None
                 total = tokens + (total or 0)

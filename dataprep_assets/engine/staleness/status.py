@@ -1,12 +1,12 @@
-"""Gathers the facts about a dataset's artifacts, and decides by them what must be done (`staleness.decide`).
+"""Gathers the facts about a dataset's artifacts, and decides the action for each (`staleness.decide`).
 
-Every artifact is compared with its own receipt and with its recipe as it will be once its inputs are built. Two kinds
-of inputs are known before anything is built. What a spec can foresee (a manifest is made of a listing, a snapshot of
-digests) is made in a scratch folder that overlays the store, and downstream artifacts are compared with that. What is
-only damaged will have the content of its receipt again. Otherwise the new content is not known: everything downstream
-is stale because of it, and `provisional`, since it is kept if its input comes out unchanged.
+Every artifact is compared with its receipt and with its recipe for finished inputs. The content of two kinds of stale
+inputs is known before a build. An input that its spec can forecast (a manifest from a listing, a snapshot from digests)
+is built in a scratch folder that overlays the store, and downstream artifacts are compared with it. A damaged input
+will have the content of its receipt again. Otherwise, the new content is unknown. Every downstream artifact is then
+stale and `provisional`, because it is kept if its input does not change.
 
-Entry points: `decisions`, `stale` for a dataset; `decisions_of`, `check_decisions` for partitions of an artifact.
+Entry points: `decide_dataset`, `stale` for a dataset; `decide_slots`, `decide_checks` for partitions of an artifact.
 """
 
 import tempfile
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.checks.results import check_facts
+from dataprep_assets.engine.checks.results import read_check_facts
 from dataprep_assets.engine.checks.verdicts import forget_absent
 from dataprep_assets.engine.staleness.decide import (
     MISSING,
@@ -29,51 +29,51 @@ from dataprep_assets.engine.staleness.decide import (
     EventFacts,
     FileFacts,
     PartitionFacts,
-    decide,
+    decide_action,
 )
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
-from dataprep_assets.integrity.commit import SPOOLS, alone
+from dataprep_assets.integrity.commit import SPOOLS, hold_alone
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.scratch import OverlayArtifacts, sweep_scratch
 
 
 class Events(Protocol):
-    """What Dagster has recorded."""
+    """Dagster's records."""
 
     def facts(
         self, spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
     ) -> Mapping[str | None, EventFacts]:
-        """What it has of these partitions, and under None of the artifact as a whole."""
+        """Return the records of these partitions and, under None, of the artifact as a whole."""
         ...
 
 
-def decisions(
+def decide_dataset(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, *, verification: Verification | None = None
 ) -> Iterator[Decision]:
-    """Yield what must be done for every partition of a dataset, in build order. Nothing is written to the store.
+    """Yield the decision for every partition of a dataset, in build order. Nothing is written to the store.
 
     Args:
-        specs: Those of a dataset, inputs before what is made of them.
-        store: Where its artifacts are; each is verified as thoroughly as its spec says, and local sources are read
-            completely. If it is an overlay (`foreseeing`), foreseen artifacts can be read from it afterwards.
+        specs: The specs of a dataset, inputs first.
+        store: The store of its artifacts. Each is verified as its spec requires, and local sources are read completely.
+            If it is an overlay (`overlay_store`), forecast artifacts can be read from it afterwards.
         verification: How thoroughly every artifact is verified, overriding its spec.
     """
-    with foreseeing(store) as view:
+    with overlay_store(store) as view:
         survey = _Survey(view, verification)
         for spec in specs:
-            yield from survey.of_spec(spec)
+            yield from survey.decide_spec(spec)
 
 
-def stale_decisions(
+def find_stale(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, *, verification: Verification | None = None
 ) -> Iterator[Decision]:
-    """Yield the decisions about the artifacts that cannot stay as they are; none if all are up to date."""
-    return (one for one in decisions(specs, store, verification=verification) if one.is_stale)
+    """Yield the decisions other than KEEP; none if all artifacts are up to date."""
+    return (decision for decision in decide_dataset(specs, store, verification=verification) if decision.is_stale)
 
 
-def decisions_of(
+def decide_slots(
     spec: ArtifactSpec,
     store: ArtifactStore,
     slots: Sequence[str | None],
@@ -81,28 +81,27 @@ def decisions_of(
     verification: Verification | None = None,
     events: Events | None = None,
 ) -> dict[str | None, Decision]:
-    """What must be done for these partitions of an artifact, now that its inputs are built, and under None for all of
-    them together.
+    """Return the decision for each of these partitions and, under None, for all together. Their inputs must be built.
 
-    `verification` overrides how thoroughly its spec says that it is verified. Without `events` Dagster is not asked.
+    `verification` overrides the verification of the spec. Without `events`, Dagster's records are ignored.
     """
-    with foreseeing(store) as view:
+    with overlay_store(store) as view:
         survey = _Survey(view, verification, events)
         if not spec.kept:
-            return survey.without_files(spec, slots)
+            return survey.decide_without_files(spec, slots)
         return {one.partition: one for one in survey.decide_partitions(spec, slots)}
 
 
-def check_decisions(
+def decide_checks(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], events: Events | None = None
 ) -> dict[str | None, Decision]:
-    """As `decisions_of`, for partitions whose files are as wanted: by the results of their checks and by events."""
-    return _Survey(store, None, events).without_files(spec, slots)
+    """Return decisions only from check results and events, for partitions with current files."""
+    return _Survey(store, None, events).decide_without_files(spec, slots)
 
 
 @contextmanager
-def foreseeing(store: ArtifactStore) -> Iterator[OverlayArtifacts]:
-    """Overlay the store with a temporary folder; a store that is an overlay already is used as it is."""
+def overlay_store(store: ArtifactStore) -> Iterator[OverlayArtifacts]:
+    """Overlay the store with a temporary folder; an existing overlay is yielded unchanged."""
     if isinstance(store, OverlayArtifacts):
         yield store
         return
@@ -113,125 +112,132 @@ def foreseeing(store: ArtifactStore) -> Iterator[OverlayArtifacts]:
 class _Survey:
     """One pass over the specs of a dataset, inputs first.
 
-    `stale` has the stale partitions of each spec; `open` the stale ones whose new content is not known (yet).
+    `_stale` has the stale partitions of each spec. `_open` has the partitions whose new content is unknown.
     """
 
     def __init__(self, view: ArtifactStore, verification: Verification | None, events: Events | None = None) -> None:
         self._view, self._verification, self._events = view, verification, events
         self._stale: dict[ArtifactSpec, dict[str | None, Decision]] = {}
         self._open: dict[ArtifactSpec, dict[str | None, Decision]] = {}
-        # specs that are stale as a whole, because their partitions are not planned or they have no files of their own
+        # specs that are stale as a whole, because their partitions are not planned or because they have no files
         self._unplanned: dict[ArtifactSpec, Decision] = {}
 
-    def of_spec(self, spec: ArtifactSpec) -> Iterator[Decision]:
-        """Yield the decisions on one spec."""
+    def decide_spec(self, spec: ArtifactSpec) -> Iterator[Decision]:
+        """Yield the decisions on a spec."""
         asset = "/".join(spec.path)
         try:
             slots = spec.slots(self._view)
             for slot in slots:
-                spec.located(self._view, slot)
+                spec.locate_artifact(self._view, slot)
         except DataprepError as error:
             facts = PartitionFacts(not_planned=str(error), **_input_facts(self._stale_input(self._stale, spec, None)))
-            self._unplanned[spec] = replace(decide(facts), name=asset, spec=spec)
+            self._unplanned[spec] = replace(decide_action(facts), name=asset, spec=spec)
             yield self._unplanned[spec]
             return
         if not spec.kept:
-            # it has no files of its own: what it reports is as fresh as the content of its inputs
-            decision = decide(PartitionFacts(**_input_facts(self._stale_input(self._open, spec, None))))
+            # a spec without files is up to date if the content of its inputs is
+            decision = decide_action(PartitionFacts(**_input_facts(self._stale_input(self._open, spec, None))))
             if decision.is_stale:
                 self._unplanned[spec] = replace(decision, name=asset, spec=spec)
                 yield self._unplanned[spec]
             return
         yield from self.decide_partitions(spec, slots)
-        # foreseen at once: the specs after it ask this plan for their partitions
+        # forecast now, because later specs read their partitions from this plan
         if spec.plans:
             self._foresee(spec, list(self._open.get(spec, {})))
 
-    def without_files(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> dict[str | None, Decision]:
-        """The decisions by checks and events, without files."""
-        facts, name = self._outside(spec, slots), "/".join(spec.path)
-        return {slot: replace(decide(one), name=name, spec=spec, partition=slot) for slot, one in facts.items()}
+    def decide_without_files(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> dict[str | None, Decision]:
+        """Return the decisions from checks and events, without files."""
+        facts, name = self._gather_other_facts(spec, slots), "/".join(spec.path)
+        return {slot: replace(decide_action(one), name=name, spec=spec, partition=slot) for slot, one in facts.items()}
 
     def decide_partitions(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> Iterator[Decision]:
         """Yield the decisions on these partitions of a spec, in order, and then on all of them together."""
-        artifacts = {slot: spec.located(self._view, slot) for slot in slots}
-        files = {slot: self._receipt(artifact) for slot, artifact in artifacts.items()}
-        with_receipt = [slot for slot, one in files.items() if one.receipt is not None]
+        artifacts = {slot: spec.locate_artifact(self._view, slot) for slot in slots}
+        files = {slot: self._read_receipt(artifact) for slot, artifact in artifacts.items()}
+        with_receipt = [slot for slot, facts in files.items() if facts.receipt is not None]
         self._foresee_inputs(spec, with_receipt)
-        # as long as nobody knows what an input will be, there is no recipe to compare with
-        unknown = {slot: one for slot in with_receipt if (one := self._stale_input(self._open, spec, slot)) is not None}
-        recipes, refused = _recipes(spec, self._view, [slot for slot in with_receipt if slot not in unknown])
-        outside = self._outside(spec, slots)
+        # without the content of an input, there is no recipe to compare
+        unknown = {
+            slot: stale_input
+            for slot in with_receipt
+            if (stale_input := self._stale_input(self._open, spec, slot)) is not None
+        }
+        recipes, refusals = _build_recipes(spec, self._view, [slot for slot in with_receipt if slot not in unknown])
+        outside = self._gather_other_facts(spec, slots)
         for slot, artifact in artifacts.items():
-            file_facts = replace(files[slot], recipe=recipes.get(slot), refused=refused.get(slot, ""))
+            file_facts = replace(files[slot], recipe=recipes.get(slot), refused=refusals.get(slot, ""))
             cause = unknown.get(slot) or self._stale_input(self._stale, spec, slot)
             facts = replace(
                 outside.pop(slot, PartitionFacts()),
-                files=self._verified(spec, artifact, file_facts),
+                files=self._verify_files(spec, artifact, file_facts),
                 **_input_facts(cause),
                 inputs=self._input_causes(spec, slot),
                 gains_input=cause is not None and file_facts.recipe is None and self._gains_input(spec, file_facts),
             )
-            decision = replace(decide(facts), name=str(artifact), spec=spec, partition=slot)
+            decision = replace(decide_action(facts), name=str(artifact), spec=spec, partition=slot)
             if decision.is_stale:
                 self._note(decision, spec, slot)
             yield decision
         for facts in outside.values():
-            yield replace(decide(facts), name="/".join(spec.path), spec=spec)
+            yield replace(decide_action(facts), name="/".join(spec.path), spec=spec)
 
-    def _note(self, one: Decision, spec: ArtifactSpec, slot: str | None) -> None:
-        self._stale.setdefault(spec, {})[slot] = one
-        # what is read of its files, too, is foreseen
-        if not one.same_content or spec.foresee is not None:
-            self._open.setdefault(spec, {})[slot] = one
+    def _note(self, decision: Decision, spec: ArtifactSpec, slot: str | None) -> None:
+        self._stale.setdefault(spec, {})[slot] = decision
+        # after a forecast, downstream artifacts can read the forecast files
+        if not decision.same_content or spec.foresee is not None:
+            self._open.setdefault(spec, {})[slot] = decision
 
-    def _outside(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> dict[str | None, PartitionFacts]:
-        """The facts that are not in the files of these partitions, and under None those on the artifact as a whole."""
-        checks = check_facts(spec, self._view, slots)
+    def _gather_other_facts(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> dict[str | None, PartitionFacts]:
+        """Return the facts other than those about files: for each partition and, under None, for the whole artifact."""
+        checks = read_check_facts(spec, self._view, slots)
         events = {} if self._events is None else self._events.facts(spec, self._view, slots)
-        since = spec.declaration.prove.since(time.time())
+        oldest_time = spec.declaration.prove.earliest_valid_time(time.time())
         return {
-            slot: PartitionFacts(checks=checks.get(slot, {}), since=since, events=events.get(slot))
+            slot: PartitionFacts(checks=checks.get(slot, {}), since=oldest_time, events=events.get(slot))
             for slot in dict.fromkeys([*slots, *checks, *events])
         }
 
-    def _receipt(self, artifact: Artifact) -> FileFacts:
+    def _read_receipt(self, artifact: Artifact) -> FileFacts:
         try:
             return FileFacts(receipt=self._view.receipt(artifact))
         except IntegrityError as error:
             return FileFacts(unreadable=str(error))
 
-    def _verified(self, spec: ArtifactSpec, artifact: Artifact, files: FileFacts) -> FileFacts:
-        """The facts with what is wrong with the files, unless these are built anyway: then they are not read."""
-        if files.receipt is None or decide(PartitionFacts(files=replace(files, refused=""))).action is Action.BUILD:
+    def _verify_files(self, spec: ArtifactSpec, artifact: Artifact, files: FileFacts) -> FileFacts:
+        """Return the facts with the defects of the files. Files that must be built in any case are not read."""
+        if (
+            files.receipt is None
+            or decide_action(PartitionFacts(files=replace(files, refused=""))).action is Action.BUILD
+        ):
             return files
-        wanted = self._verification or spec.verification or spec.declaration.verify
-        defects = self._view.damage(artifact, files.receipt, wanted)
+        level = self._verification or spec.verification or spec.declaration.verify
+        defects = self._view.damage(artifact, files.receipt, level)
         if defects and isinstance(self._view, OverlayArtifacts):
             self._view.damaged.add(artifact)
         return replace(files, defects=defects)
 
     def _gains_input(self, spec: ArtifactSpec, files: FileFacts) -> bool:
-        """Whether a stale input is a partition that the artifact was not made of: then it will certainly change."""
-        known = {} if files.receipt is None else files.receipt.recipe.get("upstream", {})
+        """Return whether the artifact will change, because a stale input is a partition that it was not built from."""
+        known_inputs = {} if files.receipt is None else files.receipt.recipe.get("upstream", {})
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec) or source.partitions in (None, spec.partitions):
-                continue  # alike: of each partition it has that one alone; unpartitioned: it was made of parts of it
-            if any(name.startswith(f"{source.name}/") for name in known):
+                continue  # each partition depends on one fixed input partition, and an unpartitioned input is not new
+            if any(name.startswith(f"{source.name}/") for name in known_inputs):
                 names = {one.name.partition("/")[2] for one in self._open.get(source, {}).values()}
-                if names - known.keys():
+                if names - known_inputs.keys():
                     return True
         return False
 
     def _foresee_inputs(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
-        """Foresee the inputs that these slots have to be compared with; absent slots need no comparison."""
+        """Forecast the inputs for the comparison of these slots."""
         for source in spec.inputs:
-            if isinstance(source, ArtifactSpec) and slots and (left := self._open.get(source)):
-                together = source.partitions is not None and source.partitions is spec.partitions
-                self._foresee(source, [slot for slot in left if slot in slots or not together])
+            if isinstance(source, ArtifactSpec) and slots and (open_slots := self._open.get(source)):
+                is_aligned = source.partitions is not None and source.partitions is spec.partitions
+                self._foresee(source, [slot for slot in open_slots if slot in slots or not is_aligned])
 
     def _foresee(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
-        """Make these stale slots in the scratch folder, if that is cheap and their own inputs are known."""
+        """Build these stale slots in the scratch folder, if this is cheap and their own inputs are known."""
         known_slots = [slot for slot in slots if not self._stale_input(self._open, spec, slot)]
         if spec.foresee is None or not known_slots:
             return
@@ -239,35 +245,36 @@ class _Survey:
         try:
             for outcome in spec.foresee(request):
                 if outcome.error is None:
-                    # its content is known now: what is made of it can be compared
+                    # the forecast determines the content, so downstream artifacts can be compared
                     self._open[spec].pop(outcome.partition if spec.partitions is not None else None)
         except DataprepError:
-            return  # then everything downstream is stale because of it
+            return  # all downstream artifacts remain stale
 
     def _input_causes(self, spec: ArtifactSpec, slot: str | None) -> dict[str, tuple[str, ...]]:
-        """Name of each input of a slot → the causes for which it is stale; none if it is not."""
+        """Return the name of each input of a slot → the causes of its staleness; empty if it is current."""
         causes: dict[str, tuple[str, ...]] = {source.name: () for source in spec.inputs}
-        for one in self._stale_inputs(self._stale, spec, slot):
-            if one.spec is not None:
-                causes[one.spec.name] += one.causes
+        for stale_input in self._stale_inputs(self._stale, spec, slot):
+            if stale_input.spec is not None:
+                causes[stale_input.spec.name] += stale_input.causes
         return causes
 
     def _stale_input(
-        self, among: Mapping[ArtifactSpec, Mapping[str | None, Decision]], spec: ArtifactSpec, slot: str | None
+        self, candidates: Mapping[ArtifactSpec, Mapping[str | None, Decision]], spec: ArtifactSpec, slot: str | None
     ) -> Decision | None:
-        """The decision on the first stale input of a slot."""
-        return next(self._stale_inputs(among, spec, slot), None)
+        """Return the decision on the first stale input of a slot."""
+        return next(self._stale_inputs(candidates, spec, slot), None)
 
     def _stale_inputs(
-        self, among: Mapping[ArtifactSpec, Mapping[str | None, Decision]], spec: ArtifactSpec, slot: str | None
+        self, candidates: Mapping[ArtifactSpec, Mapping[str | None, Decision]], spec: ArtifactSpec, slot: str | None
     ) -> Iterator[Decision]:
-        """The decision on each input of a slot that is stale `among` these: on the same partition if both are
-        partitioned alike, else on any.
+        """Yield the decision on each input of a slot that is in `candidates`.
+
+        If both have the same partitions, only the same partition counts; otherwise, any partition counts.
         """
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec):
                 continue
-            members = among.get(source, {})
+            members = candidates.get(source, {})
             if source in self._unplanned:
                 yield self._unplanned[source]
             elif source.partitions is not None and source.partitions is spec.partitions:
@@ -278,183 +285,187 @@ class _Survey:
 
 
 def _input_facts(cause: Decision | None) -> dict[str, Any]:
-    """The facts of an artifact about an input that is stale: the fields of `PartitionFacts`; none without one."""
+    """Return the fields of `PartitionFacts` about a stale input; empty if there is none."""
     if cause is None:
         return {}
     return {"stale_input": cause.name, "missing_input": cause.kind == MISSING, "input_causes": cause.causes}
 
 
-def _recipes(
+def _build_recipes(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
 ) -> tuple[dict[str | None, Recipe], dict[str | None, str]]:
-    """The recipe of each slot; and for slots without one, the reason."""
-    known: dict[str | None, Recipe] = {}
-    refused: dict[str | None, str] = {}
-    left, last = deque(slots), ""
-    # an error ends the iterator, so recipes are asked for again, of the slots behind the one that was refused
-    while left:
+    """Return the recipe of each slot, and the reason for each slot without a recipe."""
+    known_recipes: dict[str | None, Recipe] = {}
+    refusals: dict[str | None, str] = {}
+    remaining_slots, last = deque(slots), ""
+    # an error ends the iterator, so request the recipes of the remaining slots again
+    while remaining_slots:
         try:
-            for recipe in spec.recipes(store, list(left)):
-                known[left.popleft()] = recipe
+            for recipe in spec.recipes(store, list(remaining_slots)):
+                known_recipes[remaining_slots.popleft()] = recipe
         except DataprepError as error:
-            refused[left.popleft()] = str(error)
+            refusals[remaining_slots.popleft()] = str(error)
             if str(error) == last:  # the error concerns all slots
-                refused |= dict.fromkeys(left, last)
+                refusals |= dict.fromkeys(remaining_slots, last)
                 break
             last = str(error)
-    return known, refused
+    return known_recipes, refusals
 
 
-def never_built(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> bool:
-    """Whether no artifact of a dataset is there, judged by receipts without reading its source."""
-    return not any(_some_there(spec, store) for spec in specs if spec.kept)
+def is_never_built(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> bool:
+    """Return whether no artifact of a dataset exists, according to receipts; the source is not read."""
+    return not any(_has_receipt(spec, store) for spec in specs if spec.kept)
 
 
-def _some_there(spec: ArtifactSpec, store: ArtifactStore) -> bool:
+def _has_receipt(spec: ArtifactSpec, store: ArtifactStore) -> bool:
     try:
-        return any(store.receipt(spec.located(store, slot)) is not None for slot in spec.slots(store))
+        return any(store.receipt(spec.locate_artifact(store, slot)) is not None for slot in spec.slots(store))
     except MissingArtifactError:  # not planned yet
         return False
-    except IntegrityError:  # a damaged receipt is a receipt
+    except IntegrityError:  # a damaged receipt still shows that the partition was built
         return True
 
 
-def unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[Artifact]:
-    """Yield the artifacts that are no longer planned, because files, shards, splits or a blend's weights changed, or
-    are declared no more: views, tables of documents.
+def find_unplanned_artifacts(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[Artifact]:
+    """Yield the artifacts that are no longer planned or declared.
 
+    They are left by changes to files, shards, splits or a blend's weights, and by removed views and document tables.
     Nothing reads them, and only `prune` removes them.
     """
-    planned: dict[str, set[str]] = {}
+    planned_names: dict[str, set[str]] = {}
     names = {spec.name for spec in specs}
     for spec in specs:
         if not spec.kept:
             continue
         try:
             if spec.partitions is not None:
-                planned.setdefault(spec.name, set()).update(spec.partitions.keys(store))
+                planned_names.setdefault(spec.name, set()).update(spec.partitions.keys(store))
             elif spec.artifact is not None:
-                # a run of a blend is named after its plan, so runs of earlier plans are next to it
-                located = spec.artifact(store)
-                names.add(located.name)
-                if located.partition is not None:
-                    planned.setdefault(located.name, set()).add(located.partition)
+                # a blend's run is named after its plan, so runs of earlier plans are its siblings
+                artifact = spec.artifact(store)
+                names.add(artifact.name)
+                if artifact.partition is not None:
+                    planned_names.setdefault(artifact.name, set()).add(artifact.partition)
             elif spec.split is not None:
-                planned.setdefault(spec.name, set()).add(spec.split)
-        except DataprepError:  # without a plan nobody can say what is no longer in it
+                planned_names.setdefault(spec.name, set()).add(spec.split)
+        except DataprepError:  # without a plan, obsolete artifacts cannot be determined
             return
     declaration = specs[0].declaration
-    for name, wanted in planned.items():
+    for name, planned_partitions in planned_names.items():
         for partition in store.partitions(declaration.dataset, name):
-            if partition not in wanted:
+            if partition not in planned_partitions:
                 yield declaration.artifact(name, partition)
     for name in store.names(declaration.dataset):
         if name not in names:
-            yield from _declared_no_more(declaration, name, store)
+            yield from _undeclared_artifacts(declaration, name, store)
 
 
-def _declared_no_more(declaration: DatasetDeclaration, name: str, store: ArtifactStore) -> Iterator[Artifact]:
-    """The artifacts of a name that no spec has: where nothing has a receipt of its own it may be anybody's folder."""
+def _undeclared_artifacts(declaration: DatasetDeclaration, name: str, store: ArtifactStore) -> Iterator[Artifact]:
+    """Yield the artifacts with a name that no spec has. Folders without a receipt are skipped as unrelated."""
 
-    def is_one(artifact: Artifact) -> bool:
+    def has_receipt(artifact: Artifact) -> bool:
         try:
             return store.receipt(artifact) is not None
-        except DataprepError:  # damaged, or of another artifact: a copy
+        except DataprepError:  # the receipt is damaged, or belongs to a different artifact
             return False
 
     try:
-        whole = declaration.artifact(name)
+        whole_artifact = declaration.artifact(name)
         parts = [declaration.artifact(name, part) for part in store.partitions(declaration.dataset, name)]
-    except ConfigError:  # a name that no artifact has
+    except ConfigError:  # the folder's name is not a valid artifact name
         return
-    if is_one(whole):
-        yield whole
-    elif any(map(is_one, parts)):
+    if has_receipt(whole_artifact):
+        yield whole_artifact
+    elif any(map(has_receipt, parts)):
         yield from parts
 
 
-def sweep(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
-    """Remove what killed runs left beside the artifacts of a dataset that is up to date."""
-    planned = [artifact for spec in specs for artifact in spec.artifacts(store)]
-    store.sweep(planned)
+def remove_leftovers(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
+    """Remove files that killed runs left next to the artifacts of an up-to-date dataset."""
+    planned_artifacts = [artifact for spec in specs for artifact in spec.artifacts(store)]
+    store.sweep(planned_artifacts)
     sweep_scratch(store.root / specs[0].declaration.dataset)
-    dataset, partitions = specs[0].declaration.dataset, {artifact.partition for artifact in planned}
+    dataset, partitions = specs[0].declaration.dataset, {artifact.partition for artifact in planned_artifacts}
     spools = LocalArtifacts(store.root / dataset / SPOOLS)
     for name in spools.names(dataset):
         for partition in spools.partitions(dataset, name):
-            if partition.rpartition(".")[0] not in partitions:  # those of the others go when these are made
+            if partition.rpartition(".")[0] not in partitions:  # a rebuild removes the files of the other partitions
                 spools.remove(Artifact(dataset=dataset, name=name, partition=partition))
 
 
-# Removes artifacts that are no longer planned, and never anything else: all, or those that hold retracted
-# documents.
+# Removes artifacts that are no longer planned: all of them, or only artifacts with retracted documents.
 #
-# Each is removed under its lock, its receipt first, so that a kill leaves nothing that looks finished. Meanwhile
-# the plans are locked: a run that would plan the artifacts again has to wait. (A run on another machine that uses
-# the same bucket does not wait: make sure that there is none.)
+# Each artifact is removed under its lock, with its receipt first, so that a killed removal leaves no artifact that
+# looks finished. The plans are locked during the removal, so a run that would plan the artifacts again must wait. A run
+# on another machine with the same bucket does not wait: make sure that there is none.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unplanned:
-    """An artifact that is no longer planned, and the bytes of its files; None if it is not complete."""
+class UnplannedArtifact:
+    """An artifact that is no longer planned, and the bytes of its files; None if it is incomplete."""
 
     artifact: Artifact
     bytes: int | None
 
 
-def list_unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[Unplanned]:
-    """The artifacts that `prune` would remove."""
-    return [Unplanned(artifact=artifact, bytes=_bytes(store, artifact)) for artifact in unplanned(specs, store)]
+def list_unplanned(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[UnplannedArtifact]:
+    """Return the artifacts that `prune` would remove."""
+    return [
+        UnplannedArtifact(artifact=artifact, bytes=_count_bytes(store, artifact))
+        for artifact in find_unplanned_artifacts(specs, store)
+    ]
 
 
 def prune(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[Artifact, bool]]:
-    """Remove unplanned artifacts one by one; yield each with whether it was removed: one that is being built stays.
+    """Remove unplanned artifacts; yield each with whether it was removed. An artifact under construction is kept.
 
     Args:
         specs: The specs of a dataset.
-        store: Where its artifacts are.
+        store: The store of its artifacts.
 
     Raises:
-        IntegrityError: A plan is missing or damaged, or a run is making it. Nothing is removed.
+        IntegrityError: A plan is missing, damaged or being built. Nothing is removed.
     """
-    yield from _remove_artifacts(specs, store, unplanned)
+    yield from _remove_artifacts(specs, store, find_unplanned_artifacts)
 
 
-def retracted_left(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[Artifact]:
-    """What is in no plan any more and holds, or may hold, something on the dataset's retraction list.
+def find_retracted_leftovers(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[Artifact]:
+    """Return unplanned artifacts that contain, or may contain, documents on the dataset's retraction list.
 
-    `prune_retracted` removes it. Costs nothing where nothing is retracted; else unplanned indexes are read.
+    `prune_retracted` removes them. Unplanned indexes are read only if the list is not empty.
     """
-    return specs[0].declaration.holding_retracted(store, unplanned(specs, store))
+    return specs[0].declaration.find_retracted_artifacts(store, find_unplanned_artifacts(specs, store))
 
 
 def prune_retracted(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[Artifact, bool]]:
-    """As `prune`, but only what `retracted_left` names: at the end of a run that succeeded."""
-    if retracted_left(specs, store):
-        yield from _remove_artifacts(specs, store, retracted_left)
+    """Remove only the artifacts of `find_retracted_leftovers`, like `prune`, at the end of a successful run."""
+    if find_retracted_leftovers(specs, store):
+        yield from _remove_artifacts(specs, store, find_retracted_leftovers)
 
 
 def _remove_artifacts(
     specs: Sequence[ArtifactSpec],
     store: ArtifactStore,
-    which: Callable[[Sequence[ArtifactSpec], ArtifactStore], Iterable[Artifact]],
+    find: Callable[[Sequence[ArtifactSpec], ArtifactStore], Iterable[Artifact]],
 ) -> Iterator[tuple[Artifact, bool]]:
-    planners = [spec.located(store) for spec in specs if spec.plans and spec.kept]
+    planners = [spec.locate_artifact(store) for spec in specs if spec.plans and spec.kept]
     with ExitStack() as locks:
         for planner in planners:
-            if not locks.enter_context(alone(store.directory(planner))):
-                raise IntegrityError(f"{store.location(planner)}: a run is building it. Prune after the run has ended")
+            if not locks.enter_context(hold_alone(store.directory(planner))):
+                raise IntegrityError(
+                    f"{store.location(planner)}: a run is building this artifact. Prune again after the run has ended"
+                )
             if store.intact_receipt(planner) is None:
                 raise IntegrityError(
                     f"{store.location(planner)}: missing or damaged, so obsolete artifacts cannot be determined. Run "
-                    f"{planner.dataset} first"
+                    f"`dataprep run {planner.dataset}` first"
                 )
-        for artifact in list(which(specs, store)):
+        for artifact in list(find(specs, store)):
             yield artifact, store.remove(artifact)
     forget_absent(specs[0].declaration.dataset, store)
 
 
-def _bytes(store: ArtifactStore, artifact: Artifact) -> int | None:
+def _count_bytes(store: ArtifactStore, artifact: Artifact) -> int | None:
     try:
         receipt = store.receipt(artifact)
     except IntegrityError:

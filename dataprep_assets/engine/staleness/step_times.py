@@ -1,4 +1,4 @@
-"""How long the steps of datasets take on this machine, learned from their last runs: `step_times.json` in DAGSTER_HOME.
+"""Times of datasets' steps in their last runs on this machine: `step_times.json` in DAGSTER_HOME.
 
 The file maps `KIND/DATASET/STEP` to `[size, seconds]` of builds of the step with its checks, oldest first. The step
 `run` is the time of whole runs without their steps. A size is in bytes of the source, or in partitions if no source is
@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
+from statistics import median_low
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter
@@ -19,19 +19,25 @@ from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
-from dataprep_assets.stores.locks import owned_file
+from dataprep_assets.stores.locks import lock_own_file
 
 KEPT_BUILDS = 3
-"""Number of builds kept per step and size. It is small, so that estimates follow a machine that changed."""
+"""Number of builds to keep per step and size. It is small, so that estimates adapt to changes to the machine."""
 RUN = "run"
 """Name under which the time of a run without its steps is stored, with size 1."""
 _SIMILAR = 1.5
-"""The largest ratio of two sizes that are similar."""
+"""Maximum ratio of two sizes that are similar."""
+_FIXED_SECONDS = 0.3
+"""Time of a step that reads almost nothing: its start, records and checks (0.1 to 0.6 s)."""
+_RATED_SECONDS = 10.0
+"""Shortest build from which a rate is derived. The time of a shorter one hardly depends on its size."""
 _Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _FILE = TypeAdapter(dict[str, list[tuple[_Size, _Seconds]]])
 Build = tuple[float, float]
 """The size and the seconds of a build."""
+TimeRange = tuple[float, float]
+"""Lower and upper bound of a time, in seconds."""
 Sizes = Callable[[ArtifactSpec, Sequence[str | None]], float | None]
 
 
@@ -40,80 +46,98 @@ class StepTimes:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._builds = self._read()
+        self._builds = self._read_builds()
 
-    def seconds(self, declaration: DatasetDeclaration, step: str, size: float | None) -> float | None:
-        """Estimate how long a step of this size takes; None if no dataset of this kind was ever built here.
+    def seconds(self, declaration: DatasetDeclaration, step: str, size: float | None) -> TimeRange | None:
+        """Return bounds of the duration of a step of this size; None if no dataset of this kind was ever built here.
 
-        A dataset that was never built is estimated by others of its kind, an unknown size by the largest build.
+        The bounds are equal, unless all builds were much smaller and too short to derive a rate.
+
+        For a dataset that was never built, other datasets of its kind are used; for an unknown size, the largest build.
         """
-        builds = self._builds.get(_key(declaration, step)) or [
+        builds = self._builds.get(_step_key(declaration, step)) or [
             build
             for key, step_builds in self._builds.items()
             if key.startswith(f"{type(declaration).__name__}/") and key.endswith(f"/{step}")
             for build in step_builds
         ]
-        return expected_seconds(builds, size) if builds else None
+        return estimate_seconds(builds, size) if builds else None
 
     def add(self, declaration: DatasetDeclaration, builds: Mapping[str, Iterable[Build]]) -> None:
-        """Add builds to those in the file, which other processes may have changed; skip a sensitive dataset."""
+        """Add builds to the file, which other processes may have changed. Sensitive datasets are skipped."""
         if declaration.sensitive:
             return
-        # the times are not worth a failed run: the folder may be read-only, or contain a link
+        # Ignore errors, because missing times must not fail a run. The folder may be read-only or contain a link.
         with suppress(OSError, DataprepError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with owned_file(self._path.with_suffix(".lock"), self._path.name):
-                self._builds = self._read()
-                for step, added in builds.items():
-                    builds_of_step = self._builds.setdefault(_key(declaration, step), [])
-                    for build in added:
-                        _keep(builds_of_step, build)
+            with lock_own_file(self._path.with_suffix(".lock"), self._path.name):
+                self._builds = self._read_builds()
+                for step, new_builds in builds.items():
+                    builds_of_step = self._builds.setdefault(_step_key(declaration, step), [])
+                    for build in new_builds:
+                        _append_build(builds_of_step, build)
                 write_atomically(self._path, json.dumps(self._builds, sort_keys=True).encode(), durably=False)
 
-    def _read(self) -> dict[str, list[Build]]:
-        # a missing or damaged file only makes forecasts ranges until the next run
+    def _read_builds(self) -> dict[str, list[Build]]:
+        # if the file is missing or damaged, forecasts are ranges until the next run
         with suppress(OSError, ValueError):
             return _FILE.validate_json(self._path.read_bytes())
         return {}
 
 
-def _key(declaration: DatasetDeclaration, step: str) -> str:
+def _step_key(declaration: DatasetDeclaration, step: str) -> str:
     return f"{type(declaration).__name__}/{declaration.dataset}/{step}"
 
 
-def _keep(builds: list[Build], build: Build) -> None:
-    """Append a build. It replaces the oldest of `KEPT_BUILDS` builds of a similar size, never one of another size."""
-    similar = [other_build for other_build in builds if _are_similar(other_build[0], build[0])]
-    if len(similar) >= KEPT_BUILDS:
-        builds.remove(similar[0])
+def _append_build(builds: list[Build], build: Build) -> None:
+    """Append a build, and remove the oldest build of a similar size if there are already `KEPT_BUILDS`."""
+    similar_builds = [other_build for other_build in builds if _is_similar_size(other_build[0], build[0])]
+    if len(similar_builds) >= KEPT_BUILDS:
+        builds.remove(similar_builds[0])
     builds.append(build)
 
 
-def _are_similar(size: float, other_size: float) -> bool:
+def _is_similar_size(size: float, other_size: float) -> bool:
     return max(size, other_size) <= _SIMILAR * min(size, other_size)
 
 
-def expected_seconds(builds: Sequence[Build], size: float | None) -> float:
-    """Return the time of builds of this size: on the line between two known sizes, and in proportion beyond all."""
+def estimate_seconds(builds: Sequence[Build], size: float | None) -> TimeRange:
+    """Return bounds of the time of a build of this size, interpolated between known sizes.
+
+    Outside of them, time is a fixed part and a part proportional to the size. A larger build than short known ones
+    takes between their time and the time at their rate.
+    """
     sizes = [build_size for build_size, _ in builds]
     if size is None:
         size = max(sizes)
-    below = max((build_size for build_size in sizes if build_size <= size), default=None)
-    above = min((build_size for build_size in sizes if build_size >= size), default=None)
-    if below is None or above is None:
-        nearest = max(sizes) if above is None else min(sizes)
-        return _typical(builds, nearest) * size / nearest
-    share = (size - below) / (above - below) if above > below else 0.0
-    return (1 - share) * _typical(builds, below) + share * _typical(builds, above)
+    smaller_size = max((build_size for build_size in sizes if build_size <= size), default=None)
+    larger_size = min((build_size for build_size in sizes if build_size >= size), default=None)
+    if smaller_size is None or larger_size is None:
+        nearest = max(sizes) if larger_size is None else min(sizes)
+        known_seconds = _estimate_typical_seconds(builds, nearest)
+        fixed_seconds = min(known_seconds, _FIXED_SECONDS)
+        seconds = fixed_seconds + (known_seconds - fixed_seconds) * size / nearest
+        is_rated = known_seconds >= _RATED_SECONDS or size < nearest or _is_similar_size(size, nearest)
+        return (seconds if is_rated else known_seconds), seconds
+    share = (size - smaller_size) / (larger_size - smaller_size) if larger_size > smaller_size else 0.0
+    seconds = (1 - share) * _estimate_typical_seconds(builds, smaller_size) + share * _estimate_typical_seconds(
+        builds, larger_size
+    )
+    return seconds, seconds
 
 
-def _typical(builds: Sequence[Build], size: float) -> float:
-    """Return the median time of builds of similar sizes, scaled to this size."""
-    return median(seconds * size / build_size for build_size, seconds in builds if _are_similar(build_size, size))
+def _estimate_typical_seconds(builds: Sequence[Build], size: float) -> float:
+    """Return the median time of builds of similar sizes, scaled to this size; of two builds, the shorter one.
+
+    The longer one may have been on a loaded machine, or the first run, which creates Dagster's instance.
+    """
+    return median_low(
+        seconds * size / build_size for build_size, seconds in builds if _is_similar_size(build_size, size)
+    )
 
 
-def step_sizes(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Sizes:
-    """Return a function from partitions of an artifact to their size; None if they are not planned yet.
+def build_size_function(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Sizes:
+    """Return a function that returns the size of partitions of an artifact; None if they are not planned yet.
 
     An artifact without partitions has the size of the partitions that it is built from.
     """
@@ -137,7 +161,7 @@ def step_sizes(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Sizes:
 
 
 def _planned_partitions(spec: ArtifactSpec, store: ArtifactStore) -> Iterable[tuple[Partitions, str]]:
-    """The partitions of an artifact, or those that it is made of; raises MissingArtifactError if there is no plan."""
+    """Yield the partitions of an artifact or of its inputs. Raises MissingArtifactError if there is no plan."""
     if spec.partitions is not None:
         yield from ((spec.partitions, key) for key in spec.partitions.keys(store))
         return

@@ -40,7 +40,7 @@ class DocumentSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRange:
-    """The tokens `[start, stop)` of a file, which contain a document or a part of it.
+    """The tokens `[start, stop)` of a file, which contain a document or a part of it; no tokens in a file of messages.
 
     Attributes:
         artifact: The artifact's name: `sample_corpus/megatron_bins`.

@@ -1,7 +1,7 @@
 """The result of `dataprep retract` for any pipeline: the ids that were found, their locations, and the ids not found.
 
 A layer implements `DatasetComponent.retract`. It reads the list of ids, adds to the dataset's retraction list, and
-returns a `Retracted`. For sensitive data, the result names no document and no patient.
+returns a `RetractionResult`. For sensitive data, the result names no document and no patient.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ NOT_BUILT = "not built yet"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
-    """Amount of retracted content in a partition: one count for each noun in `Retracted.counted`."""
+class RetractedAmount:
+    """Amount of retracted content in a partition: one count for each noun in `RetractionResult.counted`."""
 
     partition: str
     counts: tuple[int, ...]
@@ -22,7 +22,7 @@ class Held:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotFound:
+class UnmatchedLine:
     """A line of the list of ids, numbered from 1, that matches nothing. Its text is None for sensitive data."""
 
     line: int
@@ -38,7 +38,7 @@ class DuplicatesChange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retracted:
+class RetractionResult:
     """The result of retracting a list of ids.
 
     Attributes:
@@ -64,9 +64,9 @@ class Retracted:
     already: int
     found: int
     added: int
-    not_found: tuple[NotFound, ...]
+    not_found: tuple[UnmatchedLine, ...]
     counted: tuple[str, ...]
-    held: tuple[Held, ...]
+    held: tuple[RetractedAmount, ...]
     artifact: str
     partitions: str
     kept: str

@@ -1,6 +1,6 @@
 """Traces a position in training data to its document and source row, and to every place of that document.
 
-`trace(tracer, token=123, split="train")` answers a `Question` with a `Trace` for each matching document: one document
+`trace(tracer, token=123, split="train")` answers a `TraceQuery` with a `Trace` for each matching document: one document
 for a token, several for a training sample, all documents with the same hash for an id. A layer provides the `Tracer`
 (`DatasetComponent.tracer`), and artifacts provide the positions of their documents (`ArtifactSpec.places`). Everything
 is read from finished artifacts, by memory maps or byte ranges, so tracing needs neither the source nor a run.
@@ -15,32 +15,33 @@ from typing import Any
 from dataprep_assets.engine.trace.place import TokenRange
 from dataprep_assets.errors import ConfigError, count_of
 
-_WHERE = frozenset({"split", "shard", "file", "sample"})
+_WHERE = frozenset({"split", "shard", "file", "sample", "message"})
 """Fields of a query that restrict it; every other field is a kind of query."""
 _SHOWN = 400
 """Maximum length of a document's text in the output, in characters; JSON has the whole text."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class TraceQuery:
     """A query: exactly one field that identifies documents, restricted to a split, shard or file if given.
 
     Attributes:
         split: The split (in a blend, the dataset) that numbers refer to.
         shard: The partition of token bins that numbers refer to instead: `train-00003`.
-        token: Position in the stream, from 0.
+        token: Position in the stream, from 0; with `sample` or `packed_row` of a chat blend, in that row.
         document: Number of a document in the stream, from 0.
         row: Row of the source file `file`, from 1; with `shard` instead, the number of a document in it, from 0.
         file: A source file, as named in the manifest.
         id: A document's id: the value of `document.id_field`.
         text: A document's whole text.
         megatron_index: Number of a sequence in the split's (or shard's) Megatron index, from 0.
-        view: A view of a corpus that has samples: `mds`.
+        view: A view that has samples: `mds`, `sft_rows`.
         npy_shard: An npy shard of a release: `train_000003`.
         sample: Number of a sample of the split in `view`, or in `npy_shard`, from 0.
         packed_row: Row of the packed file of `shard`, from 0, in a chat blend or a month of notes.
         tfrecord_row: For notes: record in the directory of `split`, from 0, in the order of its files, or with `shard`
             in that file only. The numbering is the same for TFRecord and ArrayRecord.
+        message: Index of a message in the conversation, from 0, in a chat blend.
     """
 
     split: str | None = None
@@ -49,7 +50,7 @@ class Question:
     token: int | None = None
     document: int | None = None
     row: int | None = None
-    # These are excluded from the `repr`, which tracebacks and logs show, because they may be from a sensitive dataset.
+    # Excluded from `repr`, which tracebacks and logs show, because these values may belong to a sensitive dataset.
     id: str | int | None = field(default=None, repr=False)
     text: str | None = field(default=None, repr=False)
     megatron_index: int | None = None
@@ -58,9 +59,11 @@ class Question:
     sample: int | None = None
     packed_row: int | None = None
     tfrecord_row: int | None = None
+    message: int | None = None
 
     def __post_init__(self) -> None:
-        field_names = [f.name for f in fields(self) if f.name not in _WHERE]
+        is_part = self.view is not None or self.packed_row is not None
+        field_names = [f.name for f in fields(self) if f.name not in _WHERE and not (is_part and f.name == "token")]
         if len(set_names := [name for name in field_names if getattr(self, name) is not None]) != 1:
             names = ["text (--text-file)" if field_name == "text" else field_name for field_name in field_names]
             raise ConfigError(
@@ -68,16 +71,25 @@ class Question:
                 + (f", not {' and '.join(set_names)}" if set_names else "")
             )
         if (self.row is None and self.file is not None) or (self.row is not None and self.file is self.shard is None):
-            raise ConfigError("trace: `file` and `row` must be used together")
+            raise ConfigError("trace: `file` and `row` must be used together. Set both")
         if (self.view is None and self.npy_shard is None) != (self.sample is None):
-            raise ConfigError("trace: `sample` must be used with either `view` or `npy_shard`, and they need `sample`")
+            raise ConfigError("trace: `sample` must be used with `view` or `npy_shard`. Set both")
+        if self.message is not None and self.token is not None:
+            raise ConfigError("trace: `token` and `message` cannot be used together. Remove one")
         if self.npy_shard is not None and (self.split, self.shard) != (None, None):
             raise ConfigError("trace: `npy_shard` cannot be combined with `split` or `shard`. Remove them")
 
     @property
     def field(self) -> str:
         """The name of the field that identifies the documents."""
-        return next(f.name for f in fields(self) if f.name not in _WHERE and getattr(self, f.name) is not None)
+        names = [f.name for f in fields(self) if f.name not in _WHERE and getattr(self, f.name) is not None]
+        return next((name for name in names if name != "token"), names[0])
+
+    def refuse_messages(self) -> None:
+        """Raise ConfigError if the query is about a message, for a dataset without conversations."""
+        if self.message is not None or (self.token is not None and self.field != "token"):
+            name = "message" if self.message is not None else "token"
+            raise ConfigError(f"trace: `{name}` in a row needs packed conversations (`stage: sft`). Remove it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +111,27 @@ class SourceBytes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TracedMessage:
+    """A message of the conversation: its index, from 0, and its role; both None for the template's own text.
+
+    `token` is the position in the row that was asked for; None if the message was.
+    """
+
+    index: int | None = None
+    role: str | None = None
+    token: int | None = None
+
+    def __str__(self) -> str:
+        subject = "" if self.token is None else f"token {self.token}: "
+        return subject + ("the template's own text" if self.index is None else f"message {self.index} ({self.role})")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain builtins: `message`, and `token` if the question has one."""
+        token = {} if self.token is None else {"token": self.token}
+        return {**token, "message": {"index": self.index, "role": self.role}}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trace:
     """One document: its source, and every place that contains it.
 
@@ -109,9 +142,10 @@ class Trace:
         file: Its source file, as named in the manifest.
         row: Its row in this file, from 1.
         tokens: Number of its tokens.
-        places: Where these tokens are stored.
-        text: The decoded tokens; None for sensitive data, or if not requested.
+        places: Where these tokens are stored; for a message, where its tokens are.
+        text: The decoded tokens, for a message its own; None for sensitive data, or if not requested.
         source_bytes: The bytes of the row in the source file; None if not requested (`Tracer.source_bytes`).
+        message: The message of a query for a message, or for a token of a conversation's row.
     """
 
     dataset: str
@@ -123,6 +157,7 @@ class Trace:
     places: tuple[TokenRange, ...]
     text: str | None = field(default=None, repr=False)
     source_bytes: SourceBytes | None = None
+    message: TracedMessage | None = None
 
     @property
     def source(self) -> str:
@@ -132,7 +167,9 @@ class Trace:
     def to_json(self) -> dict[str, Any]:
         """Return the trace as plain builtins."""
         value = asdict(self) | {"source": self.source, "places": [_place_json(place) for place in self.places]}
-        del value["source_bytes"]
+        del value["source_bytes"], value["message"]
+        if self.message is not None:
+            value |= self.message.to_json()
         if self.source_bytes is not None:
             value |= self.source_bytes.to_json()
         return value if self.text is not None else {k: v for k, v in value.items() if k != "text"}
@@ -142,38 +179,43 @@ class Trace:
         yield self.source
         if self.source_bytes is not None:
             yield f"  {self.source_bytes}"
-        yield f"  {self.dataset}/{self.split}: document {self.document}, {count_of(self.tokens, 'token')}"
+        tokens = f", {count_of(self.tokens, 'token')}" if self.tokens else ""  # RL records have no tokens
+        yield f"  {self.dataset}/{self.split}: document {self.document}{tokens}"
+        if self.message is not None:
+            yield f"  {self.message}"
         for place in self.places:
-            details = [f"tokens [{place.start}, {place.stop})"]
+            details = [f"tokens [{place.start}, {place.stop})"] * (place.start < place.stop)
             if place.itemsize is not None:
                 details.append(f"bytes [{place.start * place.itemsize}, {place.stop * place.itemsize})")
-            details += [f"{name.replace('_', ' ')} {_number(value)}" for name, value in place.at.items()]
+            details += [f"{name.replace('_', ' ')} {_format_number(value)}" for name, value in place.at.items()]
             yield f"  {place.artifact}: {place.file}: {', '.join(details)}"
         if self.text is not None:
             excerpt = self.text[:_SHOWN]
             yield f"  text: {excerpt!r}" + (
-                f" and {count_of(len(self.text) - _SHOWN, 'character')} more" if excerpt != self.text else ""
+                f" and {count_of(len(self.text) - _SHOWN, 'more character')}" if excerpt != self.text else ""
             )
 
 
 def _place_json(place: TokenRange) -> dict[str, Any]:
-    value: dict[str, Any] = {"artifact": place.artifact, "file": place.file, "tokens": [place.start, place.stop]}
+    value: dict[str, Any] = {"artifact": place.artifact, "file": place.file}
+    if place.start < place.stop:
+        value["tokens"] = [place.start, place.stop]
     if place.itemsize is not None:
         value["bytes"] = [place.start * place.itemsize, place.stop * place.itemsize]
     return value | dict(place.at)
 
 
-def _number(value: int | list[int]) -> str:
+def _format_number(value: int | list[int]) -> str:
     if isinstance(value, int):
         return str(value)
-    # neighbors are compared instead of building the full range, because sample ids may be random 64-bit numbers
+    # Compare neighbors instead of building the full range, because sample ids may be random 64-bit numbers.
     if len(value) > 1 and all(after - before == 1 for before, after in pairwise(value)):
         return f"{value[0]} to {value[-1]}"
     return ", ".join(map(str, value[:4])) + (f" and {len(value) - 4} more" if len(value) > 4 else "")
 
 
 class Tracer(ABC):
-    """Answers questions about one dataset. Opening it reads receipts; files are mapped when a question needs them.
+    """Finder of documents in one dataset. Opening it reads receipts; files are mapped when a question needs them.
 
     `notes` names the artifacts that contain documents but could not be opened, with the reasons.
     """
@@ -181,13 +223,13 @@ class Tracer(ABC):
     notes: Sequence[str] = ()
 
     @abstractmethod
-    def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
+    def find(self, question: TraceQuery, *, decode: bool = True) -> list[Trace]:
         """Return the documents that match a question, in stream order, with their texts if `decode`.
 
         Raises NotFoundError if no document matches, ConfigError for a question that this dataset cannot answer.
         """
 
-    def source_bytes(self, found: Trace) -> SourceBytes | None:
+    def source_bytes(self, trace: Trace) -> SourceBytes | None:
         """Return the bytes of a trace's row in its source file; None if the pipeline does not support this.
 
         Separate from `find`, because only this method reads the source up to the row.
@@ -195,12 +237,12 @@ class Tracer(ABC):
         return None
 
 
-def trace(tracer: Tracer, *, decode: bool = True, **question: Any) -> list[Trace]:
+def trace_documents(tracer: Tracer, *, decode: bool = True, **question: Any) -> list[Trace]:
     """Return every document that matches a question: `trace(tracer, token=123, split="train")`.
 
     Args:
         tracer: The tracer of the dataset.
         decode: Whether to decode the documents' texts. Texts of sensitive data are never decoded.
-        question: The fields of `Question`.
+        question: The fields of `TraceQuery`.
     """
-    return tracer.find(Question(**question), decode=decode)
+    return tracer.find(TraceQuery(**question), decode=decode)

@@ -11,12 +11,12 @@ from pydantic import Field, field_validator
 
 from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.engine.privacy import SMALL_CELL
-from dataprep_assets.engine.yaml.automation import DURATIONS, Automation, seconds_of
-from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.yaml.automation import DURATIONS, Automation, parse_duration
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Verification
 from dataprep_assets.integrity.storage import Storage
-from dataprep_assets.stores.files import expanded
+from dataprep_assets.stores.files import expand_path
 
 if TYPE_CHECKING:
     from dataprep_assets.execution.pool import TaskEngine
@@ -27,26 +27,33 @@ if TYPE_CHECKING:
 # They are the same wherever such files are declared: corpora, releases, the datasets of a blend, benchmarks.
 
 
-class ReadingDeclaration(Declared):
+class ReadingDeclaration(DeclarationModel):
     """Delimiters between the documents of a text file and between the values of a table."""
 
     text_separator: str | None = Field(
         None,
         min_length=1,
-        description='Text between two documents of a `.txt`, e.g. `"\\n"`; default: each file is one document.',
+        description=(
+            'Text between two documents of a `.txt` file, such as `"\\n"`. Default: each file is one document.'
+        ),
     )
     csv_delimiter: str | None = Field(
-        None, pattern=r'^[^"\r\n]$', description="Character between fields of `.csv`, `.tsv`; default: a comma, a tab."
+        None,
+        pattern=r'^[^"\r\n]$',
+        description="Character between the values of a row. Default: a comma in `.csv` files, a tab in `.tsv` files.",
     )
     csv_quotes: bool | None = Field(
         None,
-        description="Whether quotes enclose values of `.csv`, `.tsv`; default: yes, unless a `.tsv` appears unquoted.",
+        description=(
+            "Whether quotes enclose values in `.csv` and `.tsv` files. Default: `true`, except for `.tsv` files "
+            "that do not look quoted."
+        ),
     )
 
     @property
     def reading(self) -> "ReadOptions":
         """The declared options, for files whose format is not evident."""
-        # the import is local, because every command loads this module and the readers load their libraries
+        # imported here, because every command loads this module and the readers load their libraries
         from dataprep_assets.sources.readers.input_format import ReadOptions
 
         return ReadOptions(
@@ -67,15 +74,19 @@ _FORMER_CHECK_NAMES = {
 """Former names of non-blocking checks → current names: `accept` allows both, because declarations use either."""
 
 
-class Attribution(Declared):
+class Attribution(DeclarationModel):
     """Attribution of a source for the data card, which only a person can provide. It does not affect any bytes."""
 
     license: str | None = Field(
-        None, min_length=1, description="License of the source, for the data card: an SPDX expression, or text."
+        None,
+        min_length=1,
+        description="License of the source, for the data card: an SPDX expression, or text. Default: not declared.",
     )
-    citation: str | None = Field(None, min_length=1, description="Citation of the source, for the data card: BibTeX.")
+    citation: str | None = Field(
+        None, min_length=1, description="Citation of the source in BibTeX, for the data card. Default: none."
+    )
     homepage: str | None = Field(
-        None, pattern=r"^https?://", description="Home page of the source, for the data card: a URL."
+        None, pattern=r"^https?://", description="URL of the source's home page, for the data card. Default: none."
     )
 
     @property
@@ -88,98 +99,143 @@ ATTRIBUTION = frozenset(Attribution.model_fields)
 """The YAML keys of `Attribution`, which are excluded from every artifact's key."""
 
 
-class Creator(Declared):
+class Creator(DeclarationModel):
     """A creator of a dataset."""
 
     name: str = Field(min_length=1, description="Name of the person or organization.")
-    kind: Literal["organization", "person"] = Field("organization", description="`organization` or `person`.")
-    url: str | None = Field(None, pattern=r"^https?://", description="Home page of the person or organization.")
+    kind: Literal["organization", "person"] = Field(
+        "organization", description="Type of the creator: `organization` or `person`."
+    )
+    url: str | None = Field(None, pattern=r"^https?://", description="URL of the creator's home page. Default: none.")
 
 
 class CardDeclaration(Attribution):
-    """Entries of the data card for the built dataset. Croissant requires each of them."""
+    """Entries of the data card for the built dataset. Croissant requires or recommends each of them."""
 
     license: str | None = Field(
-        None, min_length=1, description="License of the built dataset; default: the licenses of its sources."
+        None,
+        min_length=1,
+        description="License of the built dataset: an SPDX expression, or text. Default: the licenses of its sources.",
     )
-    creators: tuple[Creator, ...] = Field((), description="Creators of the dataset.")
-    published: date | None = Field(None, description="Date of its publication.")
-    version: str | None = Field(None, pattern=r"^\d+\.\d+\.\d+$", description="Its version, MAJOR.MINOR.PATCH.")
+    citation: str | None = Field(
+        None, min_length=1, description="Citation of the built dataset, in BibTeX. Default: none."
+    )
+    homepage: str | None = Field(
+        None, pattern=r"^https?://", description="URL of the built dataset's home page. Default: none."
+    )
+    creators: tuple[Creator, ...] = Field(
+        (), description="People and organizations that created the dataset. Default: none."
+    )
+    published: date | None = Field(None, description="Date of publication, as YYYY-MM-DD. Default: none.")
+    version: str | None = Field(
+        None, pattern=r"^\d+\.\d+\.\d+$", description="Version of the dataset, as MAJOR.MINOR.PATCH. Default: none."
+    )
 
 
-class ProvingDeclaration(Declared):
-    """How much of finished artifacts is checked, and when checks are repeated."""
+class ChecksDeclaration(DeclarationModel):
+    """Number of documents that the checks rebuild, and how often checks are repeated."""
 
     level: Level = Field(
         SAMPLE,
-        description="Documents that checks rebuild from the source and compare: a `sample` of 460 per shard, or "
-        "`every_document`, which takes about as long as building.",
+        description=(
+            "How many documents checks rebuild from the source and compare. `sample`: 460 per shard. "
+            "`every_document`: all, which takes about as long as the build."
+        ),
     )
     again_every: str | None = Field(
         None,
-        description="Age after which the next run repeats checks: `30d`, `12h`; default: never, a verdict is valid "
-        "until something changes.",
+        description=(
+            "Age at which the next run repeats a check, such as `30d` or `12h`. Default: a check runs again only "
+            "when its artifact or inputs change."
+        ),
     )
 
     @field_validator("again_every")
     @classmethod
-    def _a_duration(cls, again_every: str | None) -> str | None:
-        if again_every is not None and seconds_of(again_every) is None:
+    def _validate_duration(cls, again_every: str | None) -> str | None:
+        if again_every is not None and parse_duration(again_every) is None:
             raise ValueError(f"must be a duration, not {again_every!r}: {DURATIONS}")
         return again_every
 
-    def since(self, now: float) -> float:
+    def earliest_valid_time(self, now: float) -> float:
         """Return the earliest time, in seconds since 1970, of verdicts that still count."""
-        return 0.0 if self.again_every is None else now - (seconds_of(self.again_every) or 0)
+        return 0.0 if self.again_every is None else now - (parse_duration(self.again_every) or 0)
 
 
-class DatasetDeclaration(Declared):
+class DatasetDeclaration(DeclarationModel):
     """The keys that the YAML of every component accepts."""
 
     dataset: str = Field(
         pattern=r"^[A-Za-z][A-Za-z0-9_]*$",
-        description="Name of the dataset and of its group in the UI: a letter, then letters, digits and `_`.",
+        description=(
+            "Name of the dataset, and of its asset group in the UI. It begins with a letter, followed by "
+            "letters, digits and `_`."
+        ),
     )
-    description: str = Field("", description="Shown in the UI.")
-    owners: tuple[str, ...] = Field((), description="E-mail addresses, or `team:name`.")
+    description: str = Field("", description="Description of the dataset, shown in the UI and on its data card.")
+    owners: tuple[str, ...] = Field(
+        (), description="Owners of the assets in the UI: e-mail addresses, or teams as `team:name`. Default: none."
+    )
     storage: str | None = Field(
-        None, description="Location of the artifacts: a folder, `s3://bucket/prefix` or `gs://bucket/prefix`."
+        None,
+        description=(
+            "Storage location of the artifacts: a folder, `s3://bucket/prefix` or `gs://bucket/prefix`. Default: "
+            "the location in the environment variables, else `.dataprep/artifacts`."
+        ),
     )
     verify: Verification = Field(
         "full",
-        description="Verification of finished artifacts: `full` compares digests; `size` compares only sizes, for "
-        "very large local trees.",
+        description=(
+            "How finished artifacts are verified. `full` compares their digests with the receipts. `size` "
+            "compares only file sizes, which is faster for very large local folders."
+        ),
     )
-    prove: ProvingDeclaration = Field(
-        ProvingDeclaration(),
-        description="How much of finished artifacts is checked, and when checks are repeated although nothing has "
-        "changed.",
+    prove: ChecksDeclaration = Field(
+        ChecksDeclaration(),
+        description=(
+            "How many documents the checks rebuild, and how often checks are repeated. Default: a sample of "
+            "documents, again only after changes."
+        ),
     )
     workers: int | None = Field(
-        None, ge=1, description="Worker processes; default: DATAPREP_WORKERS, else one per core."
+        None, ge=1, description="Number of worker processes. Default: `DATAPREP_WORKERS`, else one per core."
     )
     sensitive: bool = Field(
-        False, description="Keeps texts and identifiers out of every log, event, metadata and plot."
+        False,
+        description=(
+            "With `true`, logs, events, metadata and plots contain no texts or identifiers, and local files are "
+            "private."
+        ),
     )
     small_cell: int = Field(
         SMALL_CELL,
         ge=1,
-        description="For a `sensitive` dataset, counts below this limit are shown as `< 11` (or the configured limit).",
+        description=(
+            "With `sensitive: true`, counts below this limit are shown only as `< 11` (for the default limit)."
+        ),
     )
-    card: CardDeclaration = Field(CardDeclaration(), description="Entries of the data card that are not in receipts.")
+    card: CardDeclaration = Field(
+        CardDeclaration(),
+        description=(
+            "Entries of the data card that are not in the receipts, such as creators. Default: no such entries."
+        ),
+    )
     accept: dict[str, str] = Field(
         default_factory=dict,
-        description="Non-blocking checks whose failure is accepted: name → reason. They pass and show the reason.",
+        description=(
+            "Non-blocking checks whose failure you accept: name of the check → reason. They pass, and their "
+            "result shows the reason. Default: none."
+        ),
     )
 
     automation: Automation | None = Field(
         None,
-        description="Automation: polling for new files, schedule, freshness, notifications of failures.",
+        description="Automatic builds and notifications of failures. Without it, you start every build yourself.",
     )
 
     @field_validator("owners")
     @classmethod
-    def _as_dagster_has_them(cls, owners: tuple[str, ...]) -> tuple[str, ...]:
+    def _normalize_owners(cls, owners: tuple[str, ...]) -> tuple[str, ...]:
         for owner in owners:
             if not _OWNER.fullmatch(owner):
                 raise ValueError(f"{owner!r} is not an owner. Use an e-mail address, or a team as `team:name`")
@@ -187,13 +243,13 @@ class DatasetDeclaration(Declared):
 
     @field_validator("accept")
     @classmethod
-    def _with_reasons(cls, accept: dict[str, str]) -> dict[str, str]:
-        for name, why in accept.items():
-            if not why.strip():
+    def _require_reasons(cls, accept: dict[str, str]) -> dict[str, str]:
+        for name, reason in accept.items():
+            if not reason.strip():
                 raise ValueError(f"accept.{name}: the reason is empty. Write why the failure is acceptable")
-        return {_FORMER_CHECK_NAMES.get(name, name): why for name, why in accept.items()}
+        return {_FORMER_CHECK_NAMES.get(name, name): reason for name, reason in accept.items()}
 
-    def located(self, folder: Path) -> Self:
+    def resolve_paths(self, folder: Path) -> Self:
         """Return a copy with relative paths resolved against `folder`."""
         if self.storage is None or "://" in self.storage:
             return self
@@ -203,12 +259,12 @@ class DatasetDeclaration(Declared):
         """Return the store of its artifacts."""
         return storage.artifacts(self.storage, private=self.sensitive)
 
-    def holding_retracted(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
+    def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
         """Return unused artifacts that contain, or may contain, data on the dataset's retraction list.
 
         Args:
             store: Where the artifacts are stored.
-            unplanned: The artifacts that are in no plan any more. Not iterated if nothing is retracted.
+            unplanned: The artifacts that are no longer planned. Not iterated if nothing is retracted.
         """
         return []
 
@@ -222,24 +278,26 @@ def resolve_path(path: Path, folder: Path) -> Path:
 
     Raises ConfigError for a path that no file can have.
     """
-    full_path = expanded(path)
-    # `Path.resolve` is not used, because it raises for a link that points to itself
+    full_path = expand_path(path)
+    # `Path.resolve` raises for a link that points to itself
     return full_path if full_path.is_absolute() else Path(os.path.realpath(folder / full_path))
 
 
 # Datasets whose heavy steps are tasks of an engine (`execution.pool`): worker processes or Ray.
 #
-# Entry point: `MadeByEngine`.
+# Entry point: `WorkersDeclaration`.
 
 
-class MadeByEngine(DatasetDeclaration):
+class WorkersDeclaration(DatasetDeclaration):
     """A dataset whose shards or months are built and checked by workers. This setting does not affect its bytes."""
 
     run_on: Literal["processes", "ray"] | None = Field(
         None,
-        description="Where shards (for notes: months) are built and checked: worker `processes` on the run's "
-        "machine, or tasks of a `ray` cluster (RAY_ADDRESS, else one for the run); default: "
-        "DATAPREP_ENGINE, else `processes`.",
+        description=(
+            "Where shards (for notes: months) are built and checked. `processes`: worker processes on the run's "
+            "machine. `ray`: tasks on the Ray cluster at `RAY_ADDRESS`, else on a cluster started for the run. "
+            "Default: `DATAPREP_ENGINE`, else `processes`."
+        ),
     )
 
     @property

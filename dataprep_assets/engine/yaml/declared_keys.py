@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 from dataprep_assets.errors import ConfigError
 
-# these are imported only for types, because shell completion only lists names and validates nothing
+# imported only for types, because shell completion only lists names and validates nothing
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
@@ -16,68 +16,72 @@ _CUTOFF, _SURE = 0.6, 0.85
 """Minimum similarity (difflib's) of a suggested name: in the same block, and elsewhere."""
 
 
-def nearest(name: str, known: Sequence[str], *, cutoff: float = _CUTOFF) -> str | None:
+def find_nearest(name: str, known_names: Sequence[str], *, cutoff: float = _CUTOFF) -> str | None:
     """Return the known name that a misspelled name most probably means; None if no name is similar."""
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)
+    return next(iter(difflib.get_close_matches(name, known_names, n=1, cutoff=cutoff)), None)
 
 
-def require_known(kind: str, names: Iterable[str], known: Sequence[str]) -> None:
+def require_known_names(kind: str, names: Iterable[str], known_names: Sequence[str]) -> None:
     """Raise ConfigError for the first unknown name. The message has the nearest name and all known names."""
     for name in names:
-        if name not in known:
-            near = nearest(name, known)
-            meant = "." if near is None else f"; did you mean {near!r}?"
-            raise ConfigError(f"unknown {kind} {name!r}{meant} Available: {', '.join(known) or 'none'}")
+        if name not in known_names:
+            nearest_name = find_nearest(name, known_names)
+            suggestion = "." if nearest_name is None else f"; did you mean {nearest_name!r}?"
+            raise ConfigError(f"unknown {kind} {name!r}{suggestion} Available: {', '.join(known_names) or 'none'}")
 
 
-def near_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str | None:
+def suggest_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str | None:
     """Return the key of the same block that an unknown key most probably means.
 
     Returns None if there is none, or if a key of another block is more similar.
     """
-    near = nearest(str(keys[-1]), _known_beside(model, keys))
-    elsewhere = nearest(str(keys[-1]), [path[-1] for path in _paths(model)])
-    if near is not None and elsewhere is not None and _likeness(elsewhere, keys[-1]) > _likeness(near, keys[-1]):
+    nearest_name = find_nearest(str(keys[-1]), _list_known_siblings(model, keys))
+    nearest_key = find_nearest(str(keys[-1]), [path[-1] for path in _list_paths(model)])
+    if (
+        nearest_name is not None
+        and nearest_key is not None
+        and _measure_likeness(nearest_key, keys[-1]) > _measure_likeness(nearest_name, keys[-1])
+    ):
         return None
-    return near
+    return nearest_name
 
 
-def meant_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str:
+def suggest_for_unknown_key(model: "type[BaseModel]", keys: Sequence[str | int]) -> str:
     """Return a suggestion for an unknown key, as the second part of a sentence."""
-    if (near := near_key(model, keys)) is not None:
-        return f"did you mean `{near}`?"
-    paths = list(dict.fromkeys(_paths(model)))
-    alternatives = f"available: {', '.join(_known_beside(model, keys))}"
+    if (suggestion := suggest_key(model, keys)) is not None:
+        return f"did you mean `{suggestion}`?"
+    paths = list(dict.fromkeys(_list_paths(model)))
+    alternatives = f"available: {', '.join(_list_known_siblings(model, keys))}"
     for position, kind in enumerate(keys[:-1]):
-        # the path that pydantic reports includes the kind of a block, which is not a key
+        # pydantic includes the kind of a block in its path, but the kind is not a key
         if (*keys[:position], *keys[position + 1 :]) in paths and tuple(keys[: position + 1]) not in paths:
             return f"not a key of `kind: {kind}`; {alternatives}"
     key_names = [path[-1] for path in paths]
-    # a key of another block is suggested only if it is equal or very similar
-    elsewhere = str(keys[-1]) if keys[-1] in key_names else nearest(str(keys[-1]), key_names, cutoff=_SURE)
-    if elsewhere is not None:
-        dotted_paths = [".".join(path) for path in paths if path[-1] == elsewhere]
-        # the shortest paths come first, because the others are mostly the same block nested elsewhere
+    # suggest a key of another block only if it is equal or very similar
+    nearest_key = str(keys[-1]) if keys[-1] in key_names else find_nearest(str(keys[-1]), key_names, cutoff=_SURE)
+    if nearest_key is not None:
+        dotted_paths = [".".join(path) for path in paths if path[-1] == nearest_key]
+        # prefer the shortest paths, because the others are mostly the same block nested elsewhere
         nearest_top = sorted(dotted_paths, key=lambda place: place.count("."))[:2]
         path_texts = [f"`{place}`" + ("" if "." in place else " at the top level") for place in nearest_top]
-        where = " or ".join(path_texts)
-        return f"it belongs at {where}" if elsewhere == keys[-1] else f"did you mean {where}?"
+        location = " or ".join(path_texts)
+        return f"it belongs at {location}" if nearest_key == keys[-1] else f"did you mean {location}?"
     return alternatives
 
 
-def _known_beside(model: "type[BaseModel]", keys: Sequence[str | int]) -> list[str]:
-    owner, _ = field_at(model, keys)
+def _list_known_siblings(model: "type[BaseModel]", keys: Sequence[str | int]) -> list[str]:
+    owner, _ = find_field(model, keys)
     return [info.alias or name for name, info in owner.model_fields.items()]
 
 
-def _paths(model: "type[BaseModel]", above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the path of every key of a model, outermost first; `NAME` stands for a name that the user chooses."""
+def _list_paths(model: "type[BaseModel]", parent_keys: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every key of a model, outermost first; `NAME` represents a name that the user chooses."""
     for name, info in model.model_fields.items():
-        path = (*above, info.alias or name)
+        path = (*parent_keys, info.alias or name)
         yield path
         inner_path = (*path, "NAME") if _is_mapping(info.annotation) else path
-        for inner in models_in(info.annotation):
-            yield from _paths(inner, inner_path)
+        for inner in find_models(info.annotation):
+            yield from _list_paths(inner, inner_path)
 
 
 def _is_mapping(annotation: Any) -> bool:
@@ -89,23 +93,23 @@ def _is_mapping(annotation: Any) -> bool:
     )
 
 
-def _likeness(name: str, other: str | int) -> float:
-    return difflib.SequenceMatcher(None, name, str(other)).ratio()
+def _measure_likeness(name: str, other_name: str | int) -> float:
+    return difflib.SequenceMatcher(None, name, str(other_name)).ratio()
 
 
-def field_at(model: "type[BaseModel]", keys: Sequence[str | int]) -> "tuple[type[BaseModel], FieldInfo | None]":
+def find_field(model: "type[BaseModel]", keys: Sequence[str | int]) -> "tuple[type[BaseModel], FieldInfo | None]":
     """Return the innermost model on the path that pydantic reports, and the field of its last key."""
     owner: type[BaseModel] = model
     annotation: Any = model
     field: FieldInfo | None = None
     for key in keys:
-        inner = models_in(annotation)
+        inner = find_models(annotation)
         key_model = next((m for m in inner if key in m.model_fields), None)
         if key_model is not None:
             owner, field = key_model, key_model.model_fields[str(key)]
             annotation = field.annotation
             continue
-        tagged = [m for m in inner if any(key in literals(f.annotation) for f in m.model_fields.values())]
+        tagged = [m for m in inner if any(key in list_literals(f.annotation) for f in m.model_fields.values())]
         if tagged and len(inner) > 1:
             annotation = owner = tagged[0]
             continue
@@ -113,7 +117,7 @@ def field_at(model: "type[BaseModel]", keys: Sequence[str | int]) -> "tuple[type
     return owner, field
 
 
-def models_in(annotation: Any) -> "list[type[BaseModel]]":
+def find_models(annotation: Any) -> "list[type[BaseModel]]":
     """Return the models that a type may contain, through unions, lists and mappings."""
     from pydantic import BaseModel
 
@@ -121,11 +125,11 @@ def models_in(annotation: Any) -> "list[type[BaseModel]]":
         return [annotation]
     origin = get_origin(annotation)
     if origin is Annotated:
-        return models_in(get_args(annotation)[0])
+        return find_models(get_args(annotation)[0])
     if origin in (Union, types.UnionType) or (origin is not None and origin is not Literal):
-        return [model for part in get_args(annotation) for model in models_in(part)]
+        return [model for part in get_args(annotation) for model in find_models(part)]
     return []
 
 
-def literals(annotation: Any) -> tuple[Any, ...]:
+def list_literals(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) is Literal else ()

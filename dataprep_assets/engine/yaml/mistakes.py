@@ -1,7 +1,7 @@
 """Mistakes and templates in a `defs.yaml`. A mistake is one sentence with the line, the key, the value and the remedy.
 
 `read_documents` parses a file and refuses texts that YAML parsers accept or report badly (tabs, duplicate keys).
-`mistakes` turns each validation error of a component's model into one line.
+`describe_mistakes` turns each validation error of a component's model into one line.
 
 PyYAML parses a text in steps, and builds its tree by recursion in C, which is not bounded. A few lines can expand to
 billions of values, or crash the process. Therefore the steps are bounded before the tree is built.
@@ -18,11 +18,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml  # type: ignore[import-untyped]
 
-from dataprep_assets.engine.yaml.declared_keys import field_at, literals, meant_key, models_in, near_key, nearest
-from dataprep_assets.engine.yaml.remark import mistakes_error
+from dataprep_assets.engine.yaml.declared_keys import (
+    find_field,
+    find_models,
+    find_nearest,
+    list_literals,
+    suggest_for_unknown_key,
+    suggest_key,
+)
+from dataprep_assets.engine.yaml.remark import build_mistakes_error
 from dataprep_assets.errors import ConfigError
 
-# these are imported only for types, because shell completion only reads names from the files
+# imported only for types, because shell completion only reads names from the files
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
     from pydantic import BaseModel, ValidationError
@@ -33,13 +40,13 @@ SECRETS = frozenset({"webhook", "user", "password", "id_key", "source_key"})
 """Keys whose values must not appear in errors, even if they are malformed."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-MOST_DEPTH = 64
+MAX_DEPTH = 64
 """Maximum nesting of blocks and lists; a declaration has about ten levels."""
-MOST_OF_ALIASES = 100_000
+MAX_ALIASED_NODES = 100_000
 """Maximum number of values that the aliases (`*name`) of a text may expand to."""
 
 
-def trees(path: Path, text: str) -> list[yaml.Node]:
+def parse_trees(path: Path, text: str) -> list[yaml.Node]:
     """Return the tree of each non-empty document of a file.
 
     Raises yaml.MarkedYAMLError if the text is not YAML; ConfigError with the line if it exceeds a bound.
@@ -59,16 +66,20 @@ def _require_bounded(path: Path, text: str) -> None:
             continue
         if isinstance(event, yaml.CollectionStartEvent):
             open_.append((event.anchor, 1))
-            if len(open_) > MOST_DEPTH:
-                raise _unbounded(path, event, f"more than {MOST_DEPTH} nested blocks or lists")
+            if len(open_) > MAX_DEPTH:
+                raise _size_error(
+                    path, event, f"blocks and lists are nested more than {MAX_DEPTH} levels deep. Use fewer levels"
+                )
             continue
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_):
-                raise _unbounded(path, event, f"`*{event.anchor}` contains itself")
+                raise _size_error(path, event, f"the alias `*{event.anchor}` contains itself. Write out its values")
             size = sizes.get(event.anchor, 1)
             of_aliases += size
-            if of_aliases > MOST_OF_ALIASES:
-                raise _unbounded(path, event, f"aliases expand to more than {MOST_OF_ALIASES:,} values")
+            if of_aliases > MAX_ALIASED_NODES:
+                raise _size_error(
+                    path, event, f"aliases expand to more than {MAX_ALIASED_NODES:,} values. Use fewer aliases"
+                )
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, size = open_.pop()
             sizes |= {} if anchor is None else {anchor: size}
@@ -77,15 +88,15 @@ def _require_bounded(path: Path, text: str) -> None:
         else:
             continue
         if open_:
-            anchor, before = open_[-1]
-            open_[-1] = anchor, before + size
+            anchor, size_before = open_[-1]
+            open_[-1] = anchor, size_before + size
 
 
-def _unbounded(path: Path, event: yaml.Event, what: str) -> ConfigError:
-    return ConfigError(f"{path}:{event.start_mark.line + 1}: {what}. Write the values out, or remove them")
+def _size_error(path: Path, event: yaml.Event, problem: str) -> ConfigError:
+    return ConfigError(f"{path}:{event.start_mark.line + 1}: {problem}")
 
 
-_MOST_FOR_LINES = 1 << 20
+_MAX_BYTES_FOR_LINES = 1 << 20
 M = TypeVar("M", bound="BaseModel")
 _KINDS = {
     "string_type": "must be text",
@@ -126,7 +137,7 @@ class Document:
     line: int
     keys: frozenset[str] = frozenset()
 
-    def line_of(self, keys: Sequence[str | int]) -> int:
+    def find_line(self, keys: Sequence[str | int]) -> int:
         """Return the line of the deepest of these nested keys that is present."""
         node, line = self.node, self.line if self.node is None else self.node.start_mark.line + 1
         for key in keys:
@@ -135,12 +146,12 @@ class Document:
                 child = next(((k, v) for k, v in node.value if k.value == str(key)), None)
             elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
                 child = (node.value[key], node.value[key])
-            if child is None:  # an absent key, or the tag of a union, which pydantic includes in the keys
+            if child is None:  # the key is absent, or is the tag of a union, which pydantic includes in its path
                 continue
             line, node = child[0].start_mark.line + 1, child[1]
         return int(line)
 
-    def scalar_at(self, keys: Sequence[str | int]) -> str | None:
+    def find_scalar(self, keys: Sequence[str | int]) -> str | None:
         """Return the scalar at these nested keys, as written in the file; None if there is no scalar."""
         node = self.node
         for key in keys:
@@ -160,15 +171,15 @@ def read_documents(path: Path) -> list[Document]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not valid UTF-8 at byte {error.start}") from error
+        raise ConfigError(f"{path}: not valid UTF-8 at byte {error.start}. Save the file as UTF-8") from error
     try:
-        nodes = trees(path, text)
+        nodes = parse_trees(path, text)
         for node in nodes:
             _refuse_malformed(path, node)
-        documents = [_document(path, node) for node in nodes]
+        documents = [_build_document(path, node) for node in nodes]
     except yaml.MarkedYAMLError as error:
-        line, what = not_yaml(error, text)
-        raise ConfigError(f"{path}:{line}: invalid YAML: {what}") from error
+        line, reason = locate_yaml_error(error, text)
+        raise ConfigError(f"{path}:{line}: invalid YAML: {reason}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: invalid YAML: {str(error).splitlines()[0]}") from error
     if not documents:
@@ -176,7 +187,7 @@ def read_documents(path: Path) -> list[Document]:
     return documents
 
 
-def not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
+def locate_yaml_error(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
     """Return the line where the text stops being valid YAML, and the reason in terms of the text on that line."""
     mark, context, problem = error.problem_mark or error.context_mark, error.context or "", error.problem or str(error)
     line = mark.line + 1 if mark is not None else 1
@@ -190,7 +201,7 @@ def not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
         return line, "invalid escape after a backslash. Put the value in single quotes"
     if "end of stream" in problem and "quoted scalar" in context:
         return start_line, "unclosed quote"
-    if "expected" in problem and (unclosed := _unclosed(text, line)) is not None:
+    if "expected" in problem and (unclosed := _unclosed_quote_line(text, line)) is not None:
         return unclosed, "unclosed quote"
     if "flow sequence" in context or "flow mapping" in context:
         return start_line, f"unclosed `{'[' if 'sequence' in context else '{'}`"
@@ -204,7 +215,7 @@ def not_yaml(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
     return line, problem
 
 
-def _unclosed(text: str, last: int) -> int | None:
+def _unclosed_quote_line(text: str, last: int) -> int | None:
     """Return the first line, up to `last`, with an unclosed quote; lines count from 1."""
     for number, line in enumerate(text.splitlines()[:last], 1):
         for quote in "\"'":
@@ -214,16 +225,16 @@ def _unclosed(text: str, last: int) -> int | None:
     return None
 
 
-def of_json(path: Path, text: str, value: Any) -> Document:
+def wrap_json(path: Path, text: str, value: Any) -> Document:
     """Return a JSON file that a declaration names as a document whose `attributes` are its parsed `value`.
 
     Nearly all JSON is YAML, whose parser provides the lines. Mistakes have no line in JSON that is not YAML (a tab, an
     escaped slash), and in texts of more than 1 MiB, whose tree may take a thousand times their size.
     """
     node = None
-    if len(text) <= _MOST_FOR_LINES:
+    if len(text) <= _MAX_BYTES_FOR_LINES:
         with suppress(yaml.YAMLError, ConfigError):
-            node = next(iter(trees(path, text)), None)
+            node = next(iter(parse_trees(path, text)), None)
     return Document(path=path, type="", attributes=value, node=node, line=0)
 
 
@@ -238,7 +249,8 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
             _refuse_key(path, key)
             if key.value in lines:
                 raise ConfigError(
-                    f"{path}:{key.start_mark.line + 1}: duplicate key `{key.value}`, first in line {lines[key.value]}"
+                    f"{path}:{key.start_mark.line + 1}: duplicate key `{key.value}`, first set in line "
+                    f"{lines[key.value]}. Remove one of them"
                 )
             lines[key.value] = key.start_mark.line + 1
             _refuse_malformed(path, value)
@@ -246,16 +258,16 @@ def _refuse_malformed(path: Path, node: yaml.Node) -> None:
         for value in node.value:
             _refuse_malformed(path, value)
     elif node.tag.endswith(":int") and (":" in node.value or re.fullmatch(r"[-+]?0[0-7_]+", node.value)):
-        # YAML 1.1 reads such values as numbers of base 60 or 8, which is hardly ever intended
-        number = _value(node)
+        # YAML 1.1 reads such values as numbers of base 60 or 8, which is rarely intended
+        number = _parse_value(node)
         raise ConfigError(f"{path}:{line}: `{node.value}` means {number} in YAML. Write {number}, or put it in quotes")
     elif not node.tag.endswith(":str"):
         try:
-            # the value is converted only to validate it: `2024-02-30` has the form of a date but is not one
-            _value(node)
+            # convert the value only to validate it: `2024-02-30` has the form of a date but is not one
+            _parse_value(node)
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            what = f"`{node.value}` looks like a date or number, but is not a valid one"
-            raise ConfigError(f"{path}:{line}: {what}. Correct it, or put it in quotes") from error
+            problem = f"`{node.value}` looks like a date or number, but is not a valid one"
+            raise ConfigError(f"{path}:{line}: {problem}. Correct it, or put it in quotes") from error
 
 
 def _refuse_key(path: Path, key: yaml.Node) -> None:
@@ -265,18 +277,18 @@ def _refuse_key(path: Path, key: yaml.Node) -> None:
         character = "{" if isinstance(key, yaml.MappingNode) else "["
         raise ConfigError(f"{begins}: a value begins with `{character}`. Put it in quotes")
     if key.tag == _MERGE:
-        raise ConfigError(f"{begins}: `<<`: merging blocks is not supported. Write the keys out")
+        raise ConfigError(f"{begins}: merging blocks with `<<` is not supported. Write out the keys")
     if not key.tag.endswith(":str"):
         raise ConfigError(f"{begins}: the key `{key.value}` is not text in YAML. Put it in quotes")
 
 
-def _near(name: str, keys: Iterable[str]) -> str:
+def _suggest_key(name: str, keys: Iterable[str]) -> str:
     """Return a suggestion in brackets if another key resembles the missing one; otherwise an empty text."""
-    near = nearest(name, [key for key in keys if key != name])
-    return f" (found `{near}`; did you mean `{name}`?)" if near else ""
+    nearest_key = find_nearest(name, [key for key in keys if key != name])
+    return f" (found `{nearest_key}`; did you mean `{name}`?)" if nearest_key else ""
 
 
-def _document(path: Path, node: yaml.Node) -> Document:
+def _build_document(path: Path, node: yaml.Node) -> Document:
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError(f"{path}:{line}: must be a block with the keys `type` and `attributes`")
@@ -285,113 +297,121 @@ def _document(path: Path, node: yaml.Node) -> Document:
     if type_ is None:
         raise ConfigError(
             f"{path}:{line}: `type` is missing. Add the component, for example "
-            "dataprep_assets.components.TokenizedCorpus" + _near("type", keys)
+            "dataprep_assets.components.TokenizedCorpus" + _suggest_key("type", keys)
         )
     return Document(
         path=path,
         type=str(type_.value),
-        attributes=_value(keys["attributes"]) if "attributes" in keys else None,
+        attributes=_parse_value(keys["attributes"]) if "attributes" in keys else None,
         node=keys.get("attributes"),
         line=line,
         keys=frozenset(keys),
     )
 
 
-def _value(node: yaml.Node) -> Any:
-    # the loader needs no text, because the tree is already parsed and only its values are constructed
+def _parse_value(node: yaml.Node) -> Any:
+    # the loader needs no text, because it only constructs values from the parsed tree
     return yaml.SafeLoader("").construct_document(node)
 
 
-def validated(model: type[M], document: Document) -> M:
+def validate_document(model: type[M], document: Document) -> M:
     """Validate the attributes of a document; raise ConfigError with a line for each mistake."""
     if document.attributes is None:
-        near = _near("attributes", document.keys)
+        nearest_key = _suggest_key("attributes", document.keys)
         raise ConfigError(
             f"{document.path}:{document.line}: `attributes` is missing"
-            + (near or ". Run `dg scaffold defs` to write them")
+            + (nearest_key or ". Run `dg scaffold defs` to write them")
         )
     from pydantic import ValidationError
 
     try:
         declaration = model.model_validate(document.attributes)
     except ValidationError as error:
-        raise mistakes_error(mistakes(error, model, document)) from error
-    truths = [(document.line_of(keys), keys) for keys in _truths_as_numbers(document.attributes, declaration, ())]
+        raise build_mistakes_error(describe_mistakes(error, model, document)) from error
+    truths = [(document.find_line(keys), keys) for keys in _truths_as_numbers(document.attributes, declaration, ())]
     if truths:
-        raise mistakes_error(
+        raise build_mistakes_error(
             [
                 f"{document.path}:{line}: {'.'.join(map(str, keys))}: must be a number, not "
-                + _format_value(True, document.scalar_at(keys))
+                + _format_value(True, document.find_scalar(keys))
                 for line, keys in truths
             ]
         )
     return declaration
 
 
-def _truths_as_numbers(written: Any, value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+def _truths_as_numbers(written_value: Any, value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
     """Yield the keys with the value true or false that pydantic has converted to 1 or 0."""
-    if isinstance(written, bool):
+    if isinstance(written_value, bool):
         if isinstance(value, int | float) and not isinstance(value, bool):
             yield keys
-    elif isinstance(written, dict):
+    elif isinstance(written_value, dict):
         from pydantic import BaseModel
 
         inner = dict(value) if isinstance(value, BaseModel | Mapping) else {}
-        for key, item in written.items():
+        for key, item in written_value.items():
             yield from _truths_as_numbers(item, inner.get(key), (*keys, key))
-    elif isinstance(written, list) and isinstance(value, list | tuple):
-        for index, (item, parsed_item) in enumerate(zip(written, value, strict=False)):
+    elif isinstance(written_value, list) and isinstance(value, list | tuple):
+        for index, (item, parsed_item) in enumerate(zip(written_value, value, strict=False)):
             yield from _truths_as_numbers(item, parsed_item, (*keys, index))
 
 
-def mistakes(error: "ValidationError", model: "type[BaseModel]", document: Document) -> list[str]:
+def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", document: Document) -> list[str]:
     """Return one sentence for each mistake, `file:line: key: what is wrong`, in the order of the file."""
     hides_all = bool(model.model_config.get("hide_input_in_errors", False))
     lines = []
     errors = error.errors(include_url=False)
-    # a misspelled key should not also be reported as missing
-    meant = {
-        (d["loc"][:-1], near) for d in errors if d["type"] == "extra_forbidden" and (near := near_key(model, d["loc"]))
+    # do not also report a misspelled key as missing
+    suggestions = {
+        (d["loc"][:-1], suggestion)
+        for d in errors
+        if d["type"] == "extra_forbidden" and (suggestion := suggest_key(model, d["loc"]))
     }
     for details in errors:
-        if details["type"] == "missing" and (details["loc"][:-1], details["loc"][-1]) in meant:
+        if details["type"] == "missing" and (details["loc"][:-1], details["loc"][-1]) in suggestions:
             continue
-        if details["type"] in _KINDS and _is_other_form(details, errors, document.attributes):
+        if _is_of_other_member(details, errors, document.attributes):
             continue
         keys = list(details["loc"])
         if details["type"] == "union_tag_invalid":
             keys.append(str(details["ctx"]["discriminator"]).strip("'"))
-        line = document.line_of([*keys, *_named_first(details)])
-        written_keys = map(str, _written_keys(keys, document.attributes, details["type"]))
+        line = document.find_line([*keys, *_first_named_key(details)])
+        written_keys = map(str, _iterate_written_keys(keys, document.attributes, details["type"]))
         key_text = ".".join(key if key.isprintable() else repr(key) for key in written_keys)
-        # a secret may be written in the wrong place, so any key on the path hides the value
+        # a secret may be under the wrong key, so hide the value if any key on its path is secret
         hidden = hides_all or not SECRETS.isdisjoint(keys)
-        got = "" if hidden else _format_value(details["input"], document.scalar_at(details["loc"]))
-        sentence = _unset(document, line, details) or _sentence(details, model, got)
-        where = f"{document.path}:{line}" if line else str(document.path)
-        lines.append((line, f"{where}: {f'{key_text}: ' if key_text else ''}{sentence}"))
+        value_text = "" if hidden else _format_value(details["input"], document.find_scalar(details["loc"]))
+        sentence = _describe_unset_variable(document, line, details) or _describe_mistake(details, model, value_text)
+        location = f"{document.path}:{line}" if line else str(document.path)
+        lines.append((line, f"{location}: {f'{key_text}: ' if key_text else ''}{sentence}"))
     # each member of a union reports the same mistake
     return list(dict.fromkeys(text for _, text in sorted(lines, key=lambda one: one[0])))
 
 
-def _is_other_form(details: "ErrorDetails", every: "Sequence[ErrorDetails]", attributes: Any) -> bool:
-    """Return whether an error only rejects a block as the short form of a union.
+def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]", attributes: Any) -> bool:
+    """Return whether an error is of a member of a union for which a block was not written.
 
-    In this case, the long form reports the actual mistake inside the block.
+    A short form rejects the block as such, and a model has other keys than the block. The member for which it was
+    written reports the actual mistake.
     """
-    if not details["loc"]:  # an error of the whole document
-        return False
-    *before, member = details["loc"]
-    value = attributes
-    for key in before:
-        _, value = _led_to(value, key)
-    if not isinstance(value, dict) or value is not details["input"]:  # `member` is then a key, not a form
-        return False
-    inside = (other_details["loc"] for other_details in every if len(other_details["loc"]) > len(before) + 1)
-    return any(list(loc[: len(before)]) == before and loc[len(before)] != member for loc in inside)
+    value, loc = attributes, details["loc"]
+    for depth, member in enumerate(loc):
+        if isinstance(value, dict) and member not in value:  # the key is a member of a union, or a missing last key
+            # whether a block lacks a model's keys or has unknown ones
+            is_unfit: dict[str | int, bool] = {}
+            for error in errors:
+                if error["loc"][:depth] == loc[:depth] and len(error["loc"]) > depth + 1:
+                    misses_keys = error["type"] in ("extra_forbidden", "missing") and len(error["loc"]) == depth + 2
+                    is_unfit[error["loc"][depth]] = is_unfit.get(error["loc"][depth], False) or misses_keys
+            if depth == len(loc) - 1:
+                return details["type"] in _KINDS and value is details["input"] and not {*is_unfit} <= {member}
+            if is_unfit[member] and not all(is_unfit.values()):
+                return True
+        _, value = _look_up(value, member)
+    return False
 
 
-def _unset(document: Document, line: int, details: "ErrorDetails") -> str | None:
+def _describe_unset_variable(document: Document, line: int, details: "ErrorDetails") -> str | None:
     """Return the message for a key whose value is an unset environment variable; None if there is another reason."""
     if details["input"] is not None or not line or not document.path.is_file():
         return None
@@ -400,22 +420,22 @@ def _unset(document: Document, line: int, details: "ErrorDetails") -> str | None
     return None if match is None else f"the variable {match[1]} is not set"
 
 
-def _named_first(details: "ErrorDetails") -> list[str]:
+def _first_named_key(details: "ErrorDetails") -> list[str]:
     """Return the key that a block's own validator names first (`template.header: …`), to report its line."""
     match = re.match(r"Value error, `?([a-z_]+(?:\.[a-z_]+)*)", details["msg"])
     return match[1].split(".") if match else []
 
 
-def _written_keys(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[str | int]:
+def _iterate_written_keys(keys: Sequence[str | int], attributes: Any, kind: str) -> Iterator[str | int]:
     """Yield the keys as written in the file, without the tags of unions."""
     value = attributes
     for i, key in enumerate(keys):
-        is_written, value = _led_to(value, key)
+        is_written, value = _look_up(value, key)
         if is_written or (kind == "missing" and i == len(keys) - 1):
             yield key
 
 
-def _led_to(value: Any, key: str | int) -> tuple[bool, Any]:
+def _look_up(value: Any, key: str | int) -> tuple[bool, Any]:
     """Return whether a value has the key, and the value of the key.
 
     If the key is missing, it is the tag of a union, and the value itself is returned.
@@ -425,50 +445,54 @@ def _led_to(value: Any, key: str | int) -> tuple[bool, Any]:
     return has, value[key] if has else value
 
 
-def _format_value(value: Any, written: str | None) -> str:
+def _format_value(value: Any, value_text: str | None) -> str:
     """Format a wrong value for a message; numbers, dates, true and false appear as written in the file."""
-    return f"{value!r:.80}" if isinstance(value, str | dict | list) or written is None else f"{written:.80}"
+    return f"{value!r:.80}" if isinstance(value, str | dict | list) or value_text is None else f"{value_text:.80}"
 
 
-def _sentence(details: "ErrorDetails", model: "type[BaseModel]", got: str) -> str:
+def _describe_mistake(details: "ErrorDetails", model: "type[BaseModel]", value_text: str) -> str:
     kind, context = details["type"], details.get("ctx") or {}
-    _, field = field_at(model, details["loc"])
+    _, field = find_field(model, details["loc"])
     if kind == "extra_forbidden":
-        return "unknown key; " + meant_key(model, details["loc"])
+        return "unknown key; " + suggest_for_unknown_key(model, details["loc"])
     if kind == "missing":
         return "missing" + _describe(field)
     if kind == "union_tag_not_found":
         name = str(context["discriminator"]).strip("'")
-        models = models_in(field.annotation) if field is not None else []
-        tags = [tag for m in models for tag in literals(m.model_fields[name].annotation)]
-        return f"`{name}` is missing: one of {', '.join(map(str, tags))}"
+        models = find_models(field.annotation) if field is not None else []
+        tags = [tag for m in models for tag in list_literals(m.model_fields[name].annotation)]
+        return f"`{name}` is missing. Must be one of {', '.join(map(str, tags))}"
     if kind in ("literal_error", "union_tag_invalid", "enum"):
-        return _choice(details, context, got)
+        return _describe_choice(details, context, value_text)
     if kind in _KINDS and details["input"] is None:
         return f"no value; {_KINDS[kind]}{_describe(field)}"
     if kind in _KINDS:
-        return _KINDS[kind] + (f", not {got}" if got else "")
+        return _KINDS[kind] + (f", not {value_text}" if value_text else "")
     if kind == "string_pattern_mismatch":
         description = "" if details["loc"][-1] == "[key]" else _describe(field)
-        return f"invalid value {got}".strip() + (description or f": must match {context.get('pattern')}")
+        return f"invalid value {value_text}".strip() + (description or f": must match {context.get('pattern')}")
     if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
         limit = f"{next(iter(context.values())):g}"
         words = {"greater_than_equal": "at least", "greater_than": "greater than", "less_than_equal": "at most"}
-        return f"must be {words.get(kind, 'less than')} {limit}" + (f", not {got}" if got else "")
+        return f"must be {words.get(kind, 'less than')} {limit}" + (f", not {value_text}" if value_text else "")
     if kind in ("too_short", "string_too_short"):
         return "must not be empty" + _describe(field)
     message = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     scalar = isinstance(details["input"], str | int | float)
-    return f"{message} (got {got})" if got and got not in message and (scalar or kind != "value_error") else message
+    return (
+        f"{message} (got {value_text})"
+        if value_text and value_text not in message and (scalar or kind != "value_error")
+        else message
+    )
 
 
-def _choice(details: "ErrorDetails", context: dict[str, Any], got: str) -> str:
+def _describe_choice(details: "ErrorDetails", context: dict[str, Any], value_text: str) -> str:
     allowed = str(context.get("expected_tags") or context.get("expected", "")).replace("'", "").replace(" or ", ", ")
     names = [name.strip() for name in allowed.split(",")]
     value = context.get("tag", details["input"])
-    near = nearest(str(value), names) if got else None
-    start = f"unknown value {value!r:.80}; " if got else ""
-    return f"{start}one of {', '.join(names)}" + (f". Did you mean `{near}`?" if near else "")
+    nearest_name = find_nearest(str(value), names) if value_text else None
+    start = f"unknown value {value!r:.80}; " if value_text else "unknown value; "
+    return f"{start}one of {', '.join(names)}" + (f". Did you mean `{nearest_name}`?" if nearest_name else "")
 
 
 def _describe(field: "FieldInfo | None") -> str:
@@ -481,7 +505,7 @@ def _describe(field: "FieldInfo | None") -> str:
 # `"1.0"` becomes a number and `"\n"` becomes empty. Here, a text without a template is unchanged. The value of
 # a template is text, or an object if the template is a single expression.
 #
-# Entry point: `rendered`.
+# Entry point: `render_templates`.
 
 Keys = tuple[str | int, ...]
 _TEMPLATE = re.compile(r"""\{[{%][-+]?\s*[\w"'(\[]""")
@@ -489,70 +513,74 @@ _TEMPLATE = re.compile(r"""\{[{%][-+]?\s*[\w"'(\[]""")
 _RAW = re.compile(r"\{%-?\s*raw\b")
 
 
-def rendered(attributes: Any, scope: Mapping[str, Any], path: Path, own: Collection[Keys] = ()) -> Any:
+def render_templates(attributes: Any, scope: Mapping[str, Any], path: Path, own_keys: Collection[Keys] = ()) -> Any:
     """Return the values of a `defs.yaml` with their templates rendered.
 
     Args:
         attributes: The values, as written in the file.
         scope: The names that a template may use.
         path: The file, for the lines of mistakes.
-        own: Keys whose text is another program's template and is left unchanged.
+        own_keys: Keys whose text is another program's template and is left unchanged.
 
     Raises ConfigError with line and key for an invalid template, an unknown name, an unset environment variable inside
     a text, and an expression that raises.
     """
-    texts = _templates(attributes, own)
+    texts = _find_templates(attributes, own_keys)
     if not texts:
         return attributes
-    wrong = [(keys, sentence) for keys, text in texts for sentence in _mistakes(text, scope)]
+    wrong_keys = [(keys, sentence) for keys, text in texts for sentence in _find_mistakes(text, scope)]
     values: dict[Keys, Any] = {}
-    for keys, text in [] if wrong else texts:
+    for keys, text in [] if wrong_keys else texts:
         try:
             values[keys] = _template_value(text, scope)
         except Exception as error:  # functions of the user's project may raise any error
-            wrong.append((keys, f"`{text.strip()}` cannot be resolved: {error}"))
-    if wrong:
+            wrong_keys.append((keys, f"`{text.strip()}` cannot be resolved: {error}"))
+    if wrong_keys:
         (document, *_) = read_documents(path)
-        where = [(document.line_of(keys), ".".join(map(str, keys)), sentence) for keys, sentence in wrong]
-        raise mistakes_error([f"{path}:{line}: {key}: {sentence}" for line, key, sentence in sorted(where)])
-    return _replaced(attributes, values, ())
+        located_sentences = [
+            (document.find_line(keys), ".".join(map(str, keys)), sentence) for keys, sentence in wrong_keys
+        ]
+        raise build_mistakes_error(
+            [f"{path}:{line}: {key}: {sentence}" for line, key, sentence in sorted(located_sentences)]
+        )
+    return _replace_values(attributes, values, ())
 
 
-def has_templates(attributes: Any, own: Collection[Keys] = ()) -> bool:
-    """Return whether `rendered` would render any template."""
-    return bool(_templates(attributes, own))
+def has_templates(attributes: Any, own_keys: Collection[Keys] = ()) -> bool:
+    """Return whether `render_templates` would render any template."""
+    return bool(_find_templates(attributes, own_keys))
 
 
 def has_dates(value: Any) -> bool:
     """Return whether the values of a `defs.yaml` include one that YAML reads as a date or time."""
-    return isinstance(value, date) or any(has_dates(item) for _, item in _items(value))
+    return isinstance(value, date) or any(has_dates(item) for _, item in _list_items(value))
 
 
-def _templates(attributes: Any, own: Collection[Keys]) -> list[tuple[Keys, str]]:
-    # rendering removes a manual `raw` mark, which was necessary before `own` existed
-    return [(keys, text) for keys, text in _texts(attributes, ()) if keys not in own or _RAW.search(text)]
+def _find_templates(attributes: Any, own_keys: Collection[Keys]) -> list[tuple[Keys, str]]:
+    # remove a `raw` mark, which authors had to write before `own_keys` existed
+    return [(keys, text) for keys, text in _find_texts(attributes, ()) if keys not in own_keys or _RAW.search(text)]
 
 
-def _texts(value: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
+def _find_texts(value: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
     """Yield the texts in a value that are templates, each with its path of keys."""
-    for key, item in _items(value):
-        yield from _texts(item, (*keys, key))
+    for key, item in _list_items(value):
+        yield from _find_texts(item, (*keys, key))
     if isinstance(value, str) and _TEMPLATE.search(value):
         yield keys, value
 
 
-def _items(value: Any) -> Iterable[tuple[str | int, Any]]:
+def _list_items(value: Any) -> Iterable[tuple[str | int, Any]]:
     if isinstance(value, Mapping):
         return value.items()
     return enumerate(value) if isinstance(value, list | tuple) else ()
 
 
-def _replaced(value: Any, values: Mapping[Keys, Any], keys: Keys) -> Any:
+def _replace_values(value: Any, values: Mapping[Keys, Any], keys: Keys) -> Any:
     """Return the value with the texts at these keys replaced."""
     if isinstance(value, Mapping):
-        return {key: _replaced(item, values, (*keys, key)) for key, item in value.items()}
+        return {key: _replace_values(item, values, (*keys, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_replaced(item, values, (*keys, i)) for i, item in enumerate(value)]
+        return [_replace_values(item, values, (*keys, i)) for i, item in enumerate(value)]
     return values.get(keys, value)
 
 
@@ -566,7 +594,7 @@ def _template_value(text: str, scope: Mapping[str, Any]) -> Any:
         expressed.append(value)
         return value
 
-    jinja = _jinja(text, expression)
+    jinja = _build_environment(text, expression)
     outcome = jinja.from_string(text).render(scope)
     match jinja.parse(text).body:
         case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(only, nodes.TemplateData):
@@ -574,25 +602,25 @@ def _template_value(text: str, scope: Mapping[str, Any]) -> Any:
     return outcome
 
 
-def _jinja(text: str, finalize: Callable[[Any], Any] | None = None) -> "Environment":
-    # the import is local, because `dataprep --help` does not need Jinja; Dagster imports it anyway
+def _build_environment(text: str, finalize: Callable[[Any], Any] | None = None) -> "Environment":
+    # imported here, because `dataprep --help` does not need Jinja; Dagster imports it anyway
     from jinja2 import Environment, StrictUndefined
 
     return Environment(
         undefined=StrictUndefined,
         finalize=finalize,
         keep_trailing_newline=True,
-        # Jinja replaces all line ends of a template with one kind
+        # Jinja converts all line ends of a template to one kind, so keep the text's own
         newline_sequence="\r\n" if "\r\n" in text else "\r" if "\r" in text else "\n",
         autoescape=False,  # the output is not HTML, and a path may contain `&`
     )
 
 
-def _mistakes(text: str, scope: Mapping[str, Any]) -> Iterator[str]:
+def _find_mistakes(text: str, scope: Mapping[str, Any]) -> Iterator[str]:
     """Yield the mistakes of a template that can be found without rendering it."""
     from jinja2 import TemplateSyntaxError, meta
 
-    jinja = _jinja(text)
+    jinja = _build_environment(text)
     try:
         tree = jinja.parse(text)
         unknown = meta.find_undeclared_variables(tree) - {*scope, *jinja.globals}
@@ -600,14 +628,14 @@ def _mistakes(text: str, scope: Mapping[str, Any]) -> Iterator[str]:
         yield f"invalid template: {error.message}. Put text with braces between {{% raw %}} and {{% endraw %}}"
         return
     for name in sorted(unknown):
-        near = nearest(name, [*scope])
-        suggestion = f"did you mean `{near}`?" if near else f"available: {', '.join(sorted(scope))}"
+        nearest_name = find_nearest(name, [*scope])
+        suggestion = f"did you mean `{nearest_name}`?" if nearest_name else f"available: {', '.join(sorted(scope))}"
         yield f"unknown variable `{name}` in `{{{{ {name} }}}}`; {suggestion}"
-    for name in _unset_in_text(tree):
+    for name in _find_unset_variables(tree):
         yield f"the variable {name} is not set"
 
 
-def _unset_in_text(tree: "nodes.Template") -> Sequence[str]:
+def _find_unset_variables(tree: "nodes.Template") -> Sequence[str]:
     """Return the unset environment variables whose use in a template does not yield a value."""
     from jinja2 import nodes
 
@@ -618,7 +646,7 @@ def _unset_in_text(tree: "nodes.Template") -> Sequence[str]:
 
     outputs = [node for output in tree.find_all(nodes.Output) for node in output.nodes]
     names = []
-    if len(outputs) > 1:  # a single expression renders to None, which the key's own validation reports
+    if len(outputs) > 1:  # a single expression may render to None, which the key's own validation reports
         names += [
             n
             for output_node in outputs

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dataprep_assets.errors import ConfigError
 
-MOST_SHOWN = 5
+MAX_SHOWN = 5
 """Maximum number of mistakes shown per file."""
 
 
@@ -27,12 +27,17 @@ class Remark:
     of_source: bool = False
 
 
-def mistakes_error(mistakes: Sequence[str]) -> ConfigError:
+def parse_error_keys(error: Exception) -> tuple[str, ...]:
+    """Return the path of the YAML key with which the message of an error begins: `source.region: …`."""
+    return tuple(str(error).partition(":")[0].split("."))
+
+
+def build_mistakes_error(mistakes: Sequence[str]) -> ConfigError:
     """Return an error with the first mistakes of a declaration, one per line, and the number of the remaining ones.
 
     All mistakes may be shown in full, because a declaration contains no counts of people.
     """
-    hidden_count = len(mistakes) - MOST_SHOWN
+    hidden_count = len(mistakes) - MAX_SHOWN
     return ConfigError(
-        "\n".join([*mistakes[:MOST_SHOWN], *([f"… and {hidden_count} more"] if hidden_count > 0 else [])])
+        "\n".join([*mistakes[:MAX_SHOWN], *([f"… and {hidden_count} more"] if hidden_count > 0 else [])])
     )

@@ -1,6 +1,6 @@
 """Queries of a document table: the documents that each rule drops, and the rows that match an expression.
 
-A layer implements `AskedDocuments` (`Dataset.documents`). `dataprep documents`, `run --dry-run` and `retract --where`
+A layer implements `DocumentTable` (`Dataset.documents`). `dataprep documents`, `run --dry-run` and `retract --where`
 use it.
 """
 
@@ -64,13 +64,13 @@ class Drops:
         rows = [
             (
                 rule_drops.rule,
-                privacy.count(rule_drops.documents),
-                privacy.share(rule_drops.documents, self.documents),
+                privacy.public_count(rule_drops.documents),
+                privacy.public_share(rule_drops.documents, self.documents),
                 *(
-                    # the bytes of a few documents would reveal their number
+                    # omit the bytes, because the bytes of a few documents would reveal their number
                     ("", "")
                     if privacy.hides(rule_drops.documents)
-                    else (privacy.count(rule_drops.bytes), privacy.share(rule_drops.bytes, self.bytes))
+                    else (privacy.public_count(rule_drops.bytes), privacy.public_share(rule_drops.bytes, self.bytes))
                 ),
                 rule_drops.drops,
             )
@@ -78,12 +78,13 @@ class Drops:
         ]
         yield from align_rows([head, *rows], right=range(1, 5))
         for rule in self.rules:
-            shares, counts = [], privacy.counts(list(rule.by_source.values()))
+            shares, counts = [], privacy.public_counts(list(rule.by_source.values()))
             for (source, number), count in list(zip(rule.by_source.items(), counts, strict=True))[:8]:
-                share = privacy.share(number, self.sources[source])
+                share = privacy.public_share(number, self.sources[source])
                 text = f"{count:,}" if isinstance(count, int) else count
                 shares.append(f"{source} {text}" + (f" ({share})" if share else ""))
-            if shares:
+            # files that are all directly in the folder have one source without a name
+            if shares and list(self.sources) != ["."]:
                 hidden_count = len(rule.by_source) - len(shares)
                 yield f"{rule.rule}: by source: {', '.join(shares)}" + (
                     f" and {count_of(hidden_count, 'more source')}" if hidden_count > 0 else ""
@@ -92,7 +93,7 @@ class Drops:
                 yield f"{rule.rule}: for example {', '.join(rule.examples)}"
         for text in self.over_budget:
             blocked = "over the budget, so the check `within_budget` will fail"
-            yield privacy.text(f"{blocked}: {text}", blocked)
+            yield privacy.public_text(f"{blocked}: {text}", blocked)
         if self.untagged and not privacy.closed:
             yield f"not counted until `dataprep run` tags them: {count_of(self.untagged, 'shard')}"
 
@@ -100,20 +101,20 @@ class Drops:
         """Return the drops as plain builtins, with counts in their public form."""
         rules = []
         for rule in self.rules:
-            counts = privacy.row({"documents": rule.documents, "bytes": rule.bytes})
+            counts = privacy.public_row({"documents": rule.documents, "bytes": rule.bytes})
             by_source = _format_counts(privacy, rule.by_source)
             rules.append({**vars(rule), **counts, "by_source": by_source, "examples": list(rule.examples)})
-        totals = privacy.row({"documents": self.documents, "bytes": self.bytes})
+        totals = privacy.public_row({"documents": self.documents, "bytes": self.bytes})
         return {
             **totals,
             "sources": _format_counts(privacy, self.sources),
             "rules": rules,
-            "untagged": privacy.value(self.untagged),
-        } | {"over_budget": [privacy.text(text, "over the budget") for text in self.over_budget]}
+            "untagged": privacy.public_value(self.untagged),
+        } | {"over_budget": [privacy.public_text(text, "over the budget") for text in self.over_budget]}
 
 
 def _format_counts(privacy: Privacy, counts: Mapping[str, int]) -> dict[str, int | str]:
-    return dict(zip(counts, privacy.counts(list(counts.values())), strict=True))
+    return dict(zip(counts, privacy.public_counts(list(counts.values())), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +143,7 @@ class DocumentRows:
         return sum(table.num_rows for table in self.read(["row"]))
 
 
-class AskedDocuments(ABC):
+class DocumentTable(ABC):
     """The document table of a dataset."""
 
     @property

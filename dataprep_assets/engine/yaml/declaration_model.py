@@ -6,8 +6,8 @@ PARTITION = r"^[A-Za-z0-9_](\.{0,2}[A-Za-z0-9_-])*\.{0,2}$"
 """Pattern of a name in a partition's key. `...` is excluded, because Dagster reads it as a range of partitions."""
 
 
-class Declared(BaseModel):
+class DeclarationModel(BaseModel):
     """A part of the YAML. Unknown keys are errors, and values do not change after validation."""
 
-    # building is deferred, so that models are compiled at the first validation instead of at import
+    # compile models at the first validation instead of at import, which keeps imports fast
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
