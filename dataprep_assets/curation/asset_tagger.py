@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from dataprep_assets.curation.module_code import file_digest
-from dataprep_assets.curation.table import ColumnType, runs_of, schema_of
+from dataprep_assets.curation.module_code import digest_file
+from dataprep_assets.curation.table import ColumnType, build_schema, split_by_file
 from dataprep_assets.curation.tagging import KEYS, ExternalTagger, TaggingError
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.manifest import is_hidden
@@ -31,14 +31,14 @@ class AssetTagger(ExternalTagger):
 
     Attributes:
         key: The key of the asset.
-        paths: Its files; None before `located`.
-        said: Digest of its values for some source files (`of_files`); None for all files.
+        paths: Its files; None before `resolve_paths`.
+        files_digest: Digest of its values for some source files (`for_files`); None for all files.
     """
 
     by: ClassVar[str] = "the asset"
     key: tuple[str, ...]
     paths: tuple[Path, ...] | None = None
-    said: str | None = None
+    files_digest: str | None = None
 
     @property
     def repeats(self) -> bool:
@@ -46,27 +46,27 @@ class AssetTagger(ExternalTagger):
 
     @property
     def version(self) -> str:
-        if self.said is not None:
-            return self.said
-        digests = self._digests()
+        if self.files_digest is not None:
+            return self.files_digest
+        digests = self._read_digests()
         return digest_value(digests if isinstance(digests, str) else sorted(digests.items()))
 
-    def of_files(self, files: Sequence[str]) -> Self:
-        located = self.located()
-        digests = located._digests()
+    def for_files(self, files: Sequence[str]) -> Self:
+        tag_paths = self.resolve_paths()
+        digests = tag_paths._read_digests()
         digest = digests if isinstance(digests, str) else digest_value([digests.get(file) for file in files])
-        return replace(located, said=digest)
+        return replace(tag_paths, files_digest=digest)
 
-    def _digests(self) -> Mapping[str, str] | str:
+    def _read_digests(self) -> Mapping[str, str] | str:
         """Return the digest of each source file's values, or a digest of the asset's files if they cannot be read."""
-        paths = self.located().paths or ()
+        paths = self.resolve_paths().paths or ()
         stats = [path.stat() for path in paths]
         times = tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
-        digests = _digests_of(paths, times, tuple(self.columns.items()))
-        # Unreadable files are not reported here, because reading them for a shard raises a better error.
-        return digest_value([file_digest(path) for path in paths]) if digests is None else digests
+        digests = _read_digests(paths, times, tuple(self.columns.items()))
+        # Ignore unreadable files here, because reading a shard's tags raises a better error.
+        return digest_value([digest_file(path) for path in paths]) if digests is None else digests
 
-    def located(self) -> Self:
+    def resolve_paths(self) -> Self:
         """Return a copy with the paths of its files.
 
         Raises SourceError if the asset was never materialized, and ConfigError if it has no local Parquet files.
@@ -75,18 +75,22 @@ class AssetTagger(ExternalTagger):
             return self
         access, name = open_asset(self.key), "/".join(self.key)
         if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
-            raise ConfigError(f"tag: {self.name}: {name}: its files are in object storage. Write them to a folder")
+            raise ConfigError(
+                f"tag: {self.name}: {name}: the asset's files are in object storage. Write them to a local folder"
+            )
         paths = [
             access.path(file)
             for file in access.list().files
             if file.relpath.endswith(".parquet") and not is_hidden(file.relpath)
         ]
         if not paths:
-            raise ConfigError(f"tag: {self.name}: {name}: no .parquet file found at its path")
-        # Paths are sorted, because digests depend on the order of the rows.
+            raise ConfigError(
+                f"tag: {self.name}: {name}: the asset has no .parquet files. Write Parquet files in the asset"
+            )
+        # Paths are sorted, because digests depend on the order of rows.
         return replace(self, paths=tuple(sorted(paths)))
 
-    def write(self, files: Sequence[str], made: Path, shard: str) -> None:
+    def write(self, files: Sequence[str], output_path: Path, shard: str) -> None:
         """Write the asset's values for some source files to a Parquet file, in the same form as a command's output.
 
         Raises TaggingError if a file cannot be read or lacks a column.
@@ -95,21 +99,21 @@ class AssetTagger(ExternalTagger):
         import pyarrow.dataset as ds
         import pyarrow.parquet as pq
 
-        paths = [str(path) for path in self.located().paths or ()]
+        paths = [str(path) for path in self.resolve_paths().paths or ()]
         try:
             dataset = ds.dataset(paths, format="parquet")
             condition = ds.field("file").isin(list(files))
-            pq.write_table(dataset.to_table(columns=[*KEYS, *self.columns], filter=condition), made)
+            pq.write_table(dataset.to_table(columns=[*KEYS, *self.columns], filter=condition), output_path)
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0]
             raise TaggingError(
-                f"tag: {self.name}: {shard}: the files of {'/'.join(self.key)} cannot be read: {reason}. They must "
-                f"have the columns {', '.join((*KEYS, *self.columns))}"
+                f"tag: {self.name}: {shard}: the files of {'/'.join(self.key)} cannot be read: {reason}. Write "
+                f"Parquet files with the columns {', '.join((*KEYS, *self.columns))}"
             ) from error
 
 
 @lru_cache(maxsize=64)
-def _digests_of(
+def _read_digests(
     paths: tuple[Path, ...], _times: tuple[tuple[int, int], ...], columns: tuple[tuple[str, ColumnType], ...]
 ) -> Mapping[str, str] | None:
     """Return the digest of each source file's rows, in file order, or None if a column does not match the declaration.
@@ -120,18 +124,18 @@ def _digests_of(
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    schema = schema_of({"file": "string", "row": "integer", **dict(columns)})
-    # Each column has its own hasher, because the values of one column are hashed as one sequence.
+    schema = build_schema({"file": "string", "row": "integer", **dict(columns)})
+    # One hasher per column, because a column's values are hashed as one sequence.
     hashers: dict[str, list[Any]] = {}
     try:
         for path in paths:
             for batch in pq.ParquetFile(path).iter_batches(columns=schema.names):
                 table = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
                 table = table.take(pc.sort_indices(table["file"].cast("string")))  # a stable sort
-                for file, rows in runs_of(table):
+                for file, rows in split_by_file(table):
                     of_file = hashers.setdefault(file, [hashlib.sha256() for _ in schema.names])
                     for hasher, name in zip(of_file, schema.names, strict=True):
-                        hasher.update(_bytes_of(rows[name]))
+                        hasher.update(_serialize_column(rows[name]))
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
         return None
     return {
@@ -140,7 +144,7 @@ def _digests_of(
     }
 
 
-def _bytes_of(column: Any) -> bytes:
+def _serialize_column(column: Any) -> bytes:
     """Serialize the values of a column.
 
     A marker before each value distinguishes nulls, and texts are preceded by their length.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from dataprep_assets.curation.function_tagger import digest_of_files
+from dataprep_assets.curation.function_tagger import digest_files
 from dataprep_assets.curation.module_code import is_of_project
 from dataprep_assets.curation.tagging import ExternalTagger, TaggingError
 from dataprep_assets.errors import count_of
@@ -48,40 +48,46 @@ class CommandTagger(ExternalTagger):
     @property
     def version(self) -> str:
         declaration = f"{self.declared} {shlex.join(self.command)}"
-        return digest_value([declaration, digest_of_files(self.name, self.files)]) if self.files else declaration
+        return digest_value([declaration, digest_files(self.name, self.files)]) if self.files else declaration
 
-    def why_missing(self) -> str | None:
+    def missing_reason(self) -> str | None:
         program = self.command[0]
         is_installed = (self.folder / program).is_file() if os.sep in program else shutil.which(program)
-        return None if is_installed or "{" in program else f"tag: {self.name}: program {program} not found"
+        return (
+            None
+            if is_installed or "{" in program
+            else f"tag: {self.name}: program {program!r} not found. Install it, or correct `command`"
+        )
 
-    def run(self, given: Path, made: Path, shard: str, *, sensitive: bool) -> None:
+    def run(self, input_path: Path, output_path: Path, shard: str, *, sensitive: bool) -> None:
         """Run the command on the documents of a shard. Raises TaggingError if it fails or writes no output.
 
-        The folder of `given` is removed if this process is killed.
+        The folder of `input_path` is removed if this process is killed.
         """
-        # The command runs without a shell, so a path with blanks or quotes stays one word.
-        words = [word.replace("{input}", str(given)).replace("{output}", str(made)) for word in self.command]
-        # The standard error of a command on sensitive data is not read, because it may contain texts.
-        outcome = run_guarded(words, self.folder, seconds=self.seconds, scratch=given.parent, quoted=not sensitive)
-        where = f"tag: {self.name}: {shard}: "
+        # The command runs without a shell, so a path with blanks or quotes stays one argument.
+        words = [
+            word.replace("{input}", str(input_path)).replace("{output}", str(output_path)) for word in self.command
+        ]
+        # For sensitive data, do not read the command's standard error, because it may contain texts.
+        outcome = run_guarded(words, self.folder, seconds=self.seconds, scratch=input_path.parent, quoted=not sensitive)
+        location = f"tag: {self.name}: {shard}: "
         if outcome.refused:
-            raise TaggingError(f"tag: {self.name}: {words[0]}: {outcome.refused}")
+            raise TaggingError(f"tag: {self.name}: {words[0]}: cannot be started: {outcome.refused}")
         if outcome.code is None:
             raise TaggingError(
-                f"{where}the command ran for more than {count_of(round(self.seconds), 'second')} and was ended. Set "
-                "`timeout`, or make shards smaller"
+                f"{location}the command ran for more than {count_of(round(self.seconds), 'second')} and was stopped. "
+                "Raise `timeout`, or make the shards smaller"
             )
-        if outcome.code or not made.is_file():
-            reason = _reason(outcome.errors)
+        if outcome.code or not output_path.is_file():
+            reason = _describe_failure(outcome.errors)
             how = f"ended with exit code {outcome.code}" if outcome.code else "did not write {output}"
-            raise TaggingError(f"{where}the command {how}" + (f": {reason}" if reason else ""))
+            raise TaggingError(f"{location}the command {how}" + (f": {reason}" if reason else ""))
 
 
-def _reason(errors: str) -> str:
+def _describe_failure(errors: str) -> str:
     """Return why a program stopped: the error and the user's innermost line in a traceback, or the last output."""
-    own = [frame for frame in _FRAME.findall(errors) if is_of_project(Path(frame[0]))]
-    if not own:
+    own_frames = [frame for frame in _FRAME.findall(errors) if is_of_project(Path(frame[0]))]
+    if not own_frames:
         return " ".join(errors.split())[-_SHOWN:]
-    path, line, function = own[-1]
+    path, line, function = own_frames[-1]
     return f"{errors.strip().splitlines()[-1].strip()[:_SHOWN]} ({Path(path).name}:{line} in {function})"

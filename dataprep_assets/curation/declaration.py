@@ -6,27 +6,26 @@ before a run starts.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dataprep_assets.curation.asset_tagger import AssetTagger
-from dataprep_assets.curation.command_tagger import CommandTagger
-from dataprep_assets.curation.duplicates.banding import PROMISED, Banding, banding_for
-from dataprep_assets.curation.duplicates.kept_set import AcrossSplits
-from dataprep_assets.curation.duplicates.signatures import Kind, SignatureSettings
-from dataprep_assets.curation.duplicates.words import Normalization
-from dataprep_assets.curation.function_tagger import FunctionTagger
-from dataprep_assets.curation.rules import Rule, parse
+from dataprep_assets.curation.duplicates.banding import PROMISED, Banding, choose_banding
+from dataprep_assets.curation.duplicates.choices import AcrossSplits, Kind, Normalization
 from dataprep_assets.curation.selection import RESERVED
 from dataprep_assets.curation.table import ColumnType
-from dataprep_assets.curation.taggers import TAGGERS
-from dataprep_assets.curation.tagging import BuiltInTagger, Tagger, named_tagger
-from dataprep_assets.engine.yaml.automation import DURATIONS, seconds_of
-from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.yaml.automation import DURATIONS, parse_duration
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.table import format_share
+
+# imported where they are used, because most commands only validate the keys, and most corpora have none of these
+if TYPE_CHECKING:
+    from dataprep_assets.curation.duplicates.signatures import SignatureSettings
+    from dataprep_assets.curation.rules import Rule
+    from dataprep_assets.curation.tagging import Tagger
 
 DAY = "1d"
 NAME = r"^[a-z][a-z0-9_]*$"
@@ -34,26 +33,32 @@ ColumnName = Annotated[str, Field(pattern=NAME)]
 """The name of a column of the document table, or of a rule."""
 
 
-class DeclaredTagger(Declared):
-    """A custom tagger: a function, a command or an asset."""
+class DeclaredTagger(DeclarationModel):
+    """Your own tagger: a function, a command or a Dagster asset."""
 
     function: str | None = Field(
         None,
         pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
-        description="`module:function` of the project: called with a `pyarrow.Table` of documents; returns column → "
-        "values.",
+        description=(
+            "Python function in the project, as `module:function`. It receives a `pyarrow.Table` of documents "
+            "and returns a mapping from column to values."
+        ),
     )
     command: tuple[str, ...] | None = Field(
         None,
         min_length=1,
-        description="Words of a command that reads the Parquet file `{input}` and writes `{output}`, called once "
-        "per shard.",
+        description=(
+            "Command and its arguments as a list. It runs once per shard, reads the Parquet file `{input}` and "
+            "writes `{output}`."
+        ),
     )
     asset: tuple[str, ...] | None = Field(
         None,
         min_length=1,
-        description="Key of a Dagster asset whose latest materialization wrote Parquet files with `file`, `row` and "
-        "the columns, for every document.",
+        description=(
+            "Key of a Dagster asset. Its latest materialization must have written Parquet files with `file`, "
+            "`row` and the columns, for every document."
+        ),
     )
     columns: dict[ColumnName, ColumnType] = Field(
         min_length=1, description="Columns that the tagger writes: column → `string`, `integer`, `number` or `boolean`."
@@ -61,40 +66,48 @@ class DeclaredTagger(Declared):
     name: str | None = Field(
         None,
         pattern=NAME,
-        description="Name of the tagger; default: the function's, or the last part of the asset's key. Required for a "
-        "command.",
+        description=(
+            "Name of the tagger. Default: the name of the function, or the last part of the asset's key. "
+            "Required for a command."
+        ),
     )
     version: str | None = Field(
         None,
-        description="Changing it rebuilds the tags. Default for a function: the digest of its code. Required for a "
-        "command; an asset uses its files.",
+        description=(
+            "Version of the tagger. Changing it rebuilds the tags. Required for a command. Default: a digest of "
+            "the function's code, or of the asset's files."
+        ),
     )
     files: tuple[str, ...] = Field(
         (),
-        description="Files that the function or command reads, relative to this YAML, also as globs. Changing their "
-        "contents rebuilds the tags.",
+        description=(
+            "Files that the function or command reads: paths or globs, relative to this YAML. Changing their "
+            "contents rebuilds the tags. Default: none."
+        ),
     )
     timeout: str | None = Field(
         None,
-        description="Time limit of a command per shard: `90m`, `12h`; default: `1d`. The command is ended when it "
-        "expires.",
+        description=(
+            "Maximum time of a command per shard, such as `90m` or `12h`. A command that takes longer is "
+            "stopped, and the build fails. Default: `1d`."
+        ),
     )
 
     @field_validator("version", mode="before")
     @classmethod
-    def _as_text(cls, version: object) -> object:
+    def _convert_to_text(cls, version: object) -> object:
         """Return a number as text, because Dagster reads `"1"` as 1."""
         return str(version) if isinstance(version, int | float) and not isinstance(version, bool) else version
 
     @field_validator("timeout")
     @classmethod
-    def _a_duration(cls, timeout: str | None) -> str | None:
-        if timeout is not None and not seconds_of(timeout):
+    def _validate_duration(cls, timeout: str | None) -> str | None:
+        if timeout is not None and not parse_duration(timeout):
             raise ValueError(f"{timeout!r} is not a duration. Use {DURATIONS}")
         return timeout
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Self:
+    def _require_one_kind(self) -> Self:
         if sum(kind is not None for kind in (self.function, self.command, self.asset)) != 1:
             raise ValueError("exactly one of `function`, `command` and `asset` is required")
         if self.asset is not None and (self.version is not None or self.files):
@@ -104,16 +117,20 @@ class DeclaredTagger(Declared):
             raise ValueError("`timeout` has no effect without a `command`. Remove it")
         if self.command is not None:
             if self.name is None or self.version is None:
-                raise ValueError(
-                    "a command needs a `name` and a `version`, because changing the version rebuilds its tags"
-                )
+                raise ValueError("a `command` needs a `name` and a `version`. Change the version to rebuild the tags")
             words = " ".join(self.command)
             if "{input}" not in words or "{output}" not in words:
-                raise ValueError("its words must contain `{input}` and `{output}`, the files that it reads and writes")
+                raise ValueError(
+                    "`command` must contain `{input}` and `{output}`, the files that the command reads and writes"
+                )
         return self
 
-    def tagger(self, folder: Path) -> Tagger:
+    def tagger(self, folder: Path) -> "Tagger":
         """Return the tagger. Files are relative to this folder, and a command runs in it."""
+        from dataprep_assets.curation.asset_tagger import AssetTagger
+        from dataprep_assets.curation.command_tagger import CommandTagger
+        from dataprep_assets.curation.function_tagger import FunctionTagger
+
         # `abspath` also resolves `..` to paths outside the folder, without requiring that the glob exists.
         files = tuple(os.path.abspath(folder / pattern) for pattern in self.files)
         if self.command is not None:
@@ -125,7 +142,7 @@ class DeclaredTagger(Declared):
                 command=self.command,
                 declared=self.version,
                 folder=folder,
-                seconds=float(seconds_of(self.timeout or DAY) or 0),
+                seconds=float(parse_duration(self.timeout or DAY) or 0),
                 files=files,
             )
         if self.asset is not None:
@@ -141,103 +158,130 @@ class DeclaredTagger(Declared):
 Tag = str | DeclaredTagger
 
 
-def taggers_of(tag: Iterable[Tag], folder: Path) -> list[Tagger]:
+def build_taggers(tag: Sequence[Tag], folder: Path) -> "list[Tagger]":
     """Return the declared taggers, in declaration order.
 
     Raises ConfigError for an unknown tagger, and for names or columns that two taggers share.
     """
     taggers: list[Tagger] = []
+    if not tag:
+        return taggers
+    from dataprep_assets.curation.taggers import TAGGERS
+
     for item in tag:
         if isinstance(item, str) and ":" in item:
             raise ConfigError(
-                f"tag: {item}: your own function must declare its columns: `- {{function: {item}, columns: {{quality: "
-                "number}}`"
+                f"tag: {item}: the columns of your own function are missing. Declare them, e.g., `- {{function: "
+                f"{item}, columns: {{quality: number}}}}`"
             )
-        tagger = _built_in_tagger(item) if isinstance(item, str) else item.tagger(folder)
+        tagger = _load_built_in_tagger(item) if isinstance(item, str) else item.tagger(folder)
         for earlier_tagger in taggers:
             if earlier_tagger.name == tagger.name:
                 raise ConfigError(f"tag: {tagger.name!r} is listed twice. Remove one, or set a different `name`")
             if common_columns := sorted(earlier_tagger.columns.keys() & tagger.columns.keys()):
                 raise ConfigError(
-                    f"tag: {earlier_tagger.name} and {tagger.name} both have a column {common_columns[0]!r}. Rename one"
+                    f"tag: {earlier_tagger.name} and {tagger.name} both have a column {common_columns[0]!r}. Rename "
+                    "one of them"
                 )
         if (tagger.name in TAGGERS and not isinstance(item, str)) or tagger.name == "rows":
-            owner = "the file of the carried fields" if tagger.name == "rows" else "a built-in tagger"
-            raise ConfigError(f"tag: {tagger.name!r} is the name of {owner}. Set a different `name`")
+            owner = "the carried fields" if tagger.name == "rows" else "the built-in tagger"
+            raise ConfigError(f"tag: {tagger.name!r} is reserved for {owner}. Set a different `name`")
         taggers.append(tagger)
     return taggers
 
 
-def _built_in_tagger(name: str) -> Tagger:
+def _load_built_in_tagger(name: str) -> "Tagger":
+    from dataprep_assets.curation.tagging import BuiltInTagger, load_tagger
+
     try:
-        return BuiltInTagger(name=name, columns=named_tagger(name).columns)
+        return BuiltInTagger(name=name, columns=load_tagger(name).columns)
     except ConfigError as error:
         raise ConfigError(f"tag: {error}") from error
 
 
-class PriorityColumn(Declared):
-    """A column that decides which of two duplicates is kept."""
+class PriorityColumn(DeclarationModel):
+    """A column that decides which document of a group of duplicates is kept."""
 
-    column: str = Field(description="A column of the document table, carried or from a tagger.")
+    column: str = Field(description="Column of the document table: a kept field or a tagger's column.")
     order: Literal["highest", "lowest"] | tuple[str, ...] = Field(
         "highest",
-        description="Order of preference: `highest`, `lowest`, or a list of strings in order, e.g., sources. Rows "
-        "without a value or with an unlisted one come last.",
+        description=(
+            "Which value is preferred: `highest`, `lowest`, or a list of strings with the preferred one first. "
+            "Documents without a listed value come last."
+        ),
     )
 
 
-class DuplicatesDeclaration(Declared):
-    """Rules for which documents are duplicates, and which of them is kept."""
+class DuplicatesDeclaration(DeclarationModel):
+    """Rules for which documents are duplicates, and for which document of a group is kept."""
 
     kind: Kind = Field(
         "near",
-        description="`near`: texts whose shingles overlap by at least `threshold`, found by MinHash and verified; "
-        "`exact`: only equal texts.",
+        description=(
+            "Which texts are duplicates. `near`: texts that share enough shingles (runs of words); see "
+            "`threshold`. `exact`: only equal texts."
+        ),
     )
     normalize: Normalization | None = Field(
         None,
-        description="Text that is compared: `words` (words, signs and symbols, in one case and Unicode form), `space` "
-        "(the text without white space), `none` (the unchanged text). Line ends and the Unicode form (NFC) "
-        "never count. Default: `words`; for `exact`, `none`.",
+        description=(
+            "How texts are prepared for comparison. `words`: only words, signs and symbols, in one case. "
+            "`space`: without white space. `none`: unchanged, except for line ends and Unicode form (NFC). "
+            "Default: `words` for `near`, `none` for `exact`."
+        ),
     )
     threshold: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="Minimum Jaccard similarity of two texts' shingles to be near-duplicates; default 0.8.",
+        description="Minimum Jaccard similarity of the shingles of near-duplicates. Default: 0.8.",
     )
-    shingle: int | None = Field(None, ge=1, le=64, description="Words per shingle; default 5.")
+    shingle: int | None = Field(None, ge=1, le=64, description="Words per shingle. Default: 5.")
     permutations: int | None = Field(
-        None, ge=16, le=1024, description="Values of a MinHash signature, which is split into bands; default 128."
+        None,
+        ge=16,
+        le=1024,
+        description=(
+            "Number of values in a MinHash signature. More values find more near-duplicates and take longer. "
+            "Default: 128."
+        ),
     )
     priority: Literal["oldest"] | PriorityColumn = Field(
         "oldest",
-        description="Which of two near-duplicates is kept: the one that was added first (by run), or the first by a "
-        "`column`. Ties are decided by their text.",
+        description=(
+            "Which document of a group is kept. `oldest`: the document that the earliest run added. A `column`: "
+            "the document that comes first in its order. Ties are broken by the text."
+        ),
     )
     across_splits: AcrossSplits = Field(
         "block",
-        description="Action for near-duplicates in different splits: `block` the run and show the pairs, `drop` from "
-        "the split that is declared first (i.e., from train), or `ignore`.",
+        description=(
+            "What happens to near-duplicates in different splits. `block`: the run stops and shows the pairs. "
+            "`drop`: they are dropped from the split that is declared first. `ignore`: they are kept."
+        ),
     )
     against: tuple[str, ...] = Field(
         (),
-        description="Other corpora and releases in the same storage that declare `duplicates` with the same settings. "
-        "Duplicates of a document that one of them keeps are dropped, whatever the priority.",
+        description=(
+            "Other datasets in the same storage with the same `duplicates` settings. Duplicates of documents "
+            "that they keep are dropped, regardless of `priority`. Default: none."
+        ),
     )
     recall: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="Smallest share of planted near-duplicates at or above the threshold that must be found; default: "
-        "0.05 less than the MinHash bands predict.",
+        description=(
+            "Minimum share of planted near-duplicates that must be found, at or above the threshold. A blocking "
+            "check fails below it. Default: the share predicted for MinHash, minus 0.05."
+        ),
     )
 
     @field_validator("against")
     @classmethod
-    def _refuse_repeated(cls, against: tuple[str, ...]) -> tuple[str, ...]:
-        if twice := [name for name in dict.fromkeys(against) if against.count(name) > 1]:
-            raise ValueError(f"`{twice[0]}` is listed twice. Remove one")
+    def _refuse_repetition(cls, against: tuple[str, ...]) -> tuple[str, ...]:
+        if repeated_names := [name for name in dict.fromkeys(against) if against.count(name) > 1]:
+            raise ValueError(f"{repeated_names[0]} is listed twice. Remove one")
         return against
 
     @model_validator(mode="after")
@@ -246,10 +290,11 @@ class DuplicatesDeclaration(Declared):
             near_keys = [n for n in ("threshold", "shingle", "permutations", "recall") if getattr(self, n) is not None]
             if near_keys:
                 raise ValueError(f"`{near_keys[0]}` has no effect with `kind: exact`. Remove it, or set `kind: near`")
-        elif float(self.banding.match_probability(self.similarity)) < PROMISED:
+        elif (probability := float(self.banding.match_probability(self.similarity))) < PROMISED:
             raise ValueError(
-                f"{self.permutations} permutations find {float(self.banding.match_probability(self.similarity)):.0%} "
-                f"of the pairs at the threshold {self.similarity}. Raise `permutations` or `threshold`"
+                f"{self.permutations} permutations find {format_share(probability)} "
+                f"of the pairs at the threshold {self.similarity}, but must find {format_share(PROMISED)}. Raise "
+                "`permutations` or `threshold`"
             )
         return self
 
@@ -266,15 +311,17 @@ class DuplicatesDeclaration(Declared):
     @property
     def banding(self) -> Banding:
         """The split of signatures into bands."""
-        return banding_for(self.similarity, self.permutations or 128)
+        return choose_banding(self.similarity, self.permutations or 128)
 
-    def signing(self, key: bytes | None, key_digest: str | None) -> SignatureSettings:
+    def signing(self, key: bytes | None, key_digest: str | None) -> "SignatureSettings":
         """Return the values that determine signatures.
 
         Args:
             key: The secret of keyed hashes, if any.
             key_digest: Digest that represents the secret in artifact keys.
         """
+        from dataprep_assets.curation.duplicates.signatures import SignatureSettings
+
         return SignatureSettings(
             kind=self.kind,
             normalization=self.normalization,
@@ -294,54 +341,70 @@ class DuplicatesDeclaration(Declared):
                 f"duplicates.priority.column: unknown column {name!r}. Available: {', '.join(sorted(columns))}"
             )
         if is_list != (columns[name] == "string"):
-            expected_order = "a list of its values in `order`" if columns[name] == "string" else "`highest` or `lowest`"
-            raise ConfigError(f"duplicates.priority.order: {name} is a {columns[name]}, so it must be {expected_order}")
+            expected_order = "a list of values" if columns[name] == "string" else "`highest` or `lowest`"
+            raise ConfigError(
+                f"duplicates.priority.order: must be {expected_order}, because {name!r} has the type {columns[name]}"
+            )
 
 
-class BudgetDeclaration(Declared):
-    """Limits on the share that rules may drop. A blocking check fails above them, before tokenization."""
+class BudgetDeclaration(DeclarationModel):
+    """Limits on the share that rules may drop. Above a limit, a blocking check fails before tokenization."""
 
     per_source: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="Largest share of a source that rules may drop. Sources of fewer than 20 documents count as one.",
+        description=(
+            "Maximum share of a source's documents that rules may drop. Sources with fewer than 20 documents "
+            "count as one source. Default: no limit."
+        ),
     )
     per_rule: dict[ColumnName, Annotated[float, Field(ge=0, le=1)]] = Field(
         default_factory=dict,
-        description="Rule → the largest share of all documents, and of all bytes, that it may drop; `duplicate` counts "
-        "as one.",
+        description=(
+            "Rule → the maximum share of all documents, and of all bytes, that it may drop. `duplicate` is the "
+            "rule for duplicates. Default: no limits."
+        ),
     )
 
 
-class FloorDeclaration(Declared):
-    """Minimum recall and precision of a tagger on cases with known results. A blocking check fails below them."""
+class FloorDeclaration(DeclarationModel):
+    """Minimum accuracy of a tagger on planted test cases. Below it, a blocking check fails."""
 
     recall: float = Field(
-        0.9, ge=0, le=1, description="Smallest share of the planted cases of each kind that must be found."
+        0.9, ge=0, le=1, description="Minimum share of planted cases that the tagger must find, for each kind of case."
     )
     precision: float = Field(
         0.9,
         ge=0,
         le=1,
-        description="Smallest share of true cases among all that are found in planted cases and hard negatives.",
+        description=(
+            "Minimum share of true cases among all cases that the tagger reports. Some planted texts only look "
+            "like cases."
+        ),
     )
 
 
-def rules_of(
+def parse_rules(
     keep: Mapping[str, str], drop: Mapping[str, str], columns: Mapping[str, ColumnType]
-) -> dict[str, tuple[bool, Rule]]:
+) -> "dict[str, tuple[bool, Rule]]":
     """Return, for each rule name, whether the rule is in `keep` and its expression, in the order of evaluation.
 
-    Raises ConfigError for a name that is used twice or is already a reason, and the errors of `parse`.
+    Raises ConfigError for a name that is used twice or is already a reason, and the errors of `parse_rule`.
     """
-    named_rules = {}
+    named_rules: dict[str, tuple[bool, Rule]] = {}
+    if not (keep or drop):
+        return named_rules
+    from dataprep_assets.curation.rules import parse_rule
+
     for keeps, rules in ((True, keep), (False, drop)):
         for name, text in rules.items():
-            where = f"{'keep' if keeps else 'drop'}.{name}"
+            rule_key = f"{'keep' if keeps else 'drop'}.{name}"
             if name in named_rules:
-                raise ConfigError(f"{where}: `keep` has a rule of the same name, which is the drop reason. Rename one")
+                raise ConfigError(
+                    f"{rule_key}: `keep` has a rule with the same name. Rename one, because the name is the drop reason"
+                )
             if name in RESERVED:
-                raise ConfigError(f"{where}: this name is a reason in the ledger. Rename the rule")
-            named_rules[name] = (keeps, parse(text, columns, where))
+                raise ConfigError(f"{rule_key}: reserved as a drop reason in the ledger. Rename the rule")
+            named_rules[name] = (keeps, parse_rule(text, columns, rule_key))
     return named_rules

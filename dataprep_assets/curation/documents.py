@@ -24,7 +24,7 @@ class FileDocuments:
         texts: list[str],
         rows: NDArray[np.uint64],
         scheme: DocumentIds | None,
-        declared: list[str] | None = None,
+        declared_fields: list[str] | None = None,
     ) -> None:
         """Store documents in the order in which they were read.
 
@@ -32,10 +32,10 @@ class FileDocuments:
             texts: Their texts.
             rows: 1-based row of each document: shape `(documents,)`, uint64.
             scheme: The id scheme; None if ids are left out.
-            declared: The declared id of each document, if `scheme` names a field.
+            declared_fields: The declared id of each document, if `scheme` names a field.
         """
         self.texts, self.rows = texts, rows
-        self._scheme, self._declared = scheme, declared
+        self._scheme, self._declared = scheme, declared_fields
         self._ids: NDArray[np.uint64] | None = None
 
     @classmethod
@@ -60,18 +60,18 @@ class FileDocuments:
         """The ids in the byte format of `document_ids.bin`."""
         return b"" if self.ids is None else self.ids.astype("<u8", copy=False).tobytes()
 
-    def select(self, kept: Sequence[int]) -> "FileDocuments":
+    def select(self, kept_rows: Sequence[int]) -> "FileDocuments":
         """Return the documents with these increasing indices."""
-        if len(kept) == len(self.texts):
+        if len(kept_rows) == len(self.texts):
             return self
-        indices = np.array(kept, np.intp)
-        declared_ids = None if self._declared is None else [self._declared[i] for i in kept]
-        documents = FileDocuments([self.texts[i] for i in kept], self.rows[indices], self._scheme, declared_ids)
+        indices = np.array(kept_rows, np.intp)
+        declared_ids = None if self._declared is None else [self._declared[i] for i in kept_rows]
+        documents = FileDocuments([self.texts[i] for i in kept_rows], self.rows[indices], self._scheme, declared_ids)
         documents._ids = None if self._ids is None else self._ids[indices]
         return documents
 
 
-def source_of(file: str) -> str:
+def find_source(file: str) -> str:
     """Return the source of a file's rows if no field names it: the file's folder."""
     return file.rpartition("/")[0] or "."
 
@@ -81,9 +81,10 @@ def sample_rows(rows: NDArray[np.uint64], seed: str, rate: float) -> NDArray[np.
 
     `rows` are uint64 row numbers, `seed` is hex digits of the file's digest, and `rate` is the requested share of rows.
     """
-    # the product wraps (Fibonacci hashing)
-    mixed = (rows + np.uint64(int(seed[:15], 16))) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(29)
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    # Only 32 bits are compared, because the limit of rate 1, which selects every row, would not fit in 64 bits.
-    return np.flatnonzero(mixed >> np.uint64(32) < np.uint64(int(rate * (1 << 32))))
+    # Fibonacci hashing: the product is meant to wrap around
+    mixed_hashes = (rows + np.uint64(int(seed[:15], 16))) * np.uint64(0x9E3779B97F4A7C15)
+    mixed_hashes ^= mixed_hashes >> np.uint64(29)
+    mixed_hashes *= np.uint64(0xBF58476D1CE4E5B9)
+    # Compare only 32 bits, because rate 1, which selects every row, has the limit 2**64, which would not fit in 64
+    # bits.
+    return np.flatnonzero(mixed_hashes >> np.uint64(32) < np.uint64(int(rate * (1 << 32))))

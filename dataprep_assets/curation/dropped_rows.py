@@ -24,7 +24,7 @@ COLUMNS: Columns = {"file": "string", "row": "integer", "reason": "string"}
 
 
 @dataclass(frozen=True)
-class RuledOutRows:
+class DroppedFileRows:
     """Dropped rows of one file: their increasing numbers, shape `(rows,)`, uint64, and the reason for each."""
 
     rows: NDArray[np.uint64]
@@ -38,7 +38,7 @@ class RuledOutRows:
         """Return the drop reason of each of the given rows; None for kept rows."""
         if not len(self.rows):
             return [None] * len(rows)
-        # A row beyond the last dropped one is compared with the last one, which differs from it.
+        # A row beyond the last dropped row is compared with the last one and is unequal.
         indices = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
         matches = self.rows[indices] == rows
         return [
@@ -47,18 +47,18 @@ class RuledOutRows:
         ]
 
 
-_NONE = RuledOutRows(np.empty(0, np.uint64), ())
+_NONE = DroppedFileRows(np.empty(0, np.uint64), ())
 
 
 @dataclass(frozen=True)
-class RuledOut:
+class DroppedRows:
     """The rows of a shard that its selection drops. Picklable, because the rows are read only when needed.
 
     Attributes:
         store: The storage of the selection.
         artifact: The shard's selection.
         content: Digest of its files, including the reasons.
-        digest: Digest of the dropped rows by file (`digest_of`); empty if no row is dropped.
+        digest: Digest of the dropped rows by file (`digest_dropped_rows`); empty if no row is dropped.
         rows: Number of dropped rows.
     """
 
@@ -72,24 +72,24 @@ class RuledOut:
         """Return the text for recipes and receipts, empty if no row is dropped. The plural is used for every number."""
         return f"{self.rows:,} dropped rows ({self.digest[:12]})" if self.digest else ""
 
-    def rows_of(self, file: str) -> RuledOutRows:
+    def rows_of_file(self, file: str) -> DroppedFileRows:
         """Return the dropped rows of one file of the shard."""
         if not self.digest:
             return _NONE
-        # The rows are read once for all files of the shard. The content is part of the cache key, because the same
-        # folder may get a different selection.
+        # Read the rows once for all files of the shard. The content is part of the cache key, because the folder's
+        # selection may be replaced.
         return _read_rows(self.store.local(self.artifact), self.content, self.digest).get(file, _NONE)
 
 
 @lru_cache(maxsize=2)
-def _read_rows(directory: Path, _: str, digest: str) -> Mapping[str, RuledOutRows]:
-    dropped_rows = read_dropped(directory)
-    if digest_of(dropped_rows) != digest:
-        raise IntegrityError(f"{directory / DROPPED}: its rows differ from the receipt. Materialize `selection` again")
+def _read_rows(directory: Path, _: str, digest: str) -> Mapping[str, DroppedFileRows]:
+    dropped_rows = read_dropped_rows(directory)
+    if digest_dropped_rows(dropped_rows) != digest:
+        raise IntegrityError(f"{directory / DROPPED}: the rows differ from the receipt. Rebuild `selection`")
     return dropped_rows
 
 
-def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
+def read_dropped_rows(directory: Path) -> dict[str, DroppedFileRows]:
     """Return the dropped rows of a selection, by file. Raises FormatError if the file cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -97,11 +97,11 @@ def read_dropped(directory: Path) -> dict[str, RuledOutRows]:
     try:
         table: Any = pq.ParquetFile(directory / DROPPED, page_checksum_verification=True).read(list(COLUMNS))
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{directory / DROPPED}: cannot be read as Parquet: {error}") from error
+        raise FormatError(f"{directory / DROPPED}: cannot be read as Parquet: {error}. Rebuild `selection`") from error
     return group_by_file([table.to_pydict()])
 
 
-def group_by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledOutRows]:
+def group_by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, DroppedFileRows]:
     """Group dropped rows, which are in the order of their files, by file."""
     columns_by_file: dict[str, tuple[list[int], list[str]]] = {}
     for rows in pieces:
@@ -109,14 +109,16 @@ def group_by_file(pieces: Iterable[Mapping[str, list[Any]]]) -> dict[str, RuledO
             numbers, reasons = columns_by_file.setdefault(file, ([], []))
             numbers.append(row)
             reasons.append(reason)
-    return {file: RuledOutRows(np.array(rows, np.uint64), reasons) for file, (rows, reasons) in columns_by_file.items()}
+    return {
+        file: DroppedFileRows(np.array(rows, np.uint64), reasons) for file, (rows, reasons) in columns_by_file.items()
+    }
 
 
-def digest_of(dropped: Mapping[str, RuledOutRows]) -> str:
+def digest_dropped_rows(dropped_rows: Mapping[str, DroppedFileRows]) -> str:
     """Return the SHA-256 (hex) of dropped rows, by file; empty if no row is dropped."""
     digest = hashlib.sha256()
-    for file, file_rows in sorted(dropped.items()):
+    for file, file_rows in sorted(dropped_rows.items()):
         digest.update(canonical_json([file, len(file_rows.rows)]))
         digest.update(file_rows.rows.astype("<u8").tobytes())
-    # Empty if no row is dropped, so that such a shard has the same key as without rules.
-    return digest.hexdigest() if any(len(file_rows.rows) for file_rows in dropped.values()) else ""
+    # Return an empty digest if no row is dropped, so that the shard keeps the key that it has without rules.
+    return digest.hexdigest() if any(len(file_rows.rows) for file_rows in dropped_rows.values()) else ""

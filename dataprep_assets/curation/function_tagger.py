@@ -1,7 +1,7 @@
 """A tagger that is a function of the user's project, called in a worker with a batch of documents.
 
 Its version covers all inputs that determine its values: its code, imported project modules and named files
-(`module_code`), and the declared files. Reading any other project file is refused, because a change of that file would
+(`module_code`), and the declared files. Reading any other project file is refused, because a change to that file would
 go unnoticed.
 """
 
@@ -21,30 +21,31 @@ from typing import Any
 from dataprep_assets.curation.module_code import (
     ModuleCode,
     describe_error,
-    file_digest,
+    digest_file,
     is_of_project,
-    place_in_project,
+    locate_in_project,
 )
-from dataprep_assets.curation.table import DocumentBatch, schema_of
+from dataprep_assets.curation.table import DocumentBatch, build_schema
 from dataprep_assets.curation.tagging import BatchTagger
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.files import digest_value
 
 _CODE = {".py", ".pyc", ".pyi", ".so", ".pth"}
+_NO_MODULE = "no such module in the project folder or on PYTHONPATH. Correct the name, or add the module"
 
 
-def digest_of_files(where: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
+def digest_files(location: str, patterns: Sequence[str]) -> list[tuple[str, str]]:
     """Return name and digest of each matching file. Raises ConfigError if a pattern matches no file."""
-    return [(path.name, file_digest(path)) for path in files_of(where, patterns)]
+    return [(path.name, digest_file(path)) for path in list_files(location, patterns)]
 
 
-def files_of(where: str, patterns: Sequence[str]) -> list[Path]:
+def list_files(location: str, patterns: Sequence[str]) -> list[Path]:
     """Return the files that match the patterns, in order. Raises ConfigError if a pattern matches no file."""
     files: list[Path] = []
     for pattern in patterns:
         matches = [path for name in sorted(glob.glob(pattern, recursive=True)) if (path := Path(name)).is_file()]
         if not matches:
-            raise ConfigError(f"tag: {where}: files: no file matches {pattern}")
+            raise ConfigError(f"tag: {location}: files: no file matches {pattern}. Correct the pattern")
         files += matches
     return files
 
@@ -67,32 +68,32 @@ class FunctionTagger(BatchTagger):
 
     @property
     def version(self) -> str:
-        code = self.declared if self.declared is not None else self._code().digest
-        return digest_value([code, digest_of_files(self.function, self.files)]) if self.files else code
+        code = self.declared if self.declared is not None else self._load_code().digest
+        return digest_value([code, digest_files(self.function, self.files)]) if self.files else code
 
-    def why_missing(self) -> str | None:
+    def missing_reason(self) -> str | None:
         module, _, attribute = self.function.partition(":")
         try:
-            # The module is parsed instead of imported, because an import would run the user's code here, and this
-            # process would keep that version of it.
-            file = self._code().file
+            # Parse the module instead of importing it. An import would run the user's code and keep that version in
+            # this process.
+            file = self._load_code().file
             names = set() if file is None else set(_defined_names(file.read_text(encoding="utf-8")))
-        except (ConfigError, OSError, SyntaxError, ValueError):  # `version` or the import reports this error
+        except (ConfigError, OSError, SyntaxError, ValueError):  # `version` or the import reports the error
             return None
         # Names from a star import or a module's `__getattr__` are only known after an import.
         if names & {attribute, "*", "__getattr__"}:
             return None
-        from dataprep_assets.engine.yaml.declared_keys import nearest
+        from dataprep_assets.engine.yaml.declared_keys import find_nearest
 
-        near = nearest(attribute, sorted(names))
-        meant = f"; did you mean {near!r}?" if near else ""
-        return f"tag: {self.function}: {module} has no {attribute!r}{meant}"
+        nearest_name = find_nearest(attribute, sorted(names))
+        suggestion = f"; did you mean {nearest_name!r}?" if nearest_name else ""
+        return f"tag: {self.function}: {module} has no function {attribute!r}{suggestion}"
 
-    def _code(self) -> ModuleCode:
+    def _load_code(self) -> ModuleCode:
         """Return the code of its module. Raises ConfigError if the module does not exist."""
         code = ModuleCode(self.function.partition(":")[0])
         if code.file is None:
-            raise self._import_error("no such module in the project folder or on PYTHONPATH")
+            raise self._import_error(_NO_MODULE)
         return code
 
     @cached_property
@@ -104,13 +105,17 @@ class FunctionTagger(BatchTagger):
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:  # a user's module may raise any error
-            place = place_in_project(error)
+            if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+                raise self._import_error(_NO_MODULE) from error
+            place = locate_in_project(error)
             raise self._import_error(describe_error(error) + (f" ({place})" if place else "")) from error
         if (function := getattr(module, attribute, None)) is None:
-            # The message of `why_missing` is better, because it suggests a similar name of the module.
-            raise ConfigError(self.why_missing() or f"tag: {self.function}: {name} has no {attribute!r}")
+            # The message of `missing_reason` is better, because it suggests a similar name.
+            raise ConfigError(self.missing_reason() or f"tag: {self.function}: {name} has no function {attribute!r}")
         if not callable(function):
-            raise self._import_error("it is not a function")
+            raise ConfigError(
+                f"tag: {self.function}: {attribute!r} in {name} is not a function. Set `function` to a function"
+            )
         return function
 
     def load(self) -> None:
@@ -120,45 +125,45 @@ class FunctionTagger(BatchTagger):
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         import pyarrow as pa
 
-        # The schema also types a column whose values are all null in this batch.
-        schema = schema_of({"text": "string", **{name: kind for name, kind in batch.types.items() if name != "bad"}})
+        # The schema is needed for columns whose values are all null in this batch.
+        schema = build_schema({"text": "string", **{name: kind for name, kind in batch.types.items() if name != "bad"}})
         rows = {"text": batch.texts, **batch.good_rows}
         table = pa.table({name: rows[name] for name in schema.names}, schema=schema)
-        called = self._function
+        function = self._function
         with self._forbid_uncovered_reads():
-            columns: Mapping[str, Sequence[Any]] = called(table)
+            columns: Mapping[str, Sequence[Any]] = function(table)
         return columns
 
     @contextmanager
     def _forbid_uncovered_reads(self) -> Iterator[None]:
         """Raise ConfigError if this block reads project files that the version does not cover."""
-        if self.declared is not None:  # the user changes the version when the values change
+        if self.declared is not None:  # the user changes the declared version when the values change
             yield
             return
-        code = self._code()
+        code = self._load_code()
         assert code.root is not None
         root = code.root.resolve()
-        with _read_below(root) as read:
+        with _read_below(root) as read_paths:
             yield
-        covered = {path.resolve() for path in (*code.named_files, *files_of(self.function, self.files))}
-        for path in sorted(read - covered):
+        covered = {path.resolve() for path in (*code.named_files, *list_files(self.function, self.files))}
+        for path in sorted(read_paths - covered):
             raise ConfigError(
                 f"tag: {self.function}: reads {path.relative_to(root)}, which is not part of its version. Add it to "
                 "`files`, or set `version`"
             )
 
-    def _import_error(self, why: str) -> ConfigError:
-        return ConfigError(f"tag: {self.function}: cannot be imported: {why}")
+    def _import_error(self, reason: str) -> ConfigError:
+        return ConfigError(f"tag: {self.function}: cannot be imported: {reason}")
 
 
-class _Watched(threading.local):
+class _ThreadWatch(threading.local):
     """The watch of a thread: the watched folder, and the files in it that the thread has read."""
 
     root: str | None = None
     read: set[Path] | None = None
 
 
-_watched = _Watched()
+_watched = _ThreadWatch()
 
 
 @contextmanager
@@ -166,12 +171,12 @@ def _read_below(root: Path) -> Iterator[set[Path]]:
     """Yield the set of data files below a folder that this thread opens for reading in this block, through Python."""
     _install_hook()
     paths: set[Path] = set()
-    before = _watched.root, _watched.read
+    previous_state = _watched.root, _watched.read
     _watched.root, _watched.read = f"{root}{os.sep}", paths
     try:
         yield paths
     finally:
-        _watched.root, _watched.read = before
+        _watched.root, _watched.read = previous_state
     paths -= {path for path in paths if not _is_data(path, root)}
 
 
@@ -190,10 +195,10 @@ _installed = threading.Lock()
 def _install_hook() -> None:
     # A hook cannot be removed from a process, so one hook serves all taggers.
     if _installed.acquire(blocking=False):
-        sys.addaudithook(_on_event)
+        sys.addaudithook(_handle_audit_event)
 
 
-def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
+def _handle_audit_event(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "open" or _watched.root is None or _watched.read is None:
         return
     path, _, flags = arguments

@@ -4,7 +4,7 @@ The digest of the code is the version of a tagger. It is computed without runnin
 inside functions, are read from the syntax tree and followed into the project. Installed packages, the standard library
 and this package are not followed. Comments, docstrings and code layout are not part of the digest.
 
-Entry points: `ModuleCode`, `is_of_project`, `place_in_project`.
+Entry points: `ModuleCode`, `is_of_project`, `locate_in_project`.
 """
 
 import ast
@@ -59,29 +59,29 @@ class ModuleCode:
     @property
     def file(self) -> Path | None:
         """The file of the module; None if it does not exist. The module is found without an import."""
-        return _file_of(_find_spec(self.name))
+        return _find_file(_find_spec(self.name))
 
     @property
     def root(self) -> Path | None:
         """The folder from which the module is imported: the parent of its outermost package."""
         path = self.file
-        return None if path is None else _root(self.name, path)
+        return None if path is None else _find_root(self.name, path)
 
     @cached_property
     def sources(self) -> Mapping[str, Path]:
         """Name → file of the module, and of each project module that is imported with it."""
         paths: dict[str, Path] = {}
         # Parents are included because Python imports a package before its modules.
-        names = _with_parents(self.name)
+        names = _module_and_parents(self.name)
         while names:
             name = names.pop()
-            if name in paths or (path := _file_of(_find_spec(name))) is None:
+            if name in paths or (path := _find_file(_find_spec(name))) is None:
                 continue
             if name != self.name and not is_of_project(path):
                 continue
             paths[name] = path
             names += [
-                module for imported_name in _imported_names(name, path) for module in _with_parents(imported_name)
+                module for imported_name in _imported_names(name, path) for module in _module_and_parents(imported_name)
             ]
         return paths
 
@@ -90,15 +90,17 @@ class ModuleCode:
         """Files that the code names, in the folders of these modules or in their import roots."""
         files = set()
         for name, path in self.sources.items():
-            for text in _source(path).texts:
-                files |= {file for folder in (path.parent, _root(name, path)) if _is_readable(file := folder / text)}
+            for text in _load_source(path).texts:
+                files |= {
+                    file for folder in (path.parent, _find_root(name, path)) if _is_readable(file := folder / text)
+                }
         return frozenset(files - {*self.sources.values()})
 
     @property
     def digest(self) -> str:
         """Digest of all code and named files, independent of their paths."""
-        code = sorted((name, _source(path).digest) for name, path in self.sources.items())
-        return digest_value([code, sorted((file.name, file_digest(file)) for file in self.named_files)])
+        code = sorted((name, _load_source(path).digest) for name, path in self.sources.items())
+        return digest_value([code, sorted((file.name, digest_file(file)) for file in self.named_files)])
 
 
 def is_of_project(path: Path) -> bool:
@@ -109,7 +111,7 @@ def is_of_project(path: Path) -> bool:
     return not any(path.is_relative_to(folder) for folder in (*_INSTALLED, _PLATFORM))
 
 
-def place_in_project(error: BaseException) -> str:
+def locate_in_project(error: BaseException) -> str:
     """Return the innermost line of the user's code in a traceback, `taggers.py:12 in count_words`; empty if none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
@@ -126,7 +128,7 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {message:.{_LONGEST_MESSAGE}}" if message else type(error).__name__
 
 
-def file_digest(path: Path) -> str:
+def digest_file(path: Path) -> str:
     """Return the digest of a file's bytes, read again only if the file was modified."""
     stat = path.stat()
     return _bytes_digest(path, stat.st_mtime_ns, stat.st_size)
@@ -137,11 +139,11 @@ def _bytes_digest(path: Path, _time: int, _size: int) -> str:
     return sha256_file(path)
 
 
-def _root(name: str, path: Path) -> Path:
+def _find_root(name: str, path: Path) -> Path:
     return path.parents[name.count(".") + (path.name == "__init__.py")]
 
 
-def _with_parents(name: str) -> list[str]:
+def _module_and_parents(name: str) -> list[str]:
     parts = name.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
@@ -150,14 +152,14 @@ def _find_spec(name: str) -> ModuleSpec | None:
     """Return the spec of a module as Python would find it, without importing its parent packages."""
     path: list[str] | None = None
     spec = None
-    for full in _with_parents(name):
+    for full in _module_and_parents(name):
         try:
-            # Editable installs have their own finders, which only know the outermost package name.
+            # Editable installs have their own finders in `sys.meta_path`, which know only top-level packages.
             finders = sys.meta_path if path is None else (PathFinder,)
             spec = next(
                 (candidate for finder in finders if (candidate := finder.find_spec(full, path)) is not None), None
             )
-        # a package without `__init__`: Python would look in the parent's path, but the parent is not imported
+        # for a package without `__init__`, Python looks in the parent's path, but the parent is not imported
         except KeyError:
             spec = ModuleSpec(full, None, is_package=True)
         if spec is None:
@@ -170,7 +172,7 @@ def _find_spec(name: str) -> ModuleSpec | None:
     return spec
 
 
-def _file_of(spec: ModuleSpec | None) -> Path | None:
+def _find_file(spec: ModuleSpec | None) -> Path | None:
     if spec is None or spec.origin is None or not (path := Path(spec.origin)).is_file():
         return None
     return path
@@ -182,15 +184,15 @@ def _imported_names(name: str, path: Path) -> Iterator[str]:
     Names of other objects, such as functions, are also yielded, but no module is found for them.
     """
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for statement in _source(path).imports:
-        above = package.split(".")[: len(package.split(".")) - statement.level + 1] if statement.level else []
-        base = ".".join([*above, *([statement.module] if statement.module else [])])
+    for statement in _load_source(path).imports:
+        parent_names = package.split(".")[: len(package.split(".")) - statement.level + 1] if statement.level else []
+        base = ".".join([*parent_names, *([statement.module] if statement.module else [])])
         if base and base.partition(".")[0] not in sys.stdlib_module_names:
             yield base
             yield from (f"{base}.{name}" for name in statement.names if name != "*")
 
 
-def _source(path: Path) -> _ModuleSource:
+def _load_source(path: Path) -> _ModuleSource:
     stat = path.stat()
     return _read_source(path, stat.st_mtime_ns, stat.st_size)
 
@@ -202,7 +204,7 @@ def _read_source(path: Path, _time: int, _size: int) -> _ModuleSource:
         _remove_docstrings(tree)
         # `ast.dump` is not used, because its output differs between Python versions.
         digest = digest_value(ast.unparse(tree))
-    except (SyntaxError, ValueError, RecursionError):  # a compiled module, or source that Python cannot import
+    except (SyntaxError, ValueError, RecursionError):  # the module is compiled, or its source is invalid
         return _ModuleSource(sha256_file(path))
     nodes = [*ast.walk(tree)]
     imports = [_Import(one.name) for node in nodes if isinstance(node, ast.Import) for one in node.names]

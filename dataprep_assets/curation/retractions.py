@@ -1,13 +1,15 @@
-"""The retraction list of a corpus: ids of documents to exclude (takedowns, opt-outs, mistakes).
+"""The retraction list of a corpus or a blend: ids of documents to exclude (takedowns, opt-outs, mistakes).
 
 The list is a file of JSON lines next to the YAML, which `dataprep retract` writes and people may read and commit::
 
     {"hash": "9e3779b97f4a7c15", "of": "text"}
     {"hash": "bf58476d1ce4e5b9", "of": "field url", "id": "https://example.org/42"}
+    {"hash": "94d049bb133111eb", "of": "row", "id": "chats.jsonl:17"}
 
 `hash` is the id under which the index of the shards finds a document (docs/formats/document-index.md). `of` is the
-hashed value: the text, or the field that `document.id_field` names. If the hash is keyed, `key` is the digest of the
-key and the id itself is not stored. Every document with the hash is dropped, including duplicates.
+hashed value: the text, or the field that `document.id_field` names; for conversations, pairs and records, the row or
+its `id_field`. If the hash is keyed, `key` is the digest of the key and the id itself is not stored. Every document
+with the hash is dropped, including duplicates.
 
 A shard's key contains only the entries that apply to it, so new entries rebuild only the shards with these documents.
 """
@@ -23,13 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.curation.documents import NONE_RETRACTED
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stores.locks import owned_file
-from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
+from dataprep_assets.stores.locks import lock_own_file
+from dataprep_assets.tokenization.document_ids import ROW, DocumentIds, hash_id
 
 _HASH = re.compile("[0-9A-Fa-f]{16}")
 
@@ -47,7 +49,7 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
 
     Args:
         path: The list.
-        ids: The dataset's id scheme; None without ids.
+        ids: The dataset's id scheme; None if documents have no ids.
 
     Raises ConfigError, naming the line, for an invalid line, or for a hash from a different id scheme.
     """
@@ -56,7 +58,7 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
     if ids is None:
         raise ConfigError(
             f"{path}: the dataset is sensitive and has no `document.id_key`, so its documents cannot be found. "
-            "Declare one, or remove the list"
+            "Declare `document.id_key`, or remove the list"
         )
     retractions: dict[str, Retraction] = {}
     ids_origin = _id_settings(ids)
@@ -64,29 +66,33 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
         if not line.strip():
             continue
         try:
-            value = json_of(line)
+            value = load_untrusted_json(line)
             if not _HASH.fullmatch(value["hash"]):
-                raise ValueError("no hash")
+                raise ValueError("the hash is missing")
             origin = {name: value[name] for name in ("of", "key") if name in value}
             if not all(isinstance(text, str) for text in origin.values()):
-                raise ValueError("no text")
+                raise ValueError("a value is not a string")
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError(
-                f'{path}: line {number}: not a retraction, {{"hash": "16 hex digits", "of": "text"}}. Correct '
-                "the line, or write the list with `dataprep retract`"
+                f'{path}: line {number}: must be a retraction, e.g., {{"hash": "16 hex digits", "of": "text"}}. '
+                "Correct the line, or write the list with `dataprep retract`"
             ) from error
+        # A corpus and a blend in the same folder may share a list.
+        if "of" in origin and _is_of_rows(origin) != _is_of_rows(ids_origin):
+            continue
         # Hashes of a different field or key would silently match no document.
         if origin != ids_origin:
             raise ConfigError(
-                f"{path}: line {number}: its hash is of {_format_origin(origin)}, but the dataset's index is of "
-                f"{_format_origin(ids_origin)}. Remove these documents again by their current ids, and delete the line"
+                f"{path}: line {number}: the hash was made from {_format_origin(origin)}, but the dataset's hashes are "
+                f"made from {_format_origin(ids_origin)}. Retract these documents again by their current ids, and "
+                "delete the line"
             )
         hashed = value["hash"].lower()
         retractions[hashed] = Retraction(hash=hashed, given=value.get("id"))
     return retractions
 
 
-def retracted_ids(path: Path | None, ids: DocumentIds | None) -> NDArray[np.uint64]:
+def read_retracted_ids(path: Path | None, ids: DocumentIds | None) -> NDArray[np.uint64]:
     """Return the ids on a list: shape ``(ids,)``, uint64, sorted. Raises the errors of `read_retractions`."""
     retractions = read_retractions(path, ids)
     return np.array(sorted(int(digits, 16) for digits in retractions), np.uint64) if retractions else NONE_RETRACTED
@@ -108,7 +114,9 @@ def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> 
 
     def missing_lines() -> list[dict[str, Any]]:
         retractions = read_retractions(path, ids)
-        return [_line(retraction, ids) for retraction in new_by_hash.values() if retraction.hash not in retractions]
+        return [
+            _build_line(retraction, ids) for retraction in new_by_hash.values() if retraction.hash not in retractions
+        ]
 
     return append_lines(path, missing_lines)
 
@@ -125,40 +133,44 @@ def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]])
     """
     if not missing():
         return 0
-    # The lock is a separate file, because every change replaces the list. It is removed afterwards, so that it is not
+    # Lock a separate file, because every change replaces the list. Remove the lock file afterwards, so that it is not
     # committed.
     lock = path.with_name(f".{path.name}.lock")
-    with owned_file(lock, str(path)):
+    with lock_own_file(lock, str(path)):
         try:
             lines = missing()
-            before = path.read_bytes() if path.exists() else b""
+            old_content = path.read_bytes() if path.exists() else b""
             # People edit the file, and some editors omit the last line end.
-            if before and not before.endswith(b"\n"):
-                before += b"\n"
+            if old_content and not old_content.endswith(b"\n"):
+                old_content += b"\n"
             added = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
             if added:
-                write_atomically(path, before + added)
+                write_atomically(path, old_content + added)
         finally:
             lock.unlink(missing_ok=True)
     return len(lines)
 
 
-def _line(one: Retraction, ids: DocumentIds) -> dict[str, Any]:
-    line: dict[str, Any] = {"hash": one.hash, **_id_settings(ids)}
-    # The key hides whose hash it is, and a stored id would reveal it.
-    return line if one.given is None or ids.key is not None else line | {"id": one.given}
+def _build_line(retraction: Retraction, ids: DocumentIds) -> dict[str, Any]:
+    line: dict[str, Any] = {"hash": retraction.hash, **_id_settings(ids)}
+    # With a key, the hash hides the id, which a stored id would reveal.
+    return line if retraction.given is None or ids.key is not None else line | {"id": retraction.given}
 
 
 def _id_settings(ids: DocumentIds) -> dict[str, str]:
-    made_of = {"of": "text" if ids.id_field is None else f"field {ids.id_field}"}
-    return made_of if ids.key_digest is None else made_of | {"key": ids.key_digest}
+    origin = {"of": ids.origin}
+    return origin if ids.key_digest is None else origin | {"key": ids.key_digest}
 
 
-def _format_origin(made_of: dict[str, str]) -> str:
-    return ", ".join(made_of.values()) + (" (the key's digest)" if "key" in made_of else "")
+def _is_of_rows(origin: Mapping[str, str]) -> bool:
+    return origin.get("of", "").partition(" ")[0] == ROW
 
 
-def id_lines(path: Path) -> list[tuple[int, bytes]]:
+def _format_origin(origin: dict[str, str]) -> str:
+    return ", ".join(origin.values()) + (" (the key's digest)" if "key" in origin else "")
+
+
+def read_id_lines(path: Path) -> list[tuple[int, bytes]]:
     """Return the lines of a list of ids that are not blank, each with its number from 1.
 
     Raises ConfigError if the list has no ids.
@@ -168,8 +180,8 @@ def id_lines(path: Path) -> list[tuple[int, bytes]]:
     except OSError as error:
         raise ConfigError(f"--ids {path}: {error.strerror or error}") from error
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ConfigError(f"--ids {path}: line 1: UTF-16, not UTF-8. Save it as UTF-8")
-    # Windows editors begin a UTF-8 file with a byte order mark, which is not part of an id.
+        raise ConfigError(f"--ids {path}: the file is UTF-16, not UTF-8. Save it as UTF-8")
+    # Windows editors may begin a UTF-8 file with a byte order mark, which is not part of an id.
     lines = data.removeprefix(codecs.BOM_UTF8).splitlines()
     numbered_lines = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered_lines:
@@ -177,24 +189,26 @@ def id_lines(path: Path) -> list[tuple[int, bytes]]:
     return numbered_lines
 
 
-def id_of(given: str, ids: DocumentIds) -> str:
+def hash_id_of(value: str, ids: DocumentIds) -> str:
     """Return the hash of a declared id or of a text, 16 hex digits."""
-    return f"{hash_id(given, ids.key):016x}"
+    return f"{hash_id(value, ids.key):016x}"
 
 
-def are_listed(ids: NDArray[np.uint64], listed: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return which of these ids are in the sorted array `listed`: shape ``(ids,)``."""
-    if not len(listed):
+def are_listed(ids: NDArray[np.uint64], listed_hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return which of these ids are in the sorted array `listed_hashes`: shape ``(ids,)``."""
+    if not len(listed_hashes):
         return np.zeros(len(ids), np.bool_)
-    is_listed: NDArray[np.bool_] = listed[np.minimum(np.searchsorted(listed, ids), len(listed) - 1)] == ids
+    is_listed: NDArray[np.bool_] = (
+        listed_hashes[np.minimum(np.searchsorted(listed_hashes, ids), len(listed_hashes) - 1)] == ids
+    )
     return is_listed
 
 
 def describe_ids(ids: Sequence[str]) -> str:
-    """Return the text for recipes: the number of ids and a digest; empty without ids."""
+    """Return the text for recipes: the number of ids and a digest; empty if there are no ids."""
     return f"ids of {count_of(len(ids), 'document')} ({digest_value(list(ids))[:12]})" if ids else ""
 
 
-def hex_ids(ids: NDArray[np.uint64] | Sequence[int]) -> tuple[str, ...]:
+def format_ids(ids: NDArray[np.uint64] | Sequence[int]) -> tuple[str, ...]:
     """Return ids as 16 hex digits each, sorted."""
     return tuple(sorted(f"{int(document_id):016x}" for document_id in ids))

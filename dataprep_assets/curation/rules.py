@@ -10,7 +10,7 @@ any other syntax is refused with its position. Nothing is evaluated as code.
 
 A comparison with a missing value (null) is neither true nor false, as in SQL, and the same applies to its negation.
 
-Entry points: `Rule`, `parse`; `match_rules`, `ruled`.
+Entry points: `Rule`, `parse_rule`; `match_rules`, `ruled`.
 """
 
 import ast
@@ -64,17 +64,17 @@ class Rule:
         return self._build()
 
 
-def parse(text: str, columns: Mapping[str, str], where: str) -> Rule:
+def parse_rule(text: str, columns: Mapping[str, str], location: str) -> Rule:
     """Parse an expression.
 
     Args:
         text: The expression.
         columns: Name → type of each column: `integer`, `number`, `string` or `boolean`.
-        where: Name used in messages: `drop.short`.
+        location: Name used in messages: `drop.short`.
 
     Raises ConfigError, with the position, for invalid syntax, an unknown column, or a comparison of different types.
     """
-    return _Parser(text, columns, where).parse()
+    return _Parser(text, columns, location).parse()
 
 
 @dataclass(frozen=True)
@@ -88,57 +88,62 @@ class _Part:
 _LAYOUT = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
-class _Translated:
+class _TranslatedRule:
     """A rule translated to Python, on one line, and a mapping of positions back to the rule."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines = text.splitlines(keepends=True) or [""]
-        # Position of each token in the translation and in the text, both counted from 0.
+        # Position of each token in the translation and in the text, both from 0.
         self._starts: list[tuple[int, int]] = []
 
-    def python(self) -> str:
+    def to_python(self) -> str:
         """Return the text in Python's syntax, with `==` for `=`. Raises the errors of `tokenize`."""
         translation = ""
         # Parentheses allow a rule to span several lines; they are not part of the translation.
         for token in tokenize.generate_tokens(io.StringIO(f"({self._text})").readline):
-            offset = self._offset(*token.start)
+            offset = self._find_offset(*token.start)
             if token.type in _LAYOUT or not 0 <= offset < len(self._text):
                 continue
             self._starts.append((len(translation), offset))
-            translation += f"{_in_python(token)} "
+            translation += f"{_translate_token(token)} "
         return translation.rstrip()
 
-    def place_of(self, error: Exception) -> str:
-        """Return the position in the text of an error of `python` or of Python's parser; empty if unknown."""
+    def locate_error(self, error: Exception) -> str:
+        """Return the position in the text of an error of `to_python` or of Python's parser; empty if unknown."""
         if isinstance(error, tokenize.TokenError):
             message, (row, column) = error.args
-            # The position of an unterminated token differs between Python versions. For other errors, columns count
-            # from 1 here.
-            offset = len(self._text) if "EOF" in message else self._offset(row, column - 1)
+            # Python versions report different positions for an unterminated token. In other errors, columns count from
+            # 1.
+            offset = len(self._text) if "EOF" in message else self._find_offset(row, column - 1)
         elif isinstance(error, SyntaxError) and error.lineno == 1 and not error.offset:
             offset = len(self._text)  # Python's error without an offset means that the end is missing
         elif isinstance(error, SyntaxError) and error.lineno == 1 and error.offset:
-            # For two adjacent expressions, Python gives the start of the first one, but the second one is wrong.
-            apart = "forgot a comma" in str(error.msg) and error.end_offset
-            position = error.end_offset - 2 if apart and error.end_offset else error.offset - 1
+            # For two adjacent expressions, Python reports the start of the first one, but the second one is the
+            # mistake.
+            problem = "forgot a comma" in str(error.msg) and error.end_offset
+            position = error.end_offset - 2 if problem and error.end_offset else error.offset - 1
             token_start, offset = max((start for start in self._starts if start[0] <= position), default=(0, 0))
-            offset += 0 if apart else position - token_start
+            offset += 0 if problem else position - token_start
         else:
             return ""
         end = len(self._text.rstrip())
-        before = self._text[: min(max(offset, 0), end)].splitlines(keepends=True) or [""]
-        line, column = (len(before) + 1, 1) if before[-1].endswith("\n") else (len(before), len(before[-1]) + 1)
+        leading_text = self._text[: min(max(offset, 0), end)].splitlines(keepends=True) or [""]
+        line, column = (
+            (len(leading_text) + 1, 1)
+            if leading_text[-1].endswith("\n")
+            else (len(leading_text), len(leading_text[-1]) + 1)
+        )
         if len(self._lines) > 1:
             return f" at line {line}, character {column}"
         return f" at character {column}"
 
-    def _offset(self, row: int, column: int) -> int:
+    def _find_offset(self, row: int, column: int) -> int:
         """Return the position in the text of a position in the tokenized text, which begins with a parenthesis."""
         return sum(map(len, self._lines[: row - 1])) + column - (row == 1)
 
 
-def _in_python(token: tokenize.TokenInfo) -> str:
+def _translate_token(token: tokenize.TokenInfo) -> str:
     if token.type == tokenize.OP and token.string == "=":
         return "=="
     if token.type == tokenize.NAME:
@@ -147,90 +152,112 @@ def _in_python(token: tokenize.TokenInfo) -> str:
     return token.string
 
 
+def _tagger_advice(column: str) -> str:
+    """Return which built-in tagger has a column; empty if none has it."""
+    from dataprep_assets.curation.taggers import TAGGERS
+    from dataprep_assets.curation.tagging import load_tagger
+
+    names = [name for name in TAGGERS if column in load_tagger(name).columns]
+    return f". Add its tagger: `tag: [{names[0]}]`." if names else ""
+
+
 class _Parser:
-    def __init__(self, text: str, columns: Mapping[str, str], where: str) -> None:
-        self._text, self._columns, self._where = text, columns, where
+    """Parser of one expression, over Python's syntax tree."""
+
+    def __init__(self, text: str, columns: Mapping[str, str], location: str) -> None:
+        self._text, self._columns, self._where = text, columns, location
         self._read: set[str] = set()
 
     def parse(self) -> Rule:
         if not self._text.strip():
-            raise ConfigError(f"{self._where}: is empty. Example: `words < 50 or language != 'en'`")
+            raise ConfigError(
+                f"{self._where}: the expression is empty. Write an expression, e.g., `words < 50 or language != 'en'`"
+            )
         if len(self._text) > _LONGEST:
-            raise ConfigError(f"{self._where}: the expression is longer than {_LONGEST:,} characters")
-        translated = _Translated(self._text)
+            raise ConfigError(
+                f"{self._where}: the expression is longer than {_LONGEST:,} characters. Shorten the expression"
+            )
+        translated = _TranslatedRule(self._text)
         try:
-            tree = ast.parse(translated.python(), mode="eval")
+            tree = ast.parse(translated.to_python(), mode="eval")
         # Python's parser also raises RecursionError or MemoryError for deeply nested text.
         except (SyntaxError, ValueError, tokenize.TokenError, RecursionError, MemoryError) as error:
             raise ConfigError(
-                f"{self._where}: {self._text!r} is not an expression{translated.place_of(error)}. Example: `words < "
-                "50 or language != 'en'`"
+                f"{self._where}: {self._text!r} is not a valid expression{translated.locate_error(error)}. Example: "
+                "`words "
+                "< 50 or language != 'en'`"
             ) from None
-        part = self._part(tree.body, 0)
+        part = self._parse_part(tree.body, 0)
         if part.type != "boolean":
-            raise ConfigError(f"{self._where}: {self._text!r} is {_a(part.type)}, not true or false. Compare it")
+            raise ConfigError(
+                f"{self._where}: {self._text!r} is {_with_article(part.type)}, not true or false. Compare it "
+                "with a value"
+            )
         return Rule(self._text, frozenset(self._read), part.build)
 
-    def _rule_error(self, node: ast.AST, why: str) -> ConfigError:
-        return ConfigError(f"{self._where}: {_format_node(node)}: {why}")
+    def _rule_error(self, node: ast.AST, reason: str) -> ConfigError:
+        return ConfigError(f"{self._where}: {_format_node(node)}: {reason}")
 
-    def _part(self, node: ast.AST, depth: int) -> _Part:
+    def _parse_part(self, node: ast.AST, depth: int) -> _Part:
         if depth > _DEEPEST:
-            raise ConfigError(f"{self._where}: the expression is nested too deeply (more than {_DEEPEST} levels)")
+            raise ConfigError(
+                f"{self._where}: the expression is nested too deeply (more than {_DEEPEST} levels). Simplify the "
+                "expression"
+            )
         match node:
             case ast.BoolOp():
-                parts = [self._boolean(value, depth) for value in node.values]
-                # Kleene logic is used as in SQL: false `and` null is false, but Arrow's plain `and` returns null.
+                parts = [self._parse_boolean(value, depth) for value in node.values]
+                # Use Kleene logic, as SQL does: false `and` null is false, but null in Arrow's plain `and`.
                 function = "and_kleene" if isinstance(node.op, ast.And) else "or_kleene"
                 return _Part("boolean", lambda: _fold_parts(function, [part.build() for part in parts]))
             case ast.UnaryOp(op=ast.Not()):
-                operand = self._boolean(node.operand, depth)
+                operand = self._parse_boolean(node.operand, depth)
                 return _Part("boolean", lambda: _call("invert", operand.build()))
             case ast.UnaryOp(op=ast.USub()):
-                operand = self._number(node.operand, depth)
+                operand = self._parse_number(node.operand, depth)
                 return _Part(operand.type, lambda: _call("negate", operand.build()))
             case ast.BinOp() if type(node.op) in _ARITHMETIC:
-                return self._arithmetic(node, depth)
+                return self._parse_arithmetic(node, depth)
             case ast.Compare():
-                return self._comparison(node, depth)
+                return self._parse_comparison(node, depth)
             case ast.Name():
-                return self._column(node)
+                return self._parse_column(node)
             case ast.Constant():
-                return self._constant(node)
+                return self._parse_constant(node)
             case ast.Attribute() if (column := ast.unparse(node).replace(".", "_")) in self._columns:
-                raise self._rule_error(node, f"columns are written without a prefix: {column}")
+                raise self._rule_error(node, f"columns have no prefix. Write {column}")
         raise self._rule_error(
             node, "not allowed in a rule. Use columns, numbers, strings, comparisons, in, and, or, not"
         )
 
-    def _boolean(self, node: ast.AST, depth: int) -> _Part:
-        part = self._part(node, depth + 1)
+    def _parse_boolean(self, node: ast.AST, depth: int) -> _Part:
+        part = self._parse_part(node, depth + 1)
         if part.type != "boolean":
-            raise self._rule_error(node, f"{_a(part.type)}, but true or false is required")
+            raise self._rule_error(node, f"{_with_article(part.type)}, but true or false is required")
         return part
 
-    def _number(self, node: ast.AST, depth: int) -> _Part:
-        part = self._part(node, depth + 1)
+    def _parse_number(self, node: ast.AST, depth: int) -> _Part:
+        part = self._parse_part(node, depth + 1)
         if part.type not in NUMBERS:
-            raise self._rule_error(node, f"{_a(part.type)}, but a number is required")
+            raise self._rule_error(node, f"{_with_article(part.type)}, but a number is required")
         return part
 
-    def _arithmetic(self, node: ast.BinOp, depth: int) -> _Part:
-        left, right = self._number(node.left, depth), self._number(node.right, depth)
+    def _parse_arithmetic(self, node: ast.BinOp, depth: int) -> _Part:
+        left_side, right = self._parse_number(node.left, depth), self._parse_number(node.right, depth)
         name = _ARITHMETIC[type(node.op)]
-        # Arithmetic uses floating point, in which a division by 0 is infinite or NaN, and nothing overflows.
-        return _Part("number", lambda: _call(name, *(_floating(part) for part in (left, right))))
+        # Use floating point, in which a division by 0 gives infinity or NaN, and nothing overflows.
+        return _Part("number", lambda: _call(name, *(_cast_to_float(part) for part in (left_side, right))))
 
-    def _comparison(self, node: ast.Compare, depth: int) -> _Part:
+    def _parse_comparison(self, node: ast.Compare, depth: int) -> _Part:
         sides, comparisons = [node.left, *node.comparators], []
-        for operator, left, right in zip(node.ops, sides[:-1], sides[1:], strict=True):
-            comparisons.append(self._comparison_chain(node, operator, left, right, depth))
+        for operator, left_side, right in zip(node.ops, sides[:-1], sides[1:], strict=True):
+            comparisons.append(self._parse_comparison_chain(node, operator, left_side, right, depth))
         return _Part("boolean", lambda: _fold_parts("and_kleene", [build() for build in comparisons]))
 
-    def _comparison_chain(
-        self, node: ast.AST, operator: ast.cmpop, left: ast.AST, right: ast.AST, depth: int
+    def _parse_comparison_chain(
+        self, node: ast.AST, operator: ast.cmpop, left_side: ast.AST, right: ast.AST, depth: int
     ) -> Callable[[], Any]:
-        left_part = self._part(left, depth + 1)
+        left_part = self._parse_part(left_side, depth + 1)
         if isinstance(operator, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):
                 raise self._rule_error(node, "`is` must be followed by `null` or `not null`")
@@ -238,44 +265,48 @@ class _Parser:
             return lambda: _call(name, left_part.build())
         if isinstance(operator, ast.In | ast.NotIn):
             return self._parse_in(left_part, operator, right)
-        right_part = self._part(right, depth + 1)
+        right_part = self._parse_part(right, depth + 1)
         if "null" in (left_part.type, right_part.type):
             raise self._rule_error(node, "comparisons with null are never true. Write `is null` or `is not null`")
         if left_part.type != right_part.type and not {left_part.type, right_part.type} <= set(NUMBERS):
-            raise self._rule_error(node, f"cannot compare {_a(left_part.type)} with {_a(right_part.type)}")
+            raise self._rule_error(
+                node, f"cannot compare {_with_article(left_part.type)} with {_with_article(right_part.type)}"
+            )
         comparison = _COMPARED[type(operator)]
         if left_part.type == "boolean" and comparison not in ("equal", "not_equal"):
-            raise self._rule_error(node, "true and false have no order")
+            raise self._rule_error(node, "true and false have no order. Use = or !=")
         return lambda: _call(comparison, *_unify_types(left_part, right_part))
 
-    def _parse_in(self, one: _Part, operator: ast.cmpop, right: ast.AST) -> Callable[[], Any]:
+    def _parse_in(self, operand: _Part, operator: ast.cmpop, right: ast.AST) -> Callable[[], Any]:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
             raise self._rule_error(
                 right, "`in` must be followed by a list with values, e.g., `language in ['en', 'de']`"
             )
-        parts = [self._part(value, 0) for value in right.elts]
+        parts = [self._parse_part(value, 0) for value in right.elts]
         for value, part in zip(right.elts, parts, strict=True):
             if not isinstance(value, ast.Constant) or part.type == "null":
                 raise self._rule_error(value, "a list can contain only numbers or strings")
-            if part.type != one.type and not {part.type, one.type} <= set(NUMBERS):
-                raise self._rule_error(value, f"{_a(part.type)} in the list of {_a(one.type)}")
+            if part.type != operand.type and not {part.type, operand.type} <= set(NUMBERS):
+                raise self._rule_error(
+                    value, f"cannot compare {_with_article(operand.type)} with {_with_article(part.type)}"
+                )
         negated = isinstance(operator, ast.NotIn)
 
         def build() -> Any:
-            # `is_in` is not used, because it treats null like any other value.
-            expression = _fold_parts("or_kleene", [_call("equal", *_unify_types(one, part)) for part in parts])
+            # Compare each value, because `is_in` treats null like any other value.
+            expression = _fold_parts("or_kleene", [_call("equal", *_unify_types(operand, part)) for part in parts])
             return _call("invert", expression) if negated else expression
 
         return build
 
-    def _column(self, node: ast.Name) -> _Part:
+    def _parse_column(self, node: ast.Name) -> _Part:
         if node.id not in self._columns:
-            from dataprep_assets.engine.yaml.declared_keys import nearest
+            from dataprep_assets.engine.yaml.declared_keys import find_nearest
 
-            near = nearest(node.id, list(self._columns))
+            nearest_name = find_nearest(node.id, list(self._columns))
             raise ConfigError(
                 f"{self._where}: unknown column {node.id!r}"
-                + (f"; did you mean {near!r}?" if near else ".")
+                + (_tagger_advice(node.id) or (f"; did you mean {nearest_name!r}?" if nearest_name else "."))
                 + f" Available: {', '.join(self._columns)}"
             )
         self._read.add(node.id)
@@ -285,18 +316,18 @@ class _Parser:
             import pyarrow.compute as pc
 
             column = pc.field(name)
-            # A dictionary-encoded column is compared by its values.
+            # Compare a dictionary-encoded column by its values.
             return column.cast("string") if kind == "string" else column
 
         return _Part(kind, build)
 
-    def _constant(self, node: ast.Constant) -> _Part:
+    def _parse_constant(self, node: ast.Constant) -> _Part:
         value = node.value
         kinds = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
-        # `type` is compared, because True is an int. Larger integers do not fit in a column.
+        # Compare the exact type, because True is an int. Integers beyond 64 bits do not fit in a column.
         if (kind := kinds.get(type(value))) is None or (isinstance(value, int) and abs(value) >= 1 << 63):
             raise self._rule_error(node, "not a value in a rule. Write a number, or a string in quotes")
-        return _Part(kind, lambda: _scalar(value))
+        return _Part(kind, lambda: _build_scalar(value))
 
 
 def _call(name: str, *arguments: Any) -> Any:
@@ -306,20 +337,20 @@ def _call(name: str, *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def _scalar(value: Any) -> Any:
+def _build_scalar(value: Any) -> Any:
     import pyarrow.compute as pc
 
     return pc.scalar(value)
 
 
-def _unify_types(one: _Part, other: _Part) -> tuple[Any, Any]:
+def _unify_types(part: _Part, other: _Part) -> tuple[Any, Any]:
     """Return the expressions of two parts of the same type, or of two numbers as floats."""
-    if one.type == other.type:
-        return one.build(), other.build()
-    return _floating(one), _floating(other)
+    if part.type == other.type:
+        return part.build(), other.build()
+    return _cast_to_float(part), _cast_to_float(other)
 
 
-def _floating(part: _Part) -> Any:
+def _cast_to_float(part: _Part) -> Any:
     """Cast a number to the nearest 64-bit float.
 
     Without the cast, Arrow uses the literal's shortest type and raises on overflow.
@@ -338,7 +369,7 @@ def _format_node(node: ast.AST) -> str:
     return re.sub(r"\bNone\b", "null", re.sub(r"\s+", " ", ast.unparse(node))[:60])
 
 
-def _a(kind: str) -> str:
+def _with_article(kind: str) -> str:
     return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
@@ -347,12 +378,12 @@ def match_rules(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArr
     from pyarrow import acero
 
     # Null counts as false, so `keep` drops such a row and `drop` keeps it.
-    expressions = [_call("coalesce", rule.expression, _scalar(False)) for rule in rules.values()]
+    expressions = [_call("coalesce", rule.expression, _build_scalar(False)) for rule in rules.values()]
     steps = [
         acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
         acero.Declaration("project", acero.ProjectNodeOptions(expressions, list(rules))),
     ]
-    # A single thread preserves the order of the rows.
+    # Use one thread to preserve the order of rows.
     matches = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
     return {name: matches[name].to_numpy() for name in rules}
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import NONE_RETRACTED, FileDocuments
-from dataprep_assets.curation.dropped_rows import RuledOut, RuledOutRows
+from dataprep_assets.curation.dropped_rows import DroppedFileRows, DroppedRows
 from dataprep_assets.integrity.receipt import RETRACTED, SELECTED
 from dataprep_assets.sources.readers.csv_rows import BAD_CSV
 from dataprep_assets.sources.readers.records import ID_REASONS, REASONS, Block
@@ -42,9 +42,9 @@ Formats of other packages may define further reasons, so a reason that is not in
 """
 
 
-def bad_rows(dropped: Mapping[str, int]) -> Counter[str]:
+def count_bad_rows(dropped_counts: Mapping[str, int]) -> Counter[str]:
     """Return the counts of bad rows among the counts by reason in the ledger of a stream."""
-    return Counter({reason: count for reason, count in dropped.items() if count and reason not in FILTERED})
+    return Counter({reason: count for reason, count in dropped_counts.items() if count and reason not in FILTERED})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,34 +67,34 @@ class Selection:
     """The rules that decide which records become documents.
 
     Attributes:
-        ids: The id scheme; None without ids.
+        ids: The id scheme; None if documents have no ids.
         retracted: Ids of retracted documents: shape `(ids,)`, uint64, sorted.
         min_characters: Minimum number of characters of a document; None for no minimum.
-        ruled_out: Rows of a file that the dataset's selection drops; None without a selection (`in_file`).
+        ruled_out: Rows of a file that the dataset's selection drops; None if there is no selection (`for_file`).
     """
 
     ids: DocumentIds | None
     retracted: NDArray[np.uint64] = field(default_factory=lambda: NONE_RETRACTED)
     min_characters: int | None = None
-    ruled_out: RuledOutRows | None = None
+    ruled_out: DroppedFileRows | None = None
 
-    def in_file(self, ruled_out: RuledOut | None, file: str) -> Self:
+    def for_file(self, ruled_out: DroppedRows | None, file: str) -> Self:
         """Return the selection for the records of one source file."""
-        return self if ruled_out is None else replace(self, ruled_out=ruled_out.rows_of(file))
+        return self if ruled_out is None else replace(self, ruled_out=ruled_out.rows_of_file(file))
 
     def select(self, block: Block) -> SelectedDocuments:
         """Return the documents among the good records of a block.
 
-        Documents without tokens are found only after encoding (`with_tokens`).
+        Documents without tokens are found only after encoding (`drop_empty`).
         """
         documents, drop_counts = FileDocuments.from_block(block, self.ids), Counter[str]()
-        # Each record has one reason, the first in this order. A selection includes the retraction list, so all its rows
-        # are counted under one reason, and the ledger depends only on which rows are dropped.
+        # Each record counts under the first reason in this order. A selection already includes the retraction list, so
+        # all of its rows count under one reason, and the ledger depends only on which rows are dropped.
         if self.ruled_out is not None:
-            out = self.ruled_out.are_dropped(documents.rows)
-            if out.any():
-                drop_counts[SELECTED] = int(np.count_nonzero(out))
-                documents = documents.select(np.flatnonzero(~out).tolist())
+            is_dropped = self.ruled_out.are_dropped(documents.rows)
+            if is_dropped.any():
+                drop_counts[SELECTED] = int(np.count_nonzero(is_dropped))
+                documents = documents.select(np.flatnonzero(~is_dropped).tolist())
         is_listed = self.are_listed(documents)
         retracted_hashes = frozenset[str]()
         if is_listed.any():
@@ -116,7 +116,7 @@ class Selection:
         assert documents.ids is not None, "documents without ids cannot be removed"
         return np.isin(documents.ids, self.retracted)
 
-    def why_refused(self, block: Block) -> str | None:
+    def explain_refusal(self, block: Block) -> str | None:
         """Return why the only record of a block is not a document, in words; None if it may be one."""
         if block.bad:
             return describe_bad_reason(str(block.bad[0]))
@@ -135,14 +135,14 @@ def describe_reason(reason: str) -> str:
     return FILTERED.get(reason, f"is dropped by the rule {reason!r}")
 
 
-def with_tokens(documents: FileDocuments, lengths: NDArray[np.unsignedinteger]) -> SelectedDocuments:
+def drop_empty(documents: FileDocuments, lengths: NDArray[np.unsignedinteger]) -> SelectedDocuments:
     """Return the documents that have tokens, because trainers refuse empty sequences.
 
     `lengths` is the number of tokens of each document.
 
     This only has an effect if neither a BOS nor a separator is added around documents.
     """
-    filled = np.flatnonzero(lengths)
-    if empty := len(lengths) - len(filled):
-        return SelectedDocuments(documents=documents.select(filled.tolist()), dropped=Counter({NO_TOKENS: empty}))
+    filled_rows = np.flatnonzero(lengths)
+    if empty := len(lengths) - len(filled_rows):
+        return SelectedDocuments(documents=documents.select(filled_rows.tolist()), dropped=Counter({NO_TOKENS: empty}))
     return SelectedDocuments(documents=documents)

@@ -3,7 +3,8 @@
 A row of the table is a row of the source, in source order, including rows that do not become documents. A refused
 record only has its reason in `bad`. Every file of the table has the same rows in the same order.
 
-Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRows`, `read_joined`, `runs_of`.
+Entry points: `CarriedFields`, `DocumentBatch`, `read_batches`; `ParquetRowWriter`, `read_joined_tables`,
+`split_by_file`.
 """
 
 import math
@@ -19,7 +20,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.documents import source_of
+from dataprep_assets.curation.documents import find_source
 from dataprep_assets.errors import FormatError, SourceError
 from dataprep_assets.fields import value_at
 from dataprep_assets.sources.readers.records import Block, RecordFields
@@ -60,18 +61,18 @@ _LIMITS: Mapping[ColumnType, tuple[float, float]] = {
 }
 
 
-def schema_of(columns: Columns) -> "pa.Schema":
+def build_schema(columns: Columns) -> "pa.Schema":
     """Return the Arrow schema of columns."""
     import pyarrow as pa
 
     return pa.schema([pa.field(name, pa.type_for_alias(_ARROW[kind])) for name, kind in columns.items()])
 
 
-def is_of(value: Any, kind: ColumnType) -> bool:
+def has_type(value: Any, kind: ColumnType) -> bool:
     """Return whether a JSON value has a column's type and is within its range."""
     if not isinstance(value, _PYTHON[kind]) or (isinstance(value, bool) and kind != "boolean"):
         return False
-    # Python compares integers with floats exactly.
+    # The limits may be floats, with which Python compares integers exactly.
     minimum, maximum = _LIMITS.get(kind, (0, 0))
     return type(value) is not int or minimum <= value <= maximum
 
@@ -82,7 +83,7 @@ class CarriedFields:
 
     Attributes:
         text: The field with the text.
-        ids: The id scheme; None without ids.
+        ids: The id scheme; None if documents have no ids.
         source: The field that names a document's source; None to use the folder of its file.
         url: The field with its URL, whose host is stored; None for no column `host`.
         keep: The carried fields, each with its type; the dot in `meta.lang` selects a key of an object.
@@ -107,7 +108,7 @@ class CarriedFields:
             **({} if self.ids is None else {"id": "string"}),
             "source": "string",
             **({} if self.url is None else {"host": "string"}),
-            **{column_of(path): kind for path, kind in self.keep},
+            **{name_column(path): kind for path, kind in self.keep},
             "bytes": "integer",
             "characters": "integer",
             "bad": "string",
@@ -119,7 +120,7 @@ class CarriedFields:
         return RecordFields(self.text, None if self.ids is None else self.ids.id_field, self.max_record_bytes)
 
     @property
-    def of_texts_alone(self) -> bool:
+    def reads_texts_only(self) -> bool:
         """Whether only a row's text and id are read, which is as fast as reading for tokenization."""
         return self.source is None and self.url is None and not self.keep
 
@@ -136,7 +137,7 @@ class CarriedFields:
         return list(dict.fromkeys(filter(None, [*paths, *(path for path, _ in self.keep)])))
 
 
-def column_of(path: str) -> str:
+def name_column(path: str) -> str:
     """Return the column of a field: dots become `_`, for SQL."""
     return path.replace(".", "_")
 
@@ -162,16 +163,16 @@ class DocumentBatch:
     def __len__(self) -> int:
         return len(self.rows["row"])
 
-    def slice_texts(self, wanted: slice) -> Self:
+    def slice_texts(self, range_: slice) -> Self:
         """Return the rows with a text in a slice of these rows."""
-        good = self.good[wanted]
+        good = self.good[range_]
         rows = {name: [values[index] for index in good] for name, values in self.rows.items()}
-        return replace(self, rows=rows, good=list(range(len(good))), texts=self.texts[wanted])
+        return replace(self, rows=rows, good=list(range(len(good))), texts=self.texts[range_])
 
-    def take(self, places: NDArray[np.int64]) -> Self:
+    def take(self, positions: NDArray[np.int64]) -> Self:
         """Return the rows at ascending positions, including rows without a text."""
         text_of = dict(zip(self.good, self.texts, strict=True))
-        indices = places.tolist()
+        indices = positions.tolist()
         rows = {name: [values[index] for index in indices] for name, values in self.rows.items()}
         good = [number for number, index in enumerate(indices) if index in text_of]
         return replace(self, rows=rows, good=good, texts=[text_of[indices[number]] for number in good])
@@ -205,13 +206,13 @@ def read_batches(
     """
     for block in blocks:
         if isinstance(block, Block):
-            yield _batch(block, {}, label, fields)
+            yield _build_batch(block, {}, label, fields)
         else:
             values = dict(zip(block.numbers, block.rows, strict=True))
-            yield _batch(fields.records.of_rows(block), values, label, fields, all_texts=all_texts)
+            yield _build_batch(fields.records.build_block_of_rows(block), values, label, fields, all_texts=all_texts)
 
 
-def _batch(
+def _build_batch(
     records: Block,
     values: Mapping[int, Mapping[str, Any]],
     label: str,
@@ -228,56 +229,56 @@ def _batch(
     if numbers is None:
         numbers = list(range(records.first_row, records.first_row + len(texts)))
     encoded = list(map(str.encode, texts))
-    filled: dict[str, list[Any]] = {
+    filled_columns: dict[str, list[Any]] = {
         "bytes": list(map(len, encoded)),
         "characters": list(map(len, texts)),
-        "source": _sources(values, numbers, label, fields),
+        "source": _read_sources(values, numbers, label, fields),
     }
     if fields.ids is not None:
-        filled["id"] = [f"{cell:016x}" for cell in fields.ids.of_encoded(encoded, records.ids).tolist()]
+        filled_columns["id"] = [f"{cell:016x}" for cell in fields.ids.hash_encoded(encoded, records.ids).tolist()]
     if fields.url is not None:
-        filled["host"] = [_host(value_at(values[number], fields.url)) for number in numbers]
+        filled_columns["host"] = [_parse_host(value_at(values[number], fields.url)) for number in numbers]
     for path, kind in fields.keep:
         column_values = [value_at(values[number], path) for number in numbers]
         if all_texts:
             column_values = [_read_as(cell, kind) for cell in column_values]
-        filled[column_of(path)] = [
+        filled_columns[name_column(path)] = [
             _check_rows(cell, kind, path, f"{label}: row {number}", fields)
             for number, cell in zip(numbers, column_values, strict=True)
         ]
-    # Blocks without a refused record, which are most blocks, use the columns unchanged.
+    # Use the columns unchanged if no record is refused, which is true for most blocks.
     if not refusals:
         always: dict[str, list[Any]] = {"file": [label] * len(numbers), "row": numbers, "bad": [None] * len(numbers)}
-        rows = {name: always[name] if name in always else filled[name] for name in fields.columns}
+        rows = {name: always[name] if name in always else filled_columns[name] for name in fields.columns}
         return DocumentBatch(rows, list(range(len(numbers))), texts, label, fields.columns)
-    # Refused rows are inserted at their positions, because every file of the table has the same rows in the same order.
+    # Insert refused rows at their positions, because all files of the table have the same rows in the same order.
     order = sorted({*numbers, *refusals})
     indices = {number: index for index, number in enumerate(order)}
     good = [indices[number] for number in numbers]
     columns: dict[str, list[Any]] = {name: [None] * len(order) for name in fields.columns}
     columns |= {"file": [label] * len(order), "row": order, "bad": [refusals.get(number) for number in order]}
-    for name, column_values in filled.items():
+    for name, column_values in filled_columns.items():
         column = columns[name]
         for index, value in zip(good, column_values, strict=True):
             column[index] = value
     return DocumentBatch(columns, good, texts, label, fields.columns)
 
 
-def _sources(
+def _read_sources(
     values: Mapping[int, Mapping[str, Any]], numbers: Sequence[int], label: str, fields: CarriedFields
 ) -> list[str]:
     if (path := fields.source) is None:
-        return [source_of(label)] * len(numbers)
+        return [find_source(label)] * len(numbers)
     return [source if isinstance(source := value_at(values[number], path), str) else "unknown" for number in numbers]
 
 
-def _check_rows(value: Any, kind: ColumnType, path: str, where: str, fields: CarriedFields) -> Any:
-    if value is None or is_of(value, kind):
+def _check_rows(value: Any, kind: ColumnType, path: str, location: str, fields: CarriedFields) -> Any:
+    if value is None or has_type(value, kind):
         return float(value) if kind == "number" and value is not None else value
     description = "a value" if fields.sensitive else repr(value)[:40]
     raise SourceError(
-        f"{where}: {path} is {description}, but `document.keep_fields` declares {kind}. Declare a different type, or "
-        "remove it"
+        f"{location}: {path} is {description}, but `document.keep_fields` declares {kind}. Declare a different type, "
+        "or remove the field"
     )
 
 
@@ -297,7 +298,7 @@ def _read_as(value: Any, kind: ColumnType) -> Any:
     return number if number is not None and math.isfinite(number) else value if text else None
 
 
-def _host(url: Any) -> str | None:
+def _parse_host(url: Any) -> str | None:
     """Return the host of a URL, in lower case, without a port; None if the value has no host."""
     if not isinstance(url, str):
         return None
@@ -307,7 +308,7 @@ def _host(url: Any) -> str | None:
         return None
 
 
-class ParquetRows:
+class ParquetRowWriter:
     """Writer of a new Parquet file in row groups of `ROW_GROUP` rows, independent of input sizes; a context manager."""
 
     def __init__(self, path: Path, columns: Columns) -> None:
@@ -325,7 +326,7 @@ class ParquetRows:
     def __enter__(self) -> Self:
         import pyarrow.parquet as pq
 
-        self.schema = schema_of(self._columns)
+        self.schema = build_schema(self._columns)
         self._file = create_durably(self._path)
         options = {"compression": "zstd", "write_page_checksum": True}
         self._writer = pq.ParquetWriter(self._file.__enter__(), self.schema, **options)
@@ -369,7 +370,7 @@ class ParquetRows:
         self._file.__exit__(*error)
 
 
-def read_joined(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator["pa.Table"]:
+def read_joined_tables(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator["pa.Table"]:
     """Yield the rows of several files of one table, each with a part of its columns, in pieces of a row group.
 
     Args:
@@ -387,7 +388,9 @@ def read_joined(paths: Sequence[Path], columns: Sequence[str] | None = None) -> 
             counts = ", ".join(
                 f"{path.name} {file.metadata.num_rows:,}" for path, file in zip(paths, files, strict=True)
             )
-            raise FormatError(f"{paths[0].parent}: its files differ in their number of rows: {counts}")
+            raise FormatError(
+                f"{paths[0].parent}: the files must have the same number of rows ({counts}). Rebuild the artifact"
+            )
         column_names = [
             [name for name in file.schema_arrow.names if columns is None or name in columns] for file in files
         ]
@@ -400,10 +403,10 @@ def read_joined(paths: Sequence[Path], columns: Sequence[str] | None = None) -> 
             arrays = {name: batch.column(name) for batch in batches for name in batch.schema.names}
             yield pa.table(arrays)
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{paths[0].parent}: invalid Parquet data: {error}") from error
+        raise FormatError(f"{paths[0].parent}: cannot be read as Parquet: {error}. Rebuild the artifact") from error
 
 
-def runs_of(piece: "pa.Table") -> Iterator[tuple[str, "pa.Table"]]:
+def split_by_file(piece: "pa.Table") -> Iterator[tuple[str, "pa.Table"]]:
     """Yield the consecutive rows of a piece that belong to the same file, with the file."""
     import pyarrow.compute as pc
 

@@ -30,7 +30,7 @@ _DIRECTIONS = re.compile("[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u20
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
-def normalize(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Return the text in its normalized form; a text in this form is returned unchanged."""
     if not text.isascii():
         text = unicodedata.normalize("NFC", _DIRECTIONS.sub("", text))
@@ -42,15 +42,15 @@ def normalize(text: str) -> str:
 class TextTagger:
     """A tagger that only uses texts.
 
-    A tagger built by `per_text`, like all built-in ones, measures normalized texts (`normalize`). A tagger with its own
-    `tag` function gets the unchanged texts.
+    A tagger built by `with_measure`, like all built-in ones, measures normalized texts (`normalize_text`). A tagger
+    with its own `tag` function gets the unchanged texts.
 
     Attributes:
         columns: Name → type of its columns.
         tag: Column → a value for each text; None for a missing value.
-        version: Returns the version of its output: a number that increases with every change of a value, and a
+        version: Returns the version of its output: a number that increases with every change to a value, and a
             library's version if it uses one.
-        planted: Returns planted cases with known results; None without such cases.
+        planted: Returns planted cases with known results; None if there are no such cases.
     """
 
     columns: Columns
@@ -59,21 +59,23 @@ class TextTagger:
     planted: Callable[[], Iterable[Case]] | None = None
 
     @classmethod
-    def per_text(
+    def with_measure(
         cls,
         columns: Columns,
-        measured: Callable[[str], Sequence[Any]],
+        measure: Callable[[str], Sequence[Any]],
         version: Callable[[], str],
         planted: Callable[[], Iterable[Case]] | None = None,
     ) -> Self:
-        """Return a tagger that calls `measured` for the values of each normalized text, in column order.
+        """Return a tagger that calls `measure` for the values of each normalized text, in column order.
 
         The version of the normalization is part of its version.
         """
 
         def tag(texts: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-            # Without texts, there are no rows to transpose, but every column is required.
-            values = zip(*(measured(normalize(text)) for text in texts), strict=True) if texts else [()] * len(columns)
+            # Without texts, there are no rows to transpose, but every column must exist.
+            values = (
+                zip(*(measure(normalize_text(text)) for text in texts), strict=True) if texts else [()] * len(columns)
+            )
             return dict(zip(columns, map(list, values), strict=True))
 
         return cls(columns=columns, tag=tag, version=lambda: f"{version()}, {VERSION}", planted=planted)

@@ -7,7 +7,7 @@ content in all scripts.
 The hash of a run is a sum of its words' hashes times powers of an odd number, modulo 2^64. All sums of a text are
 differences of one running sum, so the cost does not depend on the length of runs.
 
-Entry points: `WordRuns`, `Runs`, `KnownHashes`.
+Entry points: `WordRuns`, `HashedWords`, `KnownHashes`.
 """
 
 from collections.abc import Sequence
@@ -28,16 +28,16 @@ _AT_HAND = 1 << 20
 """Number of cached powers: 8 MB for the powers, and 8 MB for their inverses."""
 
 
-def words_in(weight: int) -> int:
+def count_words(weight: int) -> int:
     """Return the number of words for a weight, rounded up."""
     return -(-weight // WORD)
 
 
-def weight_of(word: str) -> int:
-    """Return the weight of a word from `words_of`."""
+def weigh_word(word: str) -> int:
+    """Return the weight of a word."""
     if not is_unspaced(word[0]):
         return WORD
-    # From the kana on, letters are syllables or words; before them, letters are sounds.
+    # From kana on, a letter is a syllable or a word; before kana, it is a sound.
     return _LETTER if word[0] >= "\u3040" else _ALPHABETIC_LETTER
 
 
@@ -45,7 +45,7 @@ class _Weights(dict[str, int]):
     """Cache of the weight of each word."""
 
     def __missing__(self, word: str) -> int:
-        weight = weight_of(word)
+        weight = weigh_word(word)
         # Only letters are cached, because the number of other words is unlimited.
         if weight != WORD:
             self[word] = weight
@@ -58,24 +58,24 @@ class WordRuns:
     def __init__(self) -> None:
         self._hashes, self._weights = WordHashes(None), _Weights()
 
-    def runs_of(self, texts: Sequence[Sequence[str]]) -> "Runs":
+    def hash_words(self, texts: Sequence[Sequence[str]]) -> "HashedWords":
         """Return the runs of texts, given as words."""
         counts = np.fromiter(map(len, texts), np.int64, len(texts))
         ends, size = np.cumsum(counts), int(counts.sum())
         hashes = np.fromiter(map(self._hashes.__getitem__, chain.from_iterable(texts)), np.uint64, size)
-        # Each text is checked as a whole first, because most texts have no such letter.
+        # Check each text as a whole first, because most texts have no such letter.
         unspaced = [index for index, words in enumerate(texts) if has_unspaced(" ".join(words))]
         if not unspaced:
-            return Runs(ends, hashes, None)
+            return HashedWords(ends, hashes, None)
         weights = np.full(size, WORD, np.int64)
         for index in unspaced:
             text_weights = list(map(self._weights.__getitem__, texts[index]))
             weights[int(ends[index]) - len(text_weights) : int(ends[index])] = text_weights
-        return Runs(ends, hashes, weights)
+        return HashedWords(ends, hashes, weights)
 
 
 @dataclass(frozen=True, eq=False)
-class Runs:
+class HashedWords:
     """The words of texts, one text after the other.
 
     Attributes:
@@ -91,7 +91,7 @@ class Runs:
     @cached_property
     def _sums(self) -> NDArray[np.uint64]:
         sums = np.zeros(len(self.hashes) + 1, np.uint64)
-        np.cumsum(self.hashes * _powers(len(self.hashes))[0], out=sums[1:])
+        np.cumsum(self.hashes * _compute_powers(len(self.hashes))[0], out=sums[1:])
         return sums
 
     @cached_property
@@ -101,44 +101,45 @@ class Runs:
             return np.arange(len(self.hashes) + 1) * WORD
         return np.concatenate([[0], np.cumsum(self.weights)])
 
-    def between(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.uint64]:
+    def hash_runs(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the hashes of the runs from `starts` to `stops`, exclusive."""
         if not len(starts):
             return np.empty(0, np.uint64)
-        inverse = _powers(len(self.hashes))[1]
+        inverse = _compute_powers(len(self.hashes))[1]
         return mix_bits((self._sums[stops] - self._sums[starts]) * inverse[starts])
 
-    def runs_of_weight(self, weight: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def find_runs_of_weight(self, weight: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return start and stop of the shortest run of this weight from each word on; runs do not cross texts."""
         words = len(self.hashes)
         if self.weights is None:
-            stops = np.arange(words) + words_in(weight)
+            stops = np.arange(words) + count_words(weight)
         else:
-            before = self.weight_before
-            stops = np.searchsorted(before, before[:-1] + weight)
+            weights_before = self.weight_before
+            stops = np.searchsorted(weights_before, weights_before[:-1] + weight)
         starts = np.flatnonzero(stops <= np.repeat(self.ends, np.diff(self.ends, prepend=0)))
         return starts, stops[starts]
 
-    def find_known(self, weight: int, known: "KnownHashes") -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    def find_known_runs(self, weight: int, known_hashes: "KnownHashes") -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return the starts and hashes of the runs of this weight whose hashes are known."""
         if self.weights is not None:
-            starts, stops = self.runs_of_weight(weight)
-            hashes = self.between(starts, stops)
-            indices = known.maybe(hashes)
+            starts, stops = self.find_runs_of_weight(weight)
+            hashes = self.hash_runs(starts, stops)
+            indices = known_hashes.find_candidates(hashes)
             return starts[indices], hashes[indices]
-        # This equals `runs_of_weight` and `between`, but only checks the text end for the few known runs.
-        length, words = words_in(weight), len(self.hashes)
+        # The result is the same as by `find_runs_of_weight` and `hash_runs`, but only the few known runs are checked
+        # for the text's end.
+        length, words = count_words(weight), len(self.hashes)
         if words < length:
             return np.empty(0, np.int64), np.empty(0, np.uint64)
         count = words - length + 1
-        hashes = mix_bits((self._sums[length:] - self._sums[:count]) * _powers(words)[1][:count])
-        starts = known.maybe(hashes)
-        starts = starts[starts + length <= self.ends[self.text_of(starts)]]
+        hashes = mix_bits((self._sums[length:] - self._sums[:count]) * _compute_powers(words)[1][:count])
+        starts = known_hashes.find_candidates(hashes)
+        starts = starts[starts + length <= self.ends[self.find_texts(starts)]]
         return starts, hashes[starts]
 
-    def text_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_texts(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the text of each word position."""
-        return np.searchsorted(self.ends, places, side="right")
+        return np.searchsorted(self.ends, positions, side="right")
 
 
 class KnownHashes:
@@ -151,7 +152,7 @@ class KnownHashes:
         self._mask = np.uint64(len(self._there) - 1)
         self._there[hashes & self._mask] = True
 
-    def maybe(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def find_candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the positions of the hashes that are known."""
         candidates = np.flatnonzero(self._there[hashes & self._mask])
         if not len(self._hashes):
@@ -161,20 +162,20 @@ class KnownHashes:
         return matches
 
 
-def _powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def _compute_powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Return the first powers of the base, and their inverses modulo 2^64."""
     if count > _AT_HAND:
-        return _powers_up_to(count)
-    base, inverse = _first_powers()
+        return _compute_powers_up_to(count)
+    base, inverse = _compute_first_powers()
     return base[:count], inverse[:count]
 
 
 @lru_cache(maxsize=1)
-def _first_powers() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    return _powers_up_to(_AT_HAND)
+def _compute_first_powers() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    return _compute_powers_up_to(_AT_HAND)
 
 
-def _powers_up_to(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def _compute_powers_up_to(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     all_powers = []
     for base in (_BASE, pow(_BASE, -1, 1 << 64)):
         powers = np.full(count, base, np.uint64)

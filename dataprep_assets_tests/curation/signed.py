@@ -6,14 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
-from dataprep_assets.curation.duplicates.banding import banding_for
+from dataprep_assets.curation.duplicates.banding import choose_banding
 from dataprep_assets.curation.duplicates.candidates import CandidateSet
-from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, KeptSet, Priority, ShardOrder, kept_set
+from dataprep_assets.curation.duplicates.kept_set import (
+    ComparedPairs,
+    KeptSet,
+    Priority,
+    ShardOrder,
+    choose_kept_documents,
+)
 from dataprep_assets.curation.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
 
 VOCABULARY = [f"w{number}" for number in range(4000)]
-NEAR = SignatureSettings(kind="near", normalization="words", shingle=5, banding=banding_for(0.8, 128))
-EXACT = SignatureSettings(kind="exact", normalization="words", shingle=5, banding=banding_for(0.8, 128))
+NEAR = SignatureSettings(kind="near", normalization="words", shingle=5, banding=choose_banding(0.8, 128))
+EXACT = SignatureSettings(kind="exact", normalization="words", shingle=5, banding=choose_banding(0.8, 128))
 
 
 def page(draw: random.Random, words: int = 120) -> list[str]:
@@ -72,7 +78,7 @@ def decided(
         for number in range(len(shards))
     ]
     priority = Priority(documents=documents, shards=order, by_split=across == "drop")
-    return kept_set(documents, priority, threshold=threshold, across=across, known=known), documents  # type: ignore[arg-type]
+    return choose_kept_documents(documents, priority, threshold=threshold, across=across, known_pairs=known), documents  # type: ignore[arg-type]
 
 
 def kept_texts(shards: Sequence[Sequence[str]], found: KeptSet) -> list[str]:

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from dataprep_assets.curation.benchmarks.benchmarks import Benchmarks, Coverage
-from dataprep_assets.curation.benchmarks.items import MOST_BYTES, BenchmarkSet
-from dataprep_assets.curation.duplicates.words import words_of
-from dataprep_assets.curation.planted.benchmarks import look_alikes, renderings
-from dataprep_assets.curation.word_runs import WORD, WordRuns, words_in
+from dataprep_assets.curation.benchmarks.items import MAX_BYTES, BenchmarkSet
+from dataprep_assets.curation.duplicates.words import split_words
+from dataprep_assets.curation.planted.benchmarks import build_look_alikes, render_item
+from dataprep_assets.curation.word_runs import WORD, WordRuns, count_words
 from dataprep_assets.errors import ConfigError
+from dataprep_assets_tests.messages import raises
 
 LEAKED = 0.5
 FILLER = "The keeper of the lighthouse wrote a letter about the weather, the price of rope and the two dogs. " * 3
@@ -51,12 +52,12 @@ def test_an_item_of_short_texts_is_found_as_a_whole_in_every_form(tmp_path: Path
     items = exam()
     benchmarks = opened(tmp_path, items)
     assert benchmarks.coverage == {"quiz": Coverage(items=40)}
-    assert [whole.name for whole in benchmarks.wholes] == [f"quiz:{row}" for row in range(1, 41)]
-    for whole in benchmarks.wholes:
-        forms = renderings(whole.parts, whole.name)
+    assert [whole.name for whole in benchmarks.whole_items] == [f"quiz:{row}" for row in range(1, 41)]
+    for whole in benchmarks.whole_items:
+        forms = render_item(whole.parts, whole.name)
         pages = [f"{FILLER}\n\n{text}\n\n{FILLER}" for text in forms.values()]
         assert leaks(benchmarks, [*forms.values(), *pages]) == [whole.name] * 14
-        assert leaks(benchmarks, list(look_alikes(whole.parts, whole.name).values())) == [None] * 3
+        assert leaks(benchmarks, list(build_look_alikes(whole.parts, whole.name).values())) == [None] * 3
         # the question, or what is asked about, is no item yet, and neither are two of its choices
         question, *choices = (part.text for part in whole.parts)
         assert leaks(benchmarks, [question, *choices, " ".join(choices[:2])]) == [None] * 6
@@ -162,13 +163,9 @@ def test_an_item_that_says_nothing_is_counted_and_not_looked_for(tmp_path: Path,
     benchmarks = opened(tmp_path, [item, {"question": text}, {"question": " "}, {"question": None}, {}, item])
     assert benchmarks.coverage == {"quiz": Coverage(items=3, common=1, empty=3)}
     assert leaks(benchmarks, [f"A table: {text}.", item["question"]]) == [None, "quiz:1:question"]
-    with pytest.raises(
-        ConfigError,
-        match=r"decontaminate\.sets\.quiz: every phrase in .* occurs in 3 items or more \(as in an "
-        r"instruction\), or has only stop words and numbers, so nothing would be found",
-    ):
+    with raises(ConfigError, "decontaminate.sets.quiz", 3):
         opened(tmp_path, [{"question": text}])
-    with pytest.raises(ConfigError, match=r"decontaminate\.sets\.quiz: no item in .* has a text"):
+    with raises(ConfigError, "decontaminate.sets.quiz", "text"):
         opened(tmp_path, [{"question": None}, {}])
 
 
@@ -178,7 +175,7 @@ def test_labels_and_identifiers_are_no_texts(tmp_path: Path) -> None:
         for number, one in enumerate(exam())
     ]
     benchmarks = opened(tmp_path, items)
-    assert {part.place for whole in benchmarks.wholes for part in whole.parts} == {"question", "choices"}
+    assert {part.place for whole in benchmarks.whole_items for part in whole.parts} == {"question", "choices"}
     assert leaks(benchmarks, [items[0]["url"]]) == [None]
     # choices that have no words, only signs, do not count
     asked = {"question": "In Lua, which operator compares two values for equality?", "choices": ["eq", "==", "="]}
@@ -191,24 +188,26 @@ def test_labels_and_identifiers_are_no_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "values"),
     [
         (
             "a.jsonl",
-            b'{"q": "x"}\n{"q": "' + b"word " * (MOST_BYTES // 5) + b'"}\n',
-            "a.jsonl: row 2 is not an item: more",
+            b'{"q": "x"}\n{"q": "' + b"word " * (MAX_BYTES // 5) + b'"}\n',
+            ("a.jsonl", 2),
         ),
-        ("a.jsonl", b'{"q": "x"}\n[1]\n', "a.jsonl: row 2 is not an item: not_an_object"),
-        ("a.jsonl", b'{"q": "x"}\n{"q": \n', "a.jsonl: row 2 is not an item: bad_json"),
-        ("a.jsonl", b"\x89PNG\r\n\x1a\n\x00", "a.jsonl: row 1 is not an item"),
-        ("a.parquet", b"question,answer\n", "a.parquet: "),
-        ("a.xlsx", b"PK", "a.xlsx: unknown extension"),
-        ("a.csv", b"question\nx\n", "no item in .*a.csv has a field 'q'"),
+        ("a.jsonl", b'{"q": "x"}\n[1]\n', ("a.jsonl", 2, "not_an_object")),
+        ("a.jsonl", b'{"q": "x"}\n{"q": \n', ("a.jsonl", 2, "bad_json")),
+        ("a.jsonl", b"\x89PNG\r\n\x1a\n\x00", ("a.jsonl", 1)),
+        ("a.parquet", b"question,answer\n", ("a.parquet",)),
+        ("a.xlsx", b"PK", ("a.xlsx",)),
+        ("a.csv", b"question\nx\n", ("a.csv", "'q'")),
     ],
 )
-def test_a_file_or_a_row_that_is_no_item_is_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_a_file_or_a_row_that_is_no_item_is_named(
+    tmp_path: Path, name: str, content: bytes, values: tuple[object, ...]
+) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ConfigError, match=rf"decontaminate\.sets\.quiz: .*{said}"):
+    with raises(ConfigError, "decontaminate.sets.quiz", *values):
         Benchmarks([BenchmarkSet(name="quiz", path=tmp_path / name, fields=("q",))], 8, 13)
 
 
@@ -227,9 +226,9 @@ def test_runs_weigh_alike_in_every_script_and_never_cross_texts() -> None:
     texts = [[draw.choice(letters) for _ in range(draw.randrange(40))] for _ in range(30)]
     weights = {"中": 4, "国": 4, "人": 4, "の": 4, "カ": 4, "ก": 2, "ข": 2}
     for some in (texts, [[word for word in words if word not in weights] for words in texts]):
-        runs = WordRuns().runs_of(some)
+        runs = WordRuns().hash_words(some)
         flat = [word for words in some for word in words]
-        starts, stops = runs.runs_of_weight(5 * WORD)
+        starts, stops = runs.find_runs_of_weight(5 * WORD)
         wanted = []
         for words, end in zip(some, runs.ends.tolist(), strict=True):
             for at in range(len(words)):
@@ -237,17 +236,17 @@ def test_runs_weigh_alike_in_every_script_and_never_cross_texts() -> None:
                              if sum(weights.get(w, WORD) for w in words[at:s]) >= 5 * WORD), None)  # fmt: skip
                 wanted += [(end - len(words) + at, end - len(words) + stop)] if stop is not None else []
         assert list(zip(starts.tolist(), stops.tolist(), strict=True)) == wanted
-        hashes = dict(zip([tuple(flat[a:b]) for a, b in wanted], runs.between(starts, stops).tolist(), strict=True))
+        hashes = dict(zip([tuple(flat[a:b]) for a, b in wanted], runs.hash_runs(starts, stops).tolist(), strict=True))
         # equal runs have equal hashes, wherever they are, and others have others
-        assert [hashes[tuple(flat[a:b])] for a, b in wanted] == runs.between(starts, stops).tolist()
+        assert [hashes[tuple(flat[a:b])] for a, b in wanted] == runs.hash_runs(starts, stops).tolist()
         assert len(set(hashes.values())) == len(hashes)
-    assert words_in(sum(4 for _ in words_of("公民的个人信息主要受下列哪部法律的保护"))) == 13
+    assert count_words(sum(4 for _ in split_words("公民的个人信息主要受下列哪部法律的保护"))) == 13
 
 
 def test_what_is_found_does_not_depend_on_what_is_asked_together(tmp_path: Path) -> None:
     benchmarks = opened(tmp_path, [*exam(), *CEVAL])
     draw = random.Random(4)
-    texts = [text for whole in benchmarks.wholes for text in renderings(whole.parts, whole.name).values()]
+    texts = [text for whole in benchmarks.whole_items for text in render_item(whole.parts, whole.name).values()]
     texts += [FILLER, "", "中国"]
     together = dict(zip(texts, zip(*benchmarks.best_matches(texts), strict=True), strict=True))
     draw.shuffle(texts)

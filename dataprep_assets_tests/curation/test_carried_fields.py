@@ -7,10 +7,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.curation.table import CarriedFields, ColumnType, ParquetRows
+from dataprep_assets.curation.table import CarriedFields, ColumnType, ParquetRowWriter
 from dataprep_assets.errors import SourceError
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import batches_of
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import read_part_batches
 from dataprep_assets.stream.token_stream import SourcePart
+from dataprep_assets_tests.messages import raises
 
 
 def carried(path: Path, kind: ColumnType, values: list[str], column: str = "it") -> list[Any]:
@@ -22,7 +23,7 @@ def carried_of(path: Path, kind: ColumnType, column: str = "it") -> list[Any]:
     digest, format = sha256(path.read_bytes()).hexdigest(), path.suffix[1:]
     part = SourcePart(label=path.name, path=path, format=format, compression=None, sha256=digest, ordinal=0)
     fields = CarriedFields(text="text", ids=None, source="it", keep=(("it", kind),))
-    return [value for batch in batches_of(part, fields) for value in batch.rows[column]]
+    return [value for batch in read_part_batches(part, fields) for value in batch.rows[column]]
 
 
 @pytest.mark.parametrize(
@@ -45,14 +46,12 @@ def test_values_of_csv_are_read_as_their_type(
     [("integer", "1.5"), ("integer", "seven"), ("number", "nan"), ("number", "1e999"), ("boolean", "yes")],
 )
 def test_what_is_none_of_the_type_is_named_with_its_row(tmp_path: Path, kind: ColumnType, value: str) -> None:
-    with pytest.raises(
-        SourceError, match=rf"a\.csv: row 2: it is '{value}', but `document\.keep_fields` declares {kind}"
-    ):
+    with raises(SourceError, "a.csv", 2, f"'{value}'", "`document.keep_fields`", kind):
         carried(tmp_path / "a.csv", kind, ["", value])
 
 
 def test_a_whole_number_that_no_column_holds_is_named_and_not_left_out(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=rf"row 2: it is {2**63}, but `document\.keep_fields` declares integer"):
+    with raises(SourceError, 2, 2**63, "`document.keep_fields`", "integer"):
         carried(tmp_path / "a.csv", "integer", ["1", f"{2**63}"])
     (tmp_path / "a.jsonl").write_text('{"text": "a", "it": 18446744073709551615}\n')
     assert carried_of(tmp_path / "a.jsonl", "number") == [float(2**64)]
@@ -63,6 +62,6 @@ def test_a_source_that_is_carried_as_a_number_is_named_as_it_is_written(tmp_path
 
 
 def test_whole_numbers_that_no_float_is_become_the_nearest_one(tmp_path: Path) -> None:
-    with ParquetRows(tmp_path / "a.parquet", {"n": "number"}) as rows:
+    with ParquetRowWriter(tmp_path / "a.parquet", {"n": "number"}) as rows:
         rows.add({"n": [2**53 + 1, None, 7]})
     assert pq.read_table(tmp_path / "a.parquet")["n"].to_pylist() == [float(2**53), None, 7.0]

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from dataprep_assets.curation.duplicates import candidates
-from dataprep_assets.curation.duplicates.banding import banding_for
-from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, overlap
+from dataprep_assets.curation.duplicates.banding import choose_banding
+from dataprep_assets.curation.duplicates.choices import Normalization
+from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, count_overlap
 from dataprep_assets.curation.duplicates.planted import NOTICES
 from dataprep_assets.curation.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard, Signer
-from dataprep_assets.curation.duplicates.words import Normalization, compared_words, words_of
+from dataprep_assets.curation.duplicates.words import split_compared_words, split_words
 from dataprep_assets.errors import FormatError
 from dataprep_assets_tests.curation.signed import (
     EXACT,
@@ -28,6 +29,7 @@ from dataprep_assets_tests.curation.signed import (
     page,
     signed,
 )
+from dataprep_assets_tests.messages import raises
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")
 
@@ -56,7 +58,8 @@ def dealt(texts: list[str], shards: int, seed: int) -> list[list[str]]:
 def by_hand(texts: list[str], key: dict[str, tuple[object, ...]]) -> list[str]:
     """The texts kept by comparing each with every kept one."""
     sets = {
-        text: frozenset(zip(*(compared_words(text, "words")[at:] for at in range(5)), strict=False)) for text in texts
+        text: frozenset(zip(*(split_compared_words(text, "words")[at:] for at in range(5)), strict=False))
+        for text in texts
     }
     kept: list[str] = []
     for text in sorted(texts, key=lambda one: key[one]):
@@ -102,7 +105,7 @@ def test_every_removal_has_a_kept_document_as_alike_as_it_says(tmp_path: Path) -
         found.removed.tolist(), found.representatives.tolist(), found.similarities.tolist(), strict=True
     ):
         assert stands not in removed
-        shared, either = overlap(documents.shingles(node), documents.shingles(stands))
+        shared, either = count_overlap(documents.shingles(node), documents.shingles(stands))
         assert similar == shared / either >= 0.8
 
 
@@ -168,7 +171,7 @@ def test_a_text_and_its_translations_are_told_apart_and_all_stay(tmp_path: Path,
     assert found.removed.tolist() == [len(texts)]  # the copy, and no translation
     hashes, ends = Signer(NEAR).shingles(texts)
     sets = np.split(hashes, ends[:-1])
-    shared = [overlap(one, other) for one, other in combinations(sets, 2)]
+    shared = [count_overlap(one, other) for one, other in combinations(sets, 2)]
     assert max(both / either for both, either in shared) < 0.5
     assert sum(both > 0 for both, _ in shared) >= len(shared) * 3 // 4
 
@@ -179,12 +182,14 @@ def test_what_was_compared_before_is_not_compared_again_and_changes_nothing(
     shards = dealt(corpus(11), 2, 1)
     before, _ = decided(tmp_path / "before", shards)
     assert len(before.compared.pairs)
-    monkeypatch.setattr("dataprep_assets.curation.duplicates.kept_set.overlap", lambda *_: pytest.fail("compared"))
+    monkeypatch.setattr(
+        "dataprep_assets.curation.duplicates.kept_set.count_overlap", lambda *_: pytest.fail("compared")
+    )
     again, _ = decided(tmp_path / "again", shards, known=before.compared)
     for name in ("removed", "representatives", "similarities"):
         assert np.array_equal(getattr(before, name), getattr(again, name))
     assert np.array_equal(before.compared.pairs, again.compared.pairs)
-    assert (ComparedPairs().of_pairs(np.array([1], np.uint64), np.array([2], np.uint64)) == [-1]).all()
+    assert (ComparedPairs().find_positions(np.array([1], np.uint64), np.array([2], np.uint64)) == [-1]).all()
 
 
 @pytest.mark.parametrize(
@@ -255,7 +260,7 @@ def test_a_pair_just_at_the_threshold_goes(tmp_path: Path, threshold: float) -> 
     """0.55 * 100 is more than 55 in floating point."""
     draw, most = random.Random(8), 100
     words = [f"w{number}" for number in range(most + 4)]
-    settings = replace(NEAR, banding=banding_for(threshold, 128))
+    settings = replace(NEAR, banding=choose_banding(threshold, 128))
     # as many shingles as the threshold says of 100, and all of them in both
     texts = [" ".join(words), " ".join(words[: round(threshold * most) + 4])]
     for seed in range(5):
@@ -283,7 +288,7 @@ def test_a_pair_just_at_the_threshold_goes(tmp_path: Path, threshold: float) -> 
     ],
 )
 def test_words_are_told_apart_by_what_a_reader_sees(one: str, other: str, same: bool) -> None:
-    assert (words_of(one) == words_of(other)) is same
+    assert (split_words(one) == split_words(other)) is same
 
 
 def test_signatures_estimate_what_datasketch_estimates() -> None:
@@ -294,7 +299,7 @@ def test_signatures_estimate_what_datasketch_estimates() -> None:
         pair = [words, edited(words, draw, 0.002 * (number % 30))]
         hashes, ends = signer.shingles([" ".join(one) for one in pair])
         sets = [hashes[: ends[0]], hashes[ends[0] :]]
-        shared, either = overlap(*sets)
+        shared, either = count_overlap(*sets)
         bands = signer.bands(hashes, ends)
         ours.append((bool((bands[0] == bands[1]).any()), float(NEAR.banding.match_probability(shared / either))))
         made = [datasketch.MinHash(num_perm=128, hashfunc=lambda data: hash(data) & 0xFFFFFFFF) for _ in sets]
@@ -311,9 +316,9 @@ def test_signatures_estimate_what_datasketch_estimates() -> None:
 
 
 def test_bands_find_at_least_what_is_promised_at_the_threshold() -> None:
-    assert (banding_for(0.8, 128).bands, banding_for(0.8, 128).rows) == (18, 7)
+    assert (choose_banding(0.8, 128).bands, choose_banding(0.8, 128).rows) == (18, 7)
     for threshold in (0.5, 0.7, 0.8, 0.9, 0.95):
-        assert float(banding_for(threshold, 128).match_probability(threshold)) >= 0.95
+        assert float(choose_banding(threshold, 128).match_probability(threshold)) >= 0.95
 
 
 def test_copies_and_forms_that_only_look_alike_cost_no_square_of_their_number(
@@ -324,9 +329,9 @@ def test_copies_and_forms_that_only_look_alike_cost_no_square_of_their_number(
     forms = [" ".join([*words, *page(draw, 22)]) for _ in range(2000)]  # half of the shingles are the form's
     copies = [" ".join(words)] * 2000
     counted = []
-    real = candidates.pairs_of
+    real = candidates.find_pairs
     monkeypatch.setattr(
-        "dataprep_assets.curation.duplicates.kept_set.pairs_of",
+        "dataprep_assets.curation.duplicates.kept_set.find_pairs",
         lambda *given: counted.append(real(*given)) or counted[-1],
     )
     sizes = []
@@ -358,5 +363,5 @@ def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
     shard = signed(tmp_path / "s", ["a b c d e f", "g h i j k l"])
     path = tmp_path / "s" / "key_hashes.bin"
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(FormatError, match="Materialize `signatures` again"):
+    with raises(FormatError, path, "`signatures`"):
         _ = SignedShard(shard.directory, shard.rows, shard.documents, shard.bands).keys

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dataprep_assets.curation.duplicates.words import words_of
+from dataprep_assets.curation.duplicates.words import split_words
 from dataprep_assets.curation.taggers import TAGGERS
-from dataprep_assets.curation.tagging import named_tagger
-from dataprep_assets.curation.text_tagger import normalize
+from dataprep_assets.curation.tagging import load_tagger
+from dataprep_assets.curation.text_tagger import normalize_text
 
 _TEXT = """
 the river was high with cold water and people of Zürich, Łódź or Đà Nẵng had to walk; café naïve # ... … - • { [12]
@@ -56,7 +56,7 @@ _LINE_ENDS = ("CRLF", "CR", "U+2028", "NEL")
 @settings(max_examples=25, deadline=None)
 @given(page=pages)
 def test_line_ends_white_space_and_unicode_form_change_no_column_of_a_tagger(name: str, page: str) -> None:
-    tag = named_tagger(name).tag
+    tag = load_tagger(name).tag
     plain = tag([page])
     for typing, typed in TYPINGS.items():
         assert tag([typed(page)]) == plain, typing
@@ -65,14 +65,14 @@ def test_line_ends_white_space_and_unicode_form_change_no_column_of_a_tagger(nam
 @settings(max_examples=50, deadline=None)
 @given(page=pages, seed=st.integers(0, 1_000))
 def test_typings_together_are_normalized_away_and_a_normalized_text_stays(page: str, seed: int) -> None:
-    plain = normalize(page)
-    assert normalize(plain) == plain
+    plain = normalize_text(page)
+    assert normalize_text(plain) == plain
     chosen = random.Random(seed).sample([name for name in TYPINGS if name not in _LINE_ENDS], 6)
     typed = page
     # the line ends come last, because the others look for `\n`
     for name in [*chosen, random.Random(seed).choice(_LINE_ENDS)]:
         typed = TYPINGS[name](typed)
-    assert normalize(typed) == plain
+    assert normalize_text(typed) == plain
 
 
 @settings(max_examples=50, deadline=None)
@@ -80,10 +80,10 @@ def test_typings_together_are_normalized_away_and_a_normalized_text_stays(page: 
 def test_the_words_by_which_texts_are_compared_do_not_depend_on_typing(page: str) -> None:
     assume(any(map(str.isalnum, page)))
     for typing, typed in TYPINGS.items():
-        assert words_of(typed(page)) == words_of(page), typing
+        assert split_words(typed(page)) == split_words(page), typing
 
 
 def test_spelling_is_no_typing() -> None:
     for text in ("می\u200cخواهم", "\U0001f469\u200d\U0001f680", "ﬁne", "Ａ", "x\n\ny", "x\ny", "x y"):
-        assert normalize(text) == text
-    assert normalize(" \ufeff\r\n\u200b") == ""
+        assert normalize_text(text) == text
+    assert normalize_text(" \ufeff\r\n\u200b") == ""

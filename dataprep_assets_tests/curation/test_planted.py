@@ -4,7 +4,7 @@ import pytest
 
 from dataprep_assets.curation.planted import Case, PlantedCounts, count_found, sum_by_kind
 from dataprep_assets.curation.taggers import TAGGERS
-from dataprep_assets.curation.tagging import named_tagger
+from dataprep_assets.curation.tagging import load_tagger
 
 WITH_CASES = ("language", "personal", "repetition")
 AROUND = [
@@ -16,12 +16,12 @@ AROUND = [
 
 
 def test_what_has_a_truth_has_cases() -> None:
-    assert [name for name in TAGGERS if named_tagger(name).planted is not None] == list(WITH_CASES)
+    assert [name for name in TAGGERS if load_tagger(name).planted is not None] == list(WITH_CASES)
 
 
 @pytest.mark.parametrize("name", WITH_CASES)
 def test_a_tagger_finds_its_cases_and_takes_nothing_else_for_them(name: str) -> None:
-    tagger = named_tagger(name)
+    tagger = load_tagger(name)
     assert tagger.planted is not None
     cases = list(tagger.planted())
     assert [case.text for case in cases] == [case.text for case in tagger.planted()]

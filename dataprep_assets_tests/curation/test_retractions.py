@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.curation.retractions import Retraction, add_retractions, read_retractions
-from dataprep_assets.pipelines.notes.retractions import retractions_on
+from dataprep_assets.pipelines.notes.retractions import read_entries
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets_tests import forked
 
@@ -52,7 +52,7 @@ def test_what_two_processes_add_at_once_is_all_on_the_list(tmp_path: Path, kind:
         assert (tmp_path / f"{one}.out").read_text().split() == [str(EACH)] * TRIALS
     for trial in range(TRIALS):
         path = tmp_path / f"{trial}.jsonl"
-        listed = read_retractions(path, DocumentIds()) if kind == "documents" else retractions_on(path, b"k" * 32)
+        listed = read_retractions(path, DocumentIds()) if kind == "documents" else read_entries(path, b"k" * 32)
         assert len(listed) == 2 * EACH, f"trial {trial}"
     assert [path.name for path in tmp_path.glob(".*")] == [], "no lock is left"
 

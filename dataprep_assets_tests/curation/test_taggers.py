@@ -9,22 +9,22 @@ import pytest
 
 from dataprep_assets.curation.command_tagger import CommandTagger
 from dataprep_assets.curation.function_tagger import FunctionTagger
-from dataprep_assets.curation.table import schema_of
+from dataprep_assets.curation.table import build_schema
 from dataprep_assets.curation.taggers import TAGGERS, personal
-from dataprep_assets.curation.tagging import TaggingError, align, named_tagger
+from dataprep_assets.curation.tagging import TaggingError, load_tagger, write_aligned_columns
 from dataprep_assets.stores.files import digest_value
 
 
 def tags(name: str, text: str) -> dict[str, Any]:
     """The columns of a tagger for one text."""
-    return {column: values[0] for column, values in named_tagger(name).tag([text]).items()}
+    return {column: values[0] for column, values in load_tagger(name).tag([text]).items()}
 
 
 @pytest.mark.parametrize("name", list(TAGGERS))
 def test_a_tagger_gives_a_value_of_the_type_of_each_column_for_each_text_or_null(name: str) -> None:
     import pyarrow as pa
 
-    tagger = named_tagger(name)
+    tagger = load_tagger(name)
     texts = [
         "",
         "\n\n",
@@ -38,7 +38,7 @@ def test_a_tagger_gives_a_value_of_the_type_of_each_column_for_each_text_or_null
     for given in (texts, []):
         found = tagger.tag(given)
         assert list(found) == list(tagger.columns)
-        table = pa.table(dict(found), schema=schema_of(tagger.columns))
+        table = pa.table(dict(found), schema=build_schema(tagger.columns))
         assert table.num_rows == len(given)
     alone = [tagger.tag([text]) for text in texts]
     assert dict(tagger.tag(texts)) == {c: [one[c][0] for one in alone] for c in tagger.columns}
@@ -122,12 +122,12 @@ def test_a_function_is_there_if_the_module_has_it_at_its_top(tmp_path: Path, mon
     monkeypatch.syspath_prepend(tmp_path)
 
     def absent(name: str) -> str | None:
-        return FunctionTagger(name="one", columns={"one": "number"}, function=f"judges:{name}").why_missing()
+        return FunctionTagger(name="one", columns={"one": "number"}, function=f"judges:{name}").missing_reason()
 
     for name in ("quality", "Judge", "made", "later", "fast"):
         assert absent(name) is None
     for name in ("inner", "local", "method", "other"):
-        assert f"judges has no {name!r}" in str(absent(name))
+        assert f"no function {name!r}" in str(absent(name))
 
 
 def test_the_order_of_columns_is_in_the_key() -> None:
@@ -202,7 +202,13 @@ def test_what_only_looks_like_personal_data_is_not_counted(kind: str, text: str)
 @pytest.mark.parametrize("piece", ["+1", "0 1 ", "1 ", "a@", "1.1.", "a:", "DE12", "(", "+1((((", "1-", "4111 "])
 def test_personal_data_are_looked_for_in_time_proportional_to_the_text(piece: str) -> None:
     text = piece * 100_000
-    for find in (personal.emails, personal.phones, personal.ibans, personal.cards, personal.addresses):
+    for find in (
+        personal.find_emails,
+        personal.find_phones,
+        personal.find_ibans,
+        personal.find_cards,
+        personal.find_addresses,
+    ):
         assert sum(1 for _ in find(text)) <= len(text)
 
 
@@ -214,7 +220,7 @@ def refused(table: pa.Table, folder: Path, *, sensitive: bool = False) -> Taggin
     tagger = CommandTagger(name="theirs", columns={"q": "number"}, command=("x",), declared="1", folder=folder)
     pq.write_table(table, made := folder / "made.parquet")
     with pytest.raises(TaggingError) as raised:
-        align(tagger, made, folder / "rows", folder / "target", "train-00000", sensitive=sensitive)
+        write_aligned_columns(tagger, made, folder / "rows", folder / "target", "train-00000", sensitive=sensitive)
     return raised.value
 
 
@@ -231,12 +237,12 @@ def refused(table: pa.Table, folder: Path, *, sensitive: bool = False) -> Taggin
             "column `file` must contain strings and `row` integers, in every row",
         ),
         ({"file": ["a"], "row": [1], "q": ["CANARY"]}, "q is "),
-        ({"file": NO_UTF8, "row": [1], "q": [1.0]}, "file has a value that is no"),
+        ({"file": NO_UTF8, "row": [1], "q": [1.0]}, "'file' has text that is no"),
         (
             {"file": ["a"], "row": [1], "q": NO_UTF8},
-            "q has a value that is not UTF-8, or an invalid date",
+            "'q' has text that is not UTF-8, or an invalid date",
         ),
-        ({"file": ["a"], "row": [1], "q": pa.array([2**31 - 1], pa.int32()).view(pa.date32())}, "q has a value"),
+        ({"file": ["a"], "row": [1], "q": pa.array([2**31 - 1], pa.int32()).view(pa.date32())}, "'q' has text"),
     ],
 )
 def test_what_another_program_wrote_that_is_no_column_is_told(
@@ -250,4 +256,4 @@ def test_what_another_program_wrote_that_is_no_column_is_told(
 
 def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
     columns = [pa.array(["a"]), pa.array([1]), pa.array([1.0]), pa.array([2.0])]
-    assert "has two columns 'q'" in str(refused(pa.Table.from_arrays(columns, ["file", "row", "q", "q"]), tmp_path))
+    assert "column 'q' twice" in str(refused(pa.Table.from_arrays(columns, ["file", "row", "q", "q"]), tmp_path))

@@ -23,18 +23,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK, OVERLAP
 from dataprep_assets.curation.benchmarks.items import BenchmarkItem, BenchmarkSet
-from dataprep_assets.curation.benchmarks.whole_items import WholeItem, Wholes, whole_of
-from dataprep_assets.curation.duplicates.words import UNICODE, WORDS, words_of
-from dataprep_assets.curation.table import Columns, DocumentBatch
+from dataprep_assets.curation.benchmarks.whole_items import WholeItem, WholeItemIndex, build_whole_item
+from dataprep_assets.curation.duplicates.words import UNICODE, WORDS, split_words
+from dataprep_assets.curation.table import DocumentBatch
 from dataprep_assets.curation.tagging import VersionedTagger
-from dataprep_assets.curation.word_runs import WORD, KnownHashes, Runs, WordRuns, weight_of, words_in
+from dataprep_assets.curation.word_runs import WORD, HashedWords, KnownHashes, WordRuns, count_words, weigh_word
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.stores.files import cache_by_file, digest_value, sha256_file
 
-BENCHMARK, OVERLAP = "benchmark", "benchmark_overlap"
-COLUMNS: Columns = {BENCHMARK: "string", OVERLAP: "number"}
-"""The best matching part of an item, `set:row:field` or `set:row` for its short texts together, and its share."""
 VERSION = 3
 _SHARED = 3
 """An n-gram in this many items counts for none of them."""
@@ -100,32 +98,32 @@ class _Texts:
 class Benchmarks:
     """Index of sets of items for searching in texts."""
 
-    def __init__(self, sets: Sequence[BenchmarkSet], ngram: int, least: int, first: int | None = None) -> None:
+    def __init__(self, sets: Sequence[BenchmarkSet], ngram: int, min_words: int, first: int | None = None) -> None:
         """Read sets.
 
         Args:
             sets: The sets.
             ngram: Words per n-gram.
-            least: Minimum number of words of a text that is searched for by itself, and of found short texts.
+            min_words: Minimum number of words of a text that is searched for by itself, and of found short texts.
             first: Number of items to read per set. With None, all are read, and at least one of each set must be
                 searchable.
 
         Raises ConfigError if a set has no searchable item.
         """
-        self._ngram, self._least, self._runs = ngram, least, WordRuns()
+        self._ngram, self._min_words, self._runs = ngram, min_words, WordRuns()
         self.of_sets = {benchmark.name: benchmark.items(first) for benchmark in sets}
         long, wholes = _Texts(), list[WholeItem]()
         for name, items in self.of_sets.items():
             for item in items:
                 wholes += self._add(f"{name}:{item.row}", item, long)
         self.names, self.texts = long.names, long.texts
-        self._index(long)
-        self._wholes = Wholes(wholes, self._runs, ngram)
+        self._index_ngrams(long)
+        self._wholes = WholeItemIndex(wholes, self._runs, ngram)
         covered = {item for item, first in zip(long.items, self._first.tolist(), strict=True) if self._sizes[first]}
         covered |= self._wholes.names
         with_text = {*long.items}
         self.coverage = {
-            benchmark.name: _coverage(
+            benchmark.name: _measure_coverage(
                 benchmark.name, self.of_sets[benchmark.name], covered, with_text | self._wholes.common
             )
             for benchmark in sets
@@ -138,66 +136,67 @@ class Benchmarks:
         """Add the long texts of an item, and yield the whole of its other texts."""
         short, known_texts = [], set[tuple[str, str]]()
         for part in item.parts:
-            words = words_of(part.text)
-            wording = " ".join(words)
-            # A repeated text of a field counts once, and a text of only signs has no words to search for.
-            if (part.field, wording) in known_texts or not any(map(str.isalnum, wording)):
+            words = split_words(part.text)
+            text = " ".join(words)
+            # Skip a text that the field already has, and a text without letters or digits, which has no words to
+            # search for.
+            if (part.field, text) in known_texts or not any(map(str.isalnum, text)):
                 continue
-            known_texts.add((part.field, wording))
-            weights = [weight_of(word) for word in words]
-            if not _is_long(part.text, weights, self._least):
-                short.append((part, wording, sum(weights), len(words)))
+            known_texts.add((part.field, text))
+            weights = [weigh_word(word) for word in words]
+            if not _is_long(part.text, weights, self._min_words):
+                short.append((part, text, sum(weights), len(words)))
                 continue
             long.names.append(f"{name}:{part.field}")
             long.texts.append(part.text)
             long.items.append(name)
             long.words.append(words)
-            long.least.append(_min_ngrams(weights, self._ngram, self._least))
-        if (whole_item := whole_of(name, short, self._ngram, self._least)) is not None:
+            long.least.append(_min_ngrams(weights, self._ngram, self._min_words))
+        if (whole_item := build_whole_item(name, short, self._ngram, self._min_words)) is not None:
             yield whole_item
 
-    def _index(self, long: _Texts) -> None:
+    def _index_ngrams(self, long: _Texts) -> None:
         """Sort the n-grams of all texts that are searched for by themselves."""
-        runs = self._runs.runs_of(long.words)
-        starts, stops = runs.runs_of_weight(self._ngram * WORD)
-        hashes, owners = runs.between(starts, stops), runs.text_of(starts)
+        runs = self._runs.hash_words(long.words)
+        starts, stops = runs.find_runs_of_weight(self._ngram * WORD)
+        hashes, owners = runs.hash_runs(starts, stops), runs.find_texts(starts)
         items = np.unique(np.array(long.items, object), return_inverse=True)[1] if long.items else np.empty(0, np.int64)
         begins = np.concatenate([[0], runs.ends[:-1]]).astype(np.int64) if long.words else runs.ends
-        self._first = _first_equal(runs.between(begins, runs.ends), long.items)
-        # The n-grams of a text that several items share are indexed only under the first item.
+        self._first = _find_first_equal(runs.hash_runs(begins, runs.ends), long.items)
+        # If several items share a text, only the first one's n-grams are indexed.
         is_indexed = _has_content_words(long.words, starts, stops) & (self._first[owners] == owners)
         hashes, owners = hashes[is_indexed], owners[is_indexed]
-        # Each n-gram of a text is indexed once.
+        # Index each n-gram of a text only once.
         order = np.lexsort((owners, hashes))
         hashes, owners = hashes[order], owners[order]
         fresh = np.append(True, (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1]))[: len(hashes)]
         hashes, owners = hashes[fresh], owners[fresh]
-        # Items are counted instead of texts, because one item may contain a phrase in several fields.
-        common = _of_many(hashes, items[owners])
+        # Count items instead of texts, because one item may contain a phrase in several fields.
+        common = _are_shared(hashes, items[owners])
         self.common = int(np.count_nonzero(common))
         self._hashes, self._owners = hashes[~common], owners[~common]
-        # Shares refer to the remaining n-grams: common ones count neither for nor against an item.
+        # Shares refer to the remaining n-grams, because common ones are no evidence for or against an item.
         self._sizes = np.bincount(self._owners, minlength=len(long.words))
         self._fewest = np.minimum(np.array(long.least, np.int64), self._sizes)
         self._known = KnownHashes(self._hashes)
 
-    def _require(self, one: BenchmarkSet) -> None:
+    def _require(self, benchmark: BenchmarkSet) -> None:
         """Raise ConfigError if no item of a set is searched for."""
-        coverage = self.coverage[one.name]
+        coverage = self.coverage[benchmark.name]
         if coverage.looked_for:
             return
         if not coverage.items:
-            raise ConfigError(f"{one.key}: no item in {one.path} has a text. Correct its path or its `fields`")
+            raise ConfigError(f"{benchmark.key}: no item in {benchmark.path} has text. Correct `path` or `fields`")
         if coverage.short < coverage.items:
             raise ConfigError(
-                f"{one.key}: every phrase in {one.path} occurs in {_SHARED} items or more (as in an instruction), or "
-                "has only stop words and numbers, so nothing would be found. Declare the `fields` in which items "
-                "differ"
+                f"{benchmark.key}: every phrase in {benchmark.path} occurs in at least {_SHARED} items (like a common "
+                "instruction), or has only stop words and numbers, so nothing would be found. List the fields in "
+                "which items differ in `fields`"
             )
         raise ConfigError(
-            f"{one.key}: none of the {count_of(coverage.items, 'item')} in {one.path} has "
-            f"{count_of(self._least, 'word')} in a text, or {self._ngram} in two, so nothing would be found. Lower "
-            "`min_words`, and `ngram` with it"
+            f"{benchmark.key}: all texts in {benchmark.path} are too short: no item has a text of at least "
+            f"{count_of(self._min_words, 'word')}, or two texts of at least {count_of(self._ngram, 'word')} together. "
+            "Lower `min_words` and `ngram`"
         )
 
     @property
@@ -207,17 +206,17 @@ class Benchmarks:
         return [(name, text) for name, text, size in named_texts if size]
 
     @property
-    def wholes(self) -> Sequence[WholeItem]:
+    def whole_items(self) -> Sequence[WholeItem]:
         """The short texts of each item that are searched for together."""
         return self._wholes.looked_for
 
     def best_matches(self, texts: Sequence[str]) -> tuple[list[str | None], list[float]]:
-        """Return, for each text, the best matching part of an item and its share; None and 0 without a match.
+        """Return, for each text, the best matching part of an item and its share; None and 0 if nothing matches.
 
         If several parts have the same share, the longest is returned.
         """
-        words = [words_of(text) for text in texts]
-        runs = self._runs.runs_of(words)
+        words = [split_words(text) for text in texts]
+        runs = self._runs.hash_words(words)
         names: list[str | None] = [None] * len(texts)
         shares = [0.0] * len(texts)
         for text, part, share in self._find_parts(runs):
@@ -227,13 +226,13 @@ class Benchmarks:
                 names[text], shares[text] = name, round(share, 4)
         return names, shares
 
-    def _find_parts(self, runs: Runs) -> Iterator[tuple[int, int, float]]:
+    def _find_parts(self, runs: HashedWords) -> Iterator[tuple[int, int, float]]:
         """Yield the best matching part of each text with a match: number of the text, number of the part, share."""
-        starts, hashes = runs.find_known(self._ngram * WORD, self._known)
-        # The hashes of all items are sorted, so each n-gram's owners are at positions [low, high).
+        starts, hashes = runs.find_known_runs(self._ngram * WORD, self._known)
+        # The hashes of all items are sorted, so the positions [low, high) hold an n-gram's owners.
         lows = np.searchsorted(self._hashes, hashes, side="left")
         highs = np.searchsorted(self._hashes, hashes, side="right")
-        text_of = runs.text_of(starts)
+        text_of = runs.find_texts(starts)
         for text in np.unique(text_of).tolist():
             ranges = np.unique(np.column_stack([lows[text_of == text], highs[text_of == text]]), axis=0)
             owners = np.concatenate([self._owners[a:b] for a, b in ranges.tolist()])
@@ -244,12 +243,12 @@ class Benchmarks:
                 yield text, int(parts[best]), float(share[best])
 
 
-def _is_long(text: str, weights: Sequence[int], least: int) -> bool:
+def _is_long(text: str, weights: Sequence[int], min_words: int) -> bool:
     """Return whether a text is searched for by itself."""
-    words = words_in(sum(weights))
+    words = count_words(sum(weights))
     if not _is_unspaced(weights) or _SENTENCE.search(text):
-        return words >= least
-    return words >= _NAME * least
+        return words >= min_words
+    return words >= _NAME * min_words
 
 
 def _is_unspaced(weights: Sequence[int]) -> bool:
@@ -257,14 +256,14 @@ def _is_unspaced(weights: Sequence[int]) -> bool:
     return sum(weight for weight in weights if weight < WORD) > sum(weights) / 2
 
 
-def _min_ngrams(weights: Sequence[int], ngram: int, least: int) -> int:
+def _min_ngrams(weights: Sequence[int], ngram: int, min_words: int) -> int:
     """Return the minimum number of a text's n-grams to find.
 
     In scripts without spaces, a name may be most of a question.
     """
     if not _is_unspaced(weights):
         return 1
-    return (least - ngram) * WORD * len(weights) // sum(weights)
+    return (min_words - ngram) * WORD * len(weights) // sum(weights)
 
 
 def _has_content_words(
@@ -282,14 +281,14 @@ def _has_content_words(
             position += 1
     begin, stop = np.searchsorted(positions, starts), np.searchsorted(positions, stops)
     changed = np.concatenate([[0], np.cumsum(changes)]).astype(np.int64)
-    # The run's first meaningful word must be followed by a different one within the run.
+    # A run is meaningful if its first meaningful word is followed by a different meaningful word.
     is_meaningful: NDArray[np.bool_] = (stop > begin) & (
         changed[stop] - changed[np.minimum(begin + 1, len(positions))] > 0
     )
     return is_meaningful
 
 
-def _of_many(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _are_shared(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which of the hashes are in `_SHARED` items or more."""
     pairs = np.unique(np.column_stack([hashes, items.astype(np.uint64)]), axis=0)
     unique_hashes, counts = np.unique(pairs[:, 0], return_counts=True)
@@ -300,22 +299,22 @@ def _of_many(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray[np
     return is_shared
 
 
-def _first_equal(texts: NDArray[np.uint64], items: Sequence[str]) -> NDArray[np.int64]:
+def _find_first_equal(texts: NDArray[np.uint64], items: Sequence[str]) -> NDArray[np.int64]:
     """Return the first equal text of each text, given their hashes. Instructions are never merged."""
     parts: dict[int, list[int]] = {}
     for index, text_hash in enumerate(texts.tolist()):
         parts.setdefault(text_hash, []).append(index)
     in_set = Counter(name.partition(":")[0] for name in set(items))
     firsts = np.arange(len(texts))
-    for alike in parts.values():
-        having = {items[index] for index in alike}
+    for equal_texts in parts.values():
+        having = {items[index] for index in equal_texts}
         had = Counter(item.partition(":")[0] for item in having)
         if len(having) < _SHARED or all(count <= _INSTRUCTION * in_set[name] for name, count in had.items()):
-            firsts[alike] = alike[0]
+            firsts[equal_texts] = equal_texts[0]
     return firsts
 
 
-def _coverage(name: str, items: Sequence[BenchmarkItem], covered: set[str], long_enough: set[str]) -> Coverage:
+def _measure_coverage(name: str, items: Sequence[BenchmarkItem], covered: set[str], long_enough: set[str]) -> Coverage:
     names = [f"{name}:{item.row}" for item in items if item.parts]
     uncovered_names = [item_name for item_name in names if item_name not in covered]
     common = sum(item_name in long_enough for item_name in uncovered_names)
@@ -329,45 +328,45 @@ class BenchmarkTagger(VersionedTagger):
     Attributes:
         sets: The sets of items.
         ngram: Words per n-gram.
-        least: Minimum number of words of a text that is searched for by itself.
+        min_words: Minimum number of words of a text that is searched for by itself.
     """
 
     sets: tuple[BenchmarkSet, ...]
     ngram: int
-    least: int
+    min_words: int
 
     @property
     def version(self) -> str:
         files = [
-            [benchmark.name, _digest(benchmark), list(benchmark.fields), *benchmark.settings.items()]
+            [benchmark.name, _digest_benchmark(benchmark), list(benchmark.fields), *benchmark.settings.items()]
             for benchmark in self.sets
         ]
-        return digest_value([VERSION, WORDS, UNICODE, self.ngram, self.least, files])
+        return digest_value([VERSION, WORDS, UNICODE, self.ngram, self.min_words, files])
 
     @property
     def benchmarks(self) -> Benchmarks:
         """The items, read once per process."""
-        # The version is part of the cache key, so that a file that was replaced under the same name is read again.
-        return _open_benchmarks(self.sets, self.ngram, self.least, self.version)
+        # The version is part of the cache key, so a replaced file with the same name is read again.
+        return _open_benchmarks(self.sets, self.ngram, self.min_words, self.version)
 
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         names, shares = self.benchmarks.best_matches(batch.texts)
         return {BENCHMARK: names, OVERLAP: shares}
 
 
-def _digest(one: BenchmarkSet) -> str:
+def _digest_benchmark(benchmark: BenchmarkSet) -> str:
     try:
-        return _sha256(str(one.file))
+        return _digest_file(str(benchmark.file))
     except OSError as error:
-        raise ConfigError(f"{one.key}: {one.path}: {error.strerror or error}") from error
+        raise ConfigError(f"{benchmark.key}: {benchmark.path}: {error.strerror or error}. Correct the path") from error
 
 
 # cached, because the digest is needed for each batch of documents
 @cache_by_file
-def _sha256(path: str) -> str:
+def _digest_file(path: str) -> str:
     return sha256_file(Path(path))
 
 
 @lru_cache(maxsize=2)
-def _open_benchmarks(sets: tuple[BenchmarkSet, ...], ngram: int, least: int, version: str) -> Benchmarks:
-    return Benchmarks(sets, ngram, least)
+def _open_benchmarks(sets: tuple[BenchmarkSet, ...], ngram: int, min_words: int, version: str) -> Benchmarks:
+    return Benchmarks(sets, ngram, min_words)

@@ -4,38 +4,47 @@ The field descriptions are the YAML reference.
 """
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK, COLUMNS, OVERLAP, BenchmarkTagger
-from dataprep_assets.curation.benchmarks.files import check_address, is_elsewhere
-from dataprep_assets.curation.benchmarks.items import BenchmarkSet
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK, COLUMNS, OVERLAP
 from dataprep_assets.curation.declaration import ColumnName
 from dataprep_assets.engine.yaml.declaration import ReadingDeclaration
-from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.stores.connect import is_bucket
+
+# imported where they are used, because most commands only validate the keys
+if TYPE_CHECKING:
+    from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
+    from dataprep_assets.curation.benchmarks.items import BenchmarkSet
 
 
 class DeclaredSet(ReadingDeclaration):
     """A benchmark whose items must not occur in the documents."""
 
     path: str = Field(
-        description="A file in any source format, with one item per row: relative to this YAML, "
-        "`hf://datasets/organization/name@revision/file`, `s3://bucket/file` or `gs://bucket/file`."
+        description=(
+            "File with one item per row, in any source format: a path relative to this YAML, "
+            "`hf://datasets/organization/name@revision/file`, `s3://bucket/file` or `gs://bucket/file`."
+        )
     )
     cache_dir: Path | None = Field(
         None,
-        description="Download folder, relative to this YAML; required for object storage. Default for the Hub: the "
-        "standard cache.",
+        description=(
+            "Download folder, relative to this YAML. Required for object storage. Default for `hf://`: the Hub's "
+            "standard cache."
+        ),
     )
     fields: tuple[str, ...] = Field(
-        (), description="Fields to search for. Default: all that contain text, also in lists or objects."
+        (), description="Fields of an item to search for. Default: all fields with text, including nested ones."
     )
 
     @model_validator(mode="after")
     def _is_reachable(self) -> Self:
+        from dataprep_assets.curation.benchmarks.files import check_address, is_elsewhere
+
         if not is_elsewhere(self.path):
             if self.cache_dir is not None:
                 raise ValueError("`cache_dir` has no effect on a local file. Remove it")
@@ -48,50 +57,63 @@ class DeclaredSet(ReadingDeclaration):
             raise ValueError(f"{self.path}: `cache_dir` is required. Set it to a download folder")
         return self
 
-    def benchmark(self, name: str, folder: Path) -> BenchmarkSet:
+    def benchmark(self, name: str, folder: Path) -> "BenchmarkSet":
         """Return the set under this name; paths are relative to a folder."""
+        from dataprep_assets.curation.benchmarks.files import is_elsewhere
+        from dataprep_assets.curation.benchmarks.items import BenchmarkSet
+
         if not is_elsewhere(self.path):
             return BenchmarkSet(name=name, path=folder / self.path, fields=self.fields, reading=self.reading)
         cache_dir = None if self.cache_dir is None else folder / self.cache_dir
         return BenchmarkSet(name=name, path=self.path, cache_dir=cache_dir, fields=self.fields, reading=self.reading)
 
 
-class DecontaminateDeclaration(Declared):
-    """Benchmarks to search for in the documents, and the action for documents that contain an item."""
+class DecontaminateDeclaration(DeclarationModel):
+    """Benchmarks to search for in the documents, and what happens to documents that contain an item."""
 
     sets: dict[ColumnName, str | DeclaredSet] = Field(
         min_length=1,
-        description="Name of each benchmark → its file of items, also `hf://…`, or `{path: …, fields: […]}`.",
+        description="Name of a benchmark → the file with its items: a path, `hf://…`, or `{path: …, fields: […]}`.",
     )
-    ngram: int = Field(8, ge=2, le=64, description="Words per n-gram.")
+    ngram: int = Field(
+        8, ge=2, le=64, description="Words per n-gram. A document and an item are compared by their n-grams."
+    )
     min_words: int = Field(
         13,
         ge=2,
-        description="Minimum number of words in a text that is searched for by itself. Shorter texts of an item are "
-        "searched for together: this many words of them, or all if they have fewer, but at least `ngram`.",
+        description=(
+            "Minimum number of words in an item's text that is searched for on its own. Shorter texts of an "
+            "item are combined: a document must contain this many of their words (or all), but at least "
+            "`ngram`."
+        ),
     )
     containment: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="A document contains an item if it has at least this share of the item's n-grams; default 0.5.",
+        description="A document contains an item if it has at least this share of the item's n-grams. Default: 0.5.",
     )
     coverage: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="Smallest share of each benchmark's items that must be searched for; a smaller share blocks the "
-        "run. Items with too few words are not searched for. Default 0.9.",
+        description=(
+            "Minimum share of each benchmark's items that are searched for. Items with too few words are skipped. A "
+            "blocking check fails below it. Default: 0.9."
+        ),
     )
     action: Literal["drop", "block", "tag"] = Field(
         "drop",
-        description="Action for a document that contains an item: `drop` it with the reason `benchmark`, `block` the "
-        "run and show the pairs, or only `tag` it in the columns `benchmark` and `benchmark_overlap`.",
+        description=(
+            "What happens to a document that contains an item. `drop`: it is dropped, with the reason "
+            "`benchmark`. `block`: the run stops and shows the matches. `tag`: the columns `benchmark` and "
+            "`benchmark_overlap` show it."
+        ),
     )
 
     @field_validator("sets", mode="after")
     @classmethod
-    def _files(cls, sets: dict[str, str | DeclaredSet]) -> dict[str, str | DeclaredSet]:
+    def _validate_files(cls, sets: dict[str, str | DeclaredSet]) -> dict[str, str | DeclaredSet]:
         """Validate the short form like the long one."""
         for declared_set in sets.values():
             if isinstance(declared_set, str):
@@ -103,10 +125,13 @@ class DecontaminateDeclaration(Declared):
         if self.min_words < self.ngram:
             raise ValueError(
                 f"`min_words: {self.min_words}` has no effect, because a text with fewer than `ngram: {self.ngram}` "
-                "words is one n-gram. Set at least that"
+                f"words is one n-gram. Set it to at least {self.ngram}"
             )
         if self.action == "tag" and self.containment is not None:
-            raise ValueError("`containment` has no effect with `action: tag`. Remove it, and use it in a rule")
+            raise ValueError(
+                "`containment` has no effect with `action: tag`. Remove it, and use the column `benchmark_overlap` in "
+                "a rule"
+            )
         if self.action == "tag" and self.coverage is not None:
             raise ValueError("`coverage` has no effect with `action: tag`. Remove it")
         return self
@@ -118,7 +143,7 @@ class DecontaminateDeclaration(Declared):
 
     @property
     def least_covered(self) -> float:
-        """Minimum share of a set's items that must be searched for."""
+        """Minimum share of a set's items that are searched for."""
         return 0.9 if self.coverage is None else self.coverage
 
     @property
@@ -126,12 +151,14 @@ class DecontaminateDeclaration(Declared):
         """The rule expression that is true for a document with an item."""
         return f"{OVERLAP} >= {self.share}"
 
-    def tagger(self, folder: Path) -> BenchmarkTagger:
+    def tagger(self, folder: Path) -> "BenchmarkTagger":
         """Return the tagger that searches for the items; paths are relative to a folder."""
+        from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
+
         sets = [
             (DeclaredSet(path=declared_set) if isinstance(declared_set, str) else declared_set).benchmark(name, folder)
             for name, declared_set in self.sets.items()
         ]
         return BenchmarkTagger(
-            name=BENCHMARK, columns=COLUMNS, sets=tuple(sets), ngram=self.ngram, least=self.min_words
+            name=BENCHMARK, columns=COLUMNS, sets=tuple(sets), ngram=self.ngram, min_words=self.min_words
         )

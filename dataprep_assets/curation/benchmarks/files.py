@@ -1,4 +1,4 @@
-"""Files of benchmarks: next to the declaration, in a repository of the Hugging Face Hub, or in object storage.
+"""Files of benchmarks: next to the declaration, in a repository on the Hugging Face Hub, or in object storage.
 
 Remote files are downloaded with the same access classes as sources, verified, and cached: Hub files in the standard
 cache, objects in the declared folder. An address is resolved once per process, so that a process uses a single version.
@@ -14,7 +14,7 @@ from dataprep_assets.planning.manifest import build_manifest
 from dataprep_assets.sources.access import HubMirror, SourceAccess
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
-from dataprep_assets.stores.connect import bucket_urls, is_bucket
+from dataprep_assets.stores.connect import format_bucket_urls, is_bucket
 
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+?)(?:@([^/@]+))?/(.+)")
 
@@ -28,13 +28,13 @@ def check_address(path: str) -> None:
     """Raise ConfigError for an address that does not name a file."""
     if not _HUB.fullmatch(path) and not (is_bucket(path) and PurePosixPath(path.partition("://")[2]).suffix):
         raise ConfigError(
-            f"{path!r} is not a file's location. Use hf://datasets/organization/name@revision/file, "
-            f"{bucket_urls('bucket/file')}, or a path"
+            f"{path!r}: unsupported location of a file. Use hf://datasets/organization/name@revision/file, "
+            f"{format_bucket_urls('bucket/file')}, or a path"
         )
 
 
 @lru_cache(maxsize=64)
-def fetch(path: str, cache_dir: Path | None) -> Path:
+def fetch_file(path: str, cache_dir: Path | None) -> Path:
     """Return the local file of an address, downloading it if it is missing.
 
     Args:
@@ -47,8 +47,8 @@ def fetch(path: str, cache_dir: Path | None) -> Path:
     listing = access.list()
     files = [file for file in listing.files if file.relpath == name]
     if not files:
-        raise ConfigError(f"{path}: the file does not exist. Correct its name or its revision")
-    # The file is wrapped in a manifest entry, which the access downloads and verifies.
+        raise ConfigError(f"{path}: file does not exist. Correct the path or the revision")
+    # Wrap the file in a manifest entry, because the access downloads and verifies only such entries.
     (entry,) = build_manifest(
         files, include=[escape(name)], splits={"items": ["**"]}, commit=listing.commit, url_prefix=listing.url_prefix
     )

@@ -13,15 +13,15 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.planning.manifest import file_format
+from dataprep_assets.errors import ConfigError, DataprepError, SourceError
+from dataprep_assets.planning.manifest import NARROW, file_format
 from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions
 from dataprep_assets.sources.readers.row_files import TOO_LARGE
 from dataprep_assets.sources.readers.rows import read_rows
 
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 """Maximum size of an item. The longest items, questions about whole books, have a tenth of this size."""
-MOST_CHARACTERS = 64 << 20
+MAX_CHARACTERS = 64 << 20
 """Maximum number of characters of all items of a set. A worker keeps their hashes in memory, ten times this size."""
 _TOKENS = 10
 """Maximum number of choices in a list. A longer list of texts without white space is one tokenized text."""
@@ -59,7 +59,7 @@ class BenchmarkSet:
 
     Attributes:
         name: The set's name.
-        path: The file, or its address (`benchmark_files`).
+        path: The file, or its URL in object storage.
         cache_dir: The download folder for a file in object storage.
         fields: The fields to search for; empty for all fields that contain texts.
         reading: The declared options for reading the file.
@@ -78,7 +78,10 @@ class BenchmarkSet:
 
     @property
     def _format(self) -> tuple[str, str | None]:
-        return file_format(PurePosixPath(str(self.path)).name)
+        try:
+            return file_format(PurePosixPath(str(self.path)).name)
+        except SourceError as error:
+            raise ConfigError(f"{self.key}: {str(error).removesuffix(NARROW)}. Convert the file") from error
 
     @property
     def key(self) -> str:
@@ -90,10 +93,10 @@ class BenchmarkSet:
         """The local file; a remote file is downloaded. Raises ConfigError if it does not exist."""
         if isinstance(self.path, Path):
             return self.path
-        from dataprep_assets.curation.benchmarks.files import fetch
+        from dataprep_assets.curation.benchmarks.files import fetch_file
 
         try:
-            return fetch(self.path, self.cache_dir)
+            return fetch_file(self.path, self.cache_dir)
         except DataprepError as error:
             raise ConfigError(f"{self.key}: {error}") from error
 
@@ -103,24 +106,24 @@ class BenchmarkSet:
         Raises ConfigError for a file or a row that cannot be read or is too large, and for a field that no item has.
         """
         missing, items, characters = set(self.fields), list[BenchmarkItem](), 0
-        for row, value in islice(self._rows(), first):
+        for row, value in islice(self._read_rows(), first):
             parts = []
             for field in self.fields or value:
                 if value.get(field) is not None:
                     missing.discard(field)
-                parts += [ItemText(field, *text_and_place) for text_and_place in _texts(value.get(field), field)]
+                parts += [ItemText(field, *text_and_place) for text_and_place in _find_texts(value.get(field), field)]
             characters += sum(len(part.text) for part in parts)
-            if characters > MOST_CHARACTERS:
+            if characters > MAX_CHARACTERS:
                 raise ConfigError(
-                    f"{self.key}: {self.path}: its items have more than {MOST_CHARACTERS:,} characters at row {row}. "
-                    "Remove rows or fields. `duplicates.against` compares with whole datasets"
+                    f"{self.key}: {self.path}: the items up to row {row} have more than {MAX_CHARACTERS:,} "
+                    "characters. Remove rows or fields, or use `duplicates.against` to compare with a whole dataset"
                 )
             items.append(BenchmarkItem(row, parts))
         if missing and items:
-            raise ConfigError(f"{self.key}: no item in {self.path} has a field {min(missing)!r}")
-        return _without_identifiers(items)
+            raise ConfigError(f"{self.key}: no item in {self.path} has the field {min(missing)!r}. Correct `fields`")
+        return _remove_identifiers(items)
 
-    def _rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def _read_rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         try:
             format, compression = self._format
             reader = read_rows(
@@ -128,14 +131,15 @@ class BenchmarkSet:
                 format=format,
                 compression=compression,
                 label=f"{self.key}: {self.path}",
-                max_record_bytes=MOST_BYTES,
+                max_record_bytes=MAX_BYTES,
                 reading=self.reading,
             )
             for block in reader:
-                for bad in block.bad:
-                    why = f"more than {MOST_BYTES:,} bytes" if bad.reason == TOO_LARGE else str(bad)
+                for bad_row in block.bad:
+                    reason = f"more than {MAX_BYTES:,} bytes" if bad_row.reason == TOO_LARGE else str(bad_row)
                     raise ConfigError(
-                        f"{self.key}: {self.path}: row {bad.row} is not an item: {why}. Correct or remove it"
+                        f"{self.key}: {self.path}: row {bad_row.row} is not an item: {reason}. Correct or "
+                        "remove the row"
                     )
                 yield from zip(block.numbers, block.rows, strict=True)
         except ConfigError:
@@ -143,26 +147,26 @@ class BenchmarkSet:
         except DataprepError as error:
             raise ConfigError(f"{self.key}: {error}") from error
         except OSError as error:
-            raise ConfigError(f"{self.key}: {self.path}: {error.strerror or error}") from error
+            raise ConfigError(f"{self.key}: {self.path}: {error.strerror or error}. Correct the path") from error
 
 
-def _texts(value: Any, place: str, *, alternative: bool = False) -> Iterator[tuple[str, str, bool]]:
+def _find_texts(value: Any, place: str, *, alternative: bool = False) -> Iterator[tuple[str, str, bool]]:
     """Yield the texts of a field: place, text, and whether it is one of several."""
     if isinstance(value, str):
         if value.strip():
             yield place, value, alternative
     elif isinstance(value, Mapping):
         for name, element in value.items():
-            yield from _texts(element, f"{place}.{name}", alternative=alternative)
+            yield from _find_texts(element, f"{place}.{name}", alternative=alternative)
     elif isinstance(value, list | tuple):
         if len(value) > _TOKENS and all(isinstance(element, str) and len(element.split()) < 2 for element in value):
-            yield from _texts(" ".join(value), place)
+            yield from _find_texts(" ".join(value), place)
             return
         for element in value:
-            yield from _texts(element, place, alternative=alternative or len(value) > 1)
+            yield from _find_texts(element, place, alternative=alternative or len(value) > 1)
 
 
-def _without_identifiers(items: Sequence[BenchmarkItem]) -> list[BenchmarkItem]:
+def _remove_identifiers(items: Sequence[BenchmarkItem]) -> list[BenchmarkItem]:
     """Remove identifiers, and mark fields whose names differ only in the last character (A, B, C) as alternatives."""
     texts = {part.place for item in items for part in item.parts if not _IDENTIFIER.fullmatch(part.text)}
     cleaned_items = []

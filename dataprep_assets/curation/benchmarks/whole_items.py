@@ -8,7 +8,7 @@ choices must be among them.
 Candidates are found by anchors. The anchor of a text is its rarest short run of words. Where a document contains an
 anchor, the surrounding words are compared.
 
-Entry points: `WholeItem`, `whole_of`, `Wholes`.
+Entry points: `WholeItem`, `build_whole_item`, `WholeItemIndex`.
 """
 
 from collections import Counter, defaultdict
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dataprep_assets.curation.benchmarks.items import ItemText
-from dataprep_assets.curation.word_runs import WORD, KnownHashes, Runs, WordRuns
+from dataprep_assets.curation.word_runs import WORD, HashedWords, KnownHashes, WordRuns
 
 _ANCHOR = 4
 """Words per anchor."""
@@ -29,7 +29,7 @@ _INSTRUCTION, _SHARED = 0.1, 3
 _AROUND = 24
 """Compared words around an item, in addition to twice its own: letters of choices, `Question`, `Answer`."""
 
-Short = tuple[ItemText, str, int, int]
+ShortItem = tuple[ItemText, str, int, int]
 """A text that is too short by itself: the part, its words joined by blanks, their weight, their number."""
 
 
@@ -53,14 +53,14 @@ class WholeItem:
     needed: int
     words: int
 
-    def share(self, around: str, question: int | None) -> float:
+    def share(self, nearby_words: str, question: int | None) -> float:
         """Return the share of the item in some words; 0 if they contain too little of it.
 
         Args:
-            around: Words, joined by blanks, with a blank at each end.
+            nearby_words: Words, joined by blanks, with a blank at each end.
             question: Index of the text that must be found unless all others are; None if all texts must be found.
         """
-        indices = [index for index, text in enumerate(self.joined) if f" {text} " in around]
+        indices = [index for index, text in enumerate(self.joined) if f" {text} " in nearby_words]
         weight = sum(self.weights[index] for index in indices)
         if weight < self.needed or len(indices) < 2:
             return 0.0
@@ -69,58 +69,60 @@ class WholeItem:
         return weight / sum(self.weights)
 
 
-def whole_of(name: str, short: Sequence[Short], ngram: int, least: int) -> WholeItem | None:
+def build_whole_item(name: str, short: Sequence[ShortItem], ngram: int, min_words: int) -> WholeItem | None:
     """Return the whole of an item; None if it has fewer than two short texts, or fewer words than an n-gram.
 
     Args:
         name: The item's name.
         short: Its short texts.
         ngram: Minimum number of words to search for.
-        least: Number of words that are sufficient if the texts have more.
+        min_words: Number of words that are sufficient if the texts have more.
     """
-    unique_texts = list({wording: (part, wording, weight, words) for part, wording, weight, words in short}.values())
+    unique_texts = list(
+        {joined_texts: (part, joined_texts, weight, words) for part, joined_texts, weight, words in short}.values()
+    )
     weight = sum(short_text[2] for short_text in unique_texts)
     if len(unique_texts) < 2 or weight < ngram * WORD:
         return None
-    parts, wording, weights, words = zip(*unique_texts, strict=True)
-    return WholeItem(name, parts, wording, weights, min(weight, least * WORD), sum(words))
+    parts, joined_texts, weights, words = zip(*unique_texts, strict=True)
+    return WholeItem(name, parts, joined_texts, weights, min(weight, min_words * WORD), sum(words))
 
 
-class Wholes:
+class WholeItemIndex:
     """Index of whole items for searching."""
 
     def __init__(self, wholes: Sequence[WholeItem], runs: WordRuns, ngram: int) -> None:
         # Equal items are merged under the first item's name.
         first_numbers: dict[frozenset[str], int] = {}
         leaders = [first_numbers.setdefault(frozenset(item.joined), number) for number, item in enumerate(wholes)]
-        anchors = _items_by_anchor(
+        anchors = _group_items_by_anchor(
             [wholes[number] for number in first_numbers.values()], list(first_numbers.values()), runs
         )
         anchored = {number for owners in anchors.values() for number in owners}
         self.names = {item.name for item, number in zip(wholes, leaders, strict=True) if number in anchored}
         self.common = {item.name for item, number in zip(wholes, leaders, strict=True) if number not in anchored}
         self.looked_for = [wholes[number] for number in sorted(anchored)]
-        self._wholes, self._questions = wholes, _questions(wholes)
+        self._wholes, self._questions = wholes, _find_questions(wholes)
         self._anchors = anchors
         self._known = KnownHashes(np.array(sorted(anchors), np.uint64))
 
-    def find_best(self, words: Sequence[Sequence[str]], runs: Runs) -> Iterator[tuple[int, str, float]]:
+    def find_best(self, words: Sequence[Sequence[str]], runs: HashedWords) -> Iterator[tuple[int, str, float]]:
         """Yield the best item of each text that contains one: the text's number, the item's name, the share.
 
         Args:
             words: The words of the texts.
             runs: The runs of these words.
         """
-        starts, hashes = runs.find_known(_ANCHOR * WORD, self._known)
+        starts, hashes = runs.find_known_runs(_ANCHOR * WORD, self._known)
         best: dict[int, tuple[float, int, int]] = {}
         last_offsets: dict[tuple[int, int], int] = {}
-        texts, ends = runs.text_of(starts).tolist(), runs.ends.tolist()
+        texts, ends = runs.find_texts(starts).tolist(), runs.ends.tolist()
         for text, start, anchor in zip(texts, starts.tolist(), hashes.tolist(), strict=True):
             offset = start - (ends[text - 1] if text else 0)
             for number in self._anchors[anchor]:
                 item = self._wholes[number]
                 span = 2 * item.words + _AROUND
-                # This anchor is skipped if it is within words that were already compared for the item.
+                # Skip an anchor within words that were already compared with this item.
                 if offset - last_offsets.get((text, number), -span) < span // 2:
                     continue
                 last_offsets[text, number] = offset
@@ -131,18 +133,18 @@ class Wholes:
             yield text, self._wholes[-number].name, share
 
 
-def _items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns) -> dict[int, list[int]]:
+def _group_items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns) -> dict[int, list[int]]:
     """Return, for the hash of each anchor, the numbers of the items with a text whose rarest run it is."""
     having: dict[str, list[int]] = defaultdict(list)
     for item, number in zip(wholes, numbers, strict=True):
-        for wording in item.joined:
-            having[wording].append(number)
-    texts = runs.runs_of([wording.split(" ") for wording in having])
-    starts, stops = texts.runs_of_weight(_ANCHOR * WORD)
-    hashes = texts.between(starts, stops).tolist()
+        for joined_text in item.joined:
+            having[joined_text].append(number)
+    texts = runs.hash_words([joined_text.split(" ") for joined_text in having])
+    starts, stops = texts.find_runs_of_weight(_ANCHOR * WORD)
+    hashes = texts.hash_runs(starts, stops).tolist()
     frequent = Counter(hashes)
     rarest: dict[int, int] = {}
-    for text, run in zip(texts.text_of(starts).tolist(), hashes, strict=True):
+    for text, run in zip(texts.find_texts(starts).tolist(), hashes, strict=True):
         if text not in rarest or frequent[run] < frequent[rarest[text]]:
             rarest[text] = run
     owners = list(having.values())
@@ -152,7 +154,7 @@ def _items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: 
     return {run: sorted(those) for run, those in anchors.items() if len(those) <= _MOST}
 
 
-def _questions(wholes: Sequence[WholeItem]) -> list[int | None]:
+def _find_questions(wholes: Sequence[WholeItem]) -> list[int | None]:
     """Return the question of each item: its longest text that is neither a choice nor an instruction."""
     sets = Counter(item.name.partition(":")[0] for item in wholes)
     had = Counter((item.name.partition(":")[0], wording) for item in wholes for wording in item.joined)
@@ -161,6 +163,6 @@ def _questions(wholes: Sequence[WholeItem]) -> list[int | None]:
         name = item.name.partition(":")[0]
         limit = max(_SHARED - 1, _INSTRUCTION * sets[name])
         texts = enumerate(zip(item.parts, item.joined, strict=True))
-        own = [index for index, (part, wording) in texts if not part.alternative and had[name, wording] <= limit]
-        questions.append(max(own, key=item.weights.__getitem__) if own else None)
+        candidates = [index for index, (part, wording) in texts if not part.alternative and had[name, wording] <= limit]
+        questions.append(max(candidates, key=item.weights.__getitem__) if candidates else None)
     return questions

@@ -27,7 +27,7 @@ class Banding:
         return shared
 
 
-def banding_for(threshold: float, permutations: int) -> Banding:
+def choose_banding(threshold: float, permutations: int) -> Banding:
     """Return the widest bands that find `PROMISED` of the pairs at a threshold, or the narrowest bands if none do."""
     banding = Banding(permutations, 1)
     for rows in range(2, permutations + 1):

@@ -5,7 +5,7 @@ The tables are joined and sorted range by range. The width of a range depends on
 
 A document is identified by a number: `first row of its shard + its row`.
 
-Entry points: `CandidateSet`, `CandidateOrder`, `documents_sharing`, `pairs_of`.
+Entry points: `CandidateSet`, `CandidateOrder`, `group_sharing_documents`, `find_pairs`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ class CandidateSet:
         """
         self.shards = shards
         self.first = np.cumsum([0, *(shard.rows for shard in shards)])
-        # The empty array is for an empty list of shards, because NumPy cannot concatenate zero arrays.
+        # The empty array is needed if there are no shards, because NumPy cannot concatenate an empty list.
         self.taken = np.concatenate([*taken, np.zeros(0, np.bool_)])
 
     def __len__(self) -> int:
@@ -75,9 +75,9 @@ class CandidateSet:
 
     def _group_by_shard(self, nodes: Nodes) -> Iterator[tuple[SignedShard, Nodes, Nodes]]:
         """Yield each shard that has some of these documents, with their positions in `nodes` and rows in the shard."""
-        homes = self.shard_of(nodes)
-        order = np.argsort(homes, kind="stable")
-        bounds = np.searchsorted(homes[order], np.arange(len(self.shards) + 1)).tolist()
+        shards = self.shard_of(nodes)
+        order = np.argsort(shards, kind="stable")
+        bounds = np.searchsorted(shards[order], np.arange(len(self.shards) + 1)).tolist()
         for shard, first_node, start, stop in zip(self.shards, self.first.tolist(), bounds, bounds[1:], strict=False):
             if start < stop:
                 positions = order[start:stop]
@@ -89,7 +89,7 @@ class CandidateSet:
         return self.shards[home].shingles(node - int(self.first[home]))
 
 
-def documents_sharing(
+def group_sharing_documents(
     documents: CandidateSet, key: int, among: NDArray[np.bool_]
 ) -> Iterator[tuple[NDArray[np.uint64], Nodes]]:
     """Yield the documents that share a key with another document: their hashes, increasing, and their numbers.
@@ -138,7 +138,7 @@ def _repeated_hashes(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[
     return hashes[is_repeated], nodes[order[is_repeated]]
 
 
-def runs_of(values: NDArray[np.generic]) -> tuple[Nodes, Nodes]:
+def find_runs(values: NDArray[np.generic]) -> tuple[Nodes, Nodes]:
     """Return the begins and ends of runs of equal values, or of equal rows."""
     if not len(values):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -185,25 +185,25 @@ class CandidateOrder:
         if one_group:
             return np.zeros(len(nodes), np.uint64)
         groups = self.split[documents.shard_of(nodes)].astype(np.uint64)
-        theirs = self.are_from_others(documents, nodes)
-        if theirs.any():
+        is_from_others = self.are_from_others(documents, nodes)
+        if is_from_others.any():
             digests = documents.digests(nodes)[:, :2]
             order = np.lexsort((digests[:, 1], digests[:, 0]))
-            starts, ends = runs_of(digests[order])
-            with_theirs = np.repeat(np.logical_or.reduceat(theirs[order], starts), ends - starts)
-            # No split has this number; in this group, a document of a different dataset represents documents of all
-            # splits.
+            starts, ends = find_runs(digests[order])
+            with_theirs = np.repeat(np.logical_or.reduceat(is_from_others[order], starts), ends - starts)
+            # A number of its own for the group of other datasets, whose documents may represent documents of any
+            # split.
             groups[order[with_theirs]] = len(self.split)
         return groups
 
     def compared_mask(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which candidate pairs are compared: ``(pairs,)``."""
-        theirs = self.are_from_others(documents, pairs)
+        is_from_others = self.are_from_others(documents, pairs)
         if self.across:
-            return np.logical_not(theirs[:, 0] & theirs[:, 1])
+            return np.logical_not(is_from_others[:, 0] & is_from_others[:, 1])
         split = self.split[documents.shard_of(pairs)]
-        is_compared: NDArray[np.bool_] = (theirs[:, 0] != theirs[:, 1]) | (
-            (split[:, 0] == split[:, 1]) & ~theirs.all(axis=1)
+        is_compared: NDArray[np.bool_] = (is_from_others[:, 0] != is_from_others[:, 1]) | (
+            (split[:, 0] == split[:, 1]) & ~is_from_others.all(axis=1)
         )
         return is_compared
 
@@ -214,7 +214,7 @@ class CandidateOrder:
         return np.concatenate([ordered[splits == split_number][:FIRST] for split_number in np.unique(splits).tolist()])
 
 
-def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: CandidateOrder) -> NDArray[np.int64]:
+def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: CandidateOrder) -> NDArray[np.int64]:
     """Return the candidate pairs, that is, documents that share a band.
 
     The shape is ``(pairs, 2)``. Each pair occurs once, with the smaller number first.
@@ -229,34 +229,35 @@ def pairs_of(documents: CandidateSet, among: NDArray[np.bool_], order: Candidate
         order: Rules for which pairs are compared, and which document comes first.
     """
     bands = max((one.bands for one in documents.shards), default=0)
-    # If splits are not compared, runs are cut by split first, because otherwise a band could be full because of another
-    # split.
-    apart = not order.across and not order.theirs.any() and len(np.unique(order.split)) > 1
+    # If splits are not compared, divide runs by split first. Otherwise, a run could be full because of documents of a
+    # different split.
+    is_disjoint = not order.across and not order.theirs.any() and len(np.unique(order.split)) > 1
     all_pairs: list[NDArray[np.int64]] = [np.empty((0, 2), np.int64)]
-    # For each band with full runs: the documents of these runs, and the run number of each.
+    # For each band with full runs: the runs' documents, and each document's run number.
     waiting: list[tuple[Nodes, Nodes]] = []
     for band in range(1, bands + 1):
         band_pairs = [np.empty((0, 2), np.int64)]
         large: list[Nodes] = []
-        for hashes, nodes in documents_sharing(documents, band, among):
-            runs = runs_of(hashes)
-            if apart:
+        for hashes, nodes in group_sharing_documents(documents, band, among):
+            runs = find_runs(hashes)
+            if is_disjoint:
                 groups = order.split[documents.shard_of(nodes)]
                 sorting = np.lexsort((nodes, groups, hashes))
                 nodes = nodes[sorting]
-                runs = runs_of(np.column_stack([hashes[sorting], groups[sorting].astype(np.uint64)]))
-            band_pairs += _in_runs(nodes, *runs, large)
-        band_pairs += [_with_first(members, order.first_members(documents, members)) for members in large]
+                runs = find_runs(np.column_stack([hashes[sorting], groups[sorting].astype(np.uint64)]))
+            band_pairs += _pair_within_runs(nodes, *runs, large)
+        band_pairs += [_pair_with_first(members, order.first_members(documents, members)) for members in large]
         if large:
             waiting.append((np.concatenate(large), np.repeat(np.arange(len(large)), [len(one) for one in large])))
         all_pairs.append(np.concatenate(band_pairs))
     all_pairs += _pairs_sharing_two(documents, waiting, order)
     pairs = _unique_pairs(np.concatenate(all_pairs))
-    # Without other datasets, either all pairs are compared, or the runs were already cut by split.
+    # Without other datasets, `pairs` needs no filter: either all pairs are compared, or runs were already divided by
+    # split.
     return pairs[order.compared_mask(documents, pairs)] if order.theirs.any() else pairs
 
 
-def _in_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> Iterator[NDArray[np.int64]]:
+def _pair_within_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> Iterator[NDArray[np.int64]]:
     """Yield the pairs within each run; append runs of more than `FULL` documents to `large`."""
     sizes = ends - starts
     two = starts[sizes == 2]
@@ -270,8 +271,8 @@ def _in_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> It
         large.append(nodes[start:end])
 
 
-def _with_first(members: Nodes, first: Nodes) -> NDArray[np.int64]:
-    pairs = np.column_stack([np.repeat(members, len(first)), np.tile(first, len(members))])
+def _pair_with_first(members: Nodes, first_members: Nodes) -> NDArray[np.int64]:
+    pairs = np.column_stack([np.repeat(members, len(first_members)), np.tile(first_members, len(members))])
     different: NDArray[np.int64] = pairs[pairs[:, 0] != pairs[:, 1]]
     return different
 
@@ -285,21 +286,22 @@ def _pairs_sharing_two(
         next_nodes, next_runs = next_nodes[by_number], next_runs[by_number]
         indices = np.minimum(np.searchsorted(next_nodes, nodes), len(next_nodes) - 1)
         is_shared = next_nodes[indices] == nodes
-        # Pair the full runs of both bands for each document. Documents with the same pair of runs share both bands.
+        # Pair each document's full run in one band with its full run in the other. Documents with equal pairs share
+        # both bands.
         run_pairs = np.column_stack([runs[is_shared], next_runs[indices[is_shared]]])
         members = nodes[is_shared]
         sorting = np.lexsort((members, run_pairs[:, 1], run_pairs[:, 0]))
         large: list[Nodes] = []
-        yield from _in_runs(members[sorting], *runs_of(run_pairs[sorting]), large)
+        yield from _pair_within_runs(members[sorting], *find_runs(run_pairs[sorting]), large)
         for run_members in large:
-            yield _with_first(run_members, order.first_members(documents, run_members))
+            yield _pair_with_first(run_members, order.first_members(documents, run_members))
 
 
 def _unique_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     ordered = np.sort(pairs, axis=1)
     if not len(ordered):
         return ordered
-    # A pair is packed into one number, which is exact below 2**32 documents. Above that, rows are compared.
+    # Below 2**32 documents, a pair fits exactly into one number. Otherwise, compare rows.
     if int(ordered.max()) < 1 << 32:
         pair_numbers = np.unique(ordered[:, 0].astype(np.uint64) << np.uint64(32) | ordered[:, 1].astype(np.uint64))
         return np.column_stack([pair_numbers >> np.uint64(32), pair_numbers & np.uint64(0xFFFFFFFF)]).astype(np.int64)

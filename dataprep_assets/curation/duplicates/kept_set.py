@@ -9,14 +9,14 @@ An edge matters only if its first document is kept. Pairs are therefore compared
 document is removed. Among a thousand versions of a page, each is compared only with the kept version. Pairs that were
 compared in an earlier run are not compared again (`ComparedPairs`).
 
-Entry points: `Priority`, `kept_set`.
+Entry points: `Priority`, `choose_kept_documents`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +25,12 @@ from dataprep_assets.curation.duplicates.candidates import (
     CandidateOrder,
     CandidateSet,
     Nodes,
-    documents_sharing,
-    pairs_of,
-    runs_of,
+    find_pairs,
+    find_runs,
+    group_sharing_documents,
 )
+from dataprep_assets.curation.duplicates.choices import AcrossSplits
 from dataprep_assets.curation.duplicates.words import mix_bits
-
-AcrossSplits = Literal["drop", "block", "ignore"]
-"""Action for near-duplicates in different splits: drop one, fail a check, or ignore them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +64,14 @@ class Priority:
 
     def columns(self, nodes: Nodes) -> list[NDArray[np.generic]]:
         """Return the sort keys of documents, the most important first, each ``(documents,)``."""
-        homes = self.documents.shard_of(nodes)
-        rows = nodes - self.documents.first[homes]
+        shards = self.documents.shard_of(nodes)
+        rows = nodes - self.documents.first[shards]
         split, priorities = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.float64)
         file, row = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
-        for number in np.unique(homes).tolist():
-            positions, shard = np.flatnonzero(homes == number), self.shards[number]
+        for number in np.unique(shards).tolist():
+            positions, shard = np.flatnonzero(shards == number), self.shards[number]
             file_indices = np.searchsorted(shard.starts, rows[positions], side="right") - 1
-            # The split that is declared last comes first, so that a duplicate is removed from train rather than from a
-            # test set.
+            # The last declared split comes first, so that duplicates are removed from train and not from a test set.
             split[positions] = -shard.split
             file[positions], row[positions] = shard.files[file_indices], rows[positions] - shard.starts[file_indices]
             if shard.values is not None:
@@ -85,8 +82,8 @@ class Priority:
         first_columns: list[NDArray[np.generic]] = [split] if self.by_split else []
         if self.theirs.any():
             # False sorts before True, so documents of other datasets come before all documents of this one.
-            first_columns = [~self.theirs[homes], *first_columns]
-        # File and row distinguish texts that are equal in every character, and do not depend on the order of reading.
+            first_columns = [~self.theirs[shards], *first_columns]
+        # File and row distinguish identical texts, and do not depend on the order of reading.
         return [*first_columns, priorities, digests[:, 1], digests[:, 0], digests[:, 2], file, row]
 
     @cached_property
@@ -124,18 +121,18 @@ class ComparedPairs:
         unique_pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 4)
         return cls(unique_pairs[np.argsort(_pair_key(unique_pairs[:, 0], unique_pairs[:, 1]), kind="stable")])
 
-    def remove(self, places: NDArray[np.int64]) -> Self:
+    def remove(self, positions: NDArray[np.int64]) -> Self:
         """Return all pairs except the pairs at some positions."""
-        return type(self)(np.delete(self.pairs, places, axis=0))
+        return type(self)(np.delete(self.pairs, positions, axis=0))
 
-    def of_pairs(self, one: NDArray[np.uint64], other: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def find_positions(self, first_nodes: NDArray[np.uint64], second_nodes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the position of each pair of digests among these pairs; -1 if it was not compared."""
         if not len(self.pairs):
-            return np.full(len(one), -1)
-        low, high = np.minimum(one, other), np.maximum(one, other)
+            return np.full(len(first_nodes), -1)
+        low, high = np.minimum(first_nodes, second_nodes), np.maximum(first_nodes, second_nodes)
         keys = _pair_key(self.pairs[:, 0], self.pairs[:, 1])
         indices = np.minimum(np.searchsorted(keys, _pair_key(low, high)), len(keys) - 1)
-        # the key may belong to another pair; if so, the pair is simply compared again
+        # on a key collision, the pair is only compared again
         is_same = (self.pairs[indices, 0] == low) & (self.pairs[indices, 1] == high)
         return np.where(is_same, indices, -1)
 
@@ -167,29 +164,29 @@ class KeptSet:
     across_similarities: NDArray[np.float64]
 
 
-def similarity(shared: int, either: int) -> float:
+def compute_similarity(intersection_size: int, union_size: int) -> float:
     """Return the Jaccard similarity of two sets, given the sizes of their intersection and their union."""
-    return shared / either if either else 1.0
+    return intersection_size / union_size if union_size else 1.0
 
 
-def overlap(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> tuple[int, int]:
+def count_overlap(first_hashes: NDArray[np.uint64], second_hashes: NDArray[np.uint64]) -> tuple[int, int]:
     """Return the sizes of the intersection and the union of two increasing sets."""
-    if len(one) > len(other):
-        one, other = other, one
-    if not len(one):
-        return 0, len(other)
-    indices = np.minimum(np.searchsorted(other, one), len(other) - 1)
-    shared = int(np.count_nonzero(other[indices] == one))
-    return shared, len(one) + len(other) - shared
+    if len(first_hashes) > len(second_hashes):
+        first_hashes, second_hashes = second_hashes, first_hashes
+    if not len(first_hashes):
+        return 0, len(second_hashes)
+    indices = np.minimum(np.searchsorted(second_hashes, first_hashes), len(second_hashes) - 1)
+    shared = int(np.count_nonzero(second_hashes[indices] == first_hashes))
+    return shared, len(first_hashes) + len(second_hashes) - shared
 
 
-def kept_set(
+def choose_kept_documents(
     documents: CandidateSet,
     priority: Priority,
     *,
     threshold: float,
     across: AcrossSplits,
-    known: ComparedPairs | None = None,
+    known_pairs: ComparedPairs | None = None,
 ) -> KeptSet:
     """Decide which documents are kept.
 
@@ -198,30 +195,35 @@ def kept_set(
         priority: Priority of the documents.
         threshold: Minimum Jaccard similarity of near-duplicates.
         across: Action for near-duplicates in different splits.
-        known: Pairs that were compared in an earlier run.
+        known_pairs: Pairs that were compared in an earlier run.
     """
     order = priority.order(across)
     # Equal documents are grouped first, so that only one representative of each group is compared.
-    leaders, copies, copy_leaders = _copies(documents, order, one_group=across == "drop")
-    pairs = pairs_of(documents, leaders, order)
-    query = _KeptQuery(documents, order, threshold, removes_across=across == "drop", known=known or ComparedPairs())
+    leaders, copies, copy_leaders = _find_copies(documents, order, one_group=across == "drop")
+    pairs = find_pairs(documents, leaders, order)
+    query = _KeptQuery(
+        documents, order, threshold, removes_across=across == "drop", pairs=known_pairs or ComparedPairs()
+    )
     if across == "block":
         query.record_equal_across_splits(leaders)
-    query.find_kept(pairs)
-    removed, stands, similar = query.result()
+    query.decide_pairs(pairs)
+    removed_nodes, representatives, similar = query.result()
     # If a copy's leader was removed, the leader's representative also represents the copy.
-    indices = np.minimum(np.searchsorted(removed, copy_leaders), max(0, len(removed) - 1))
-    is_removed = removed[indices] == copy_leaders if len(removed) else np.zeros(len(copy_leaders), np.bool_)
-    all_removed = np.concatenate([removed, copies])
+    indices = np.minimum(np.searchsorted(removed_nodes, copy_leaders), max(0, len(removed_nodes) - 1))
+    is_removed = removed_nodes[indices] == copy_leaders if len(removed_nodes) else np.zeros(len(copy_leaders), np.bool_)
+    all_removed = np.concatenate([removed_nodes, copies])
     representatives = np.concatenate(
-        [stands, np.where(is_removed, stands[indices] if len(removed) else copy_leaders, copy_leaders)]
+        [
+            representatives,
+            np.where(is_removed, representatives[indices] if len(removed_nodes) else copy_leaders, copy_leaders),
+        ]
     )
-    alike = np.concatenate([similar, np.where(is_removed, similar[indices] if len(removed) else 1.0, 1.0)])
+    similarities = np.concatenate([similar, np.where(is_removed, similar[indices] if len(removed_nodes) else 1.0, 1.0)])
     sorting = np.argsort(all_removed, kind="stable")
     return KeptSet(
         removed=all_removed[sorting],
         representatives=representatives[sorting],
-        similarities=alike[sorting],
+        similarities=similarities[sorting],
         compared=query.compared_pairs(),
         candidates=len(pairs),
         across=query.across,
@@ -229,7 +231,7 @@ def kept_set(
     )
 
 
-def _copies(
+def _find_copies(
     documents: CandidateSet, order: CandidateOrder, *, one_group: bool
 ) -> tuple[NDArray[np.bool_], Nodes, Nodes]:
     """Return a mask of the first document of each digest, the copies, and the first document of each copy.
@@ -238,12 +240,12 @@ def _copies(
     """
     leaders = documents.taken.copy()
     copies, copy_leaders = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for _, nodes in documents_sharing(documents, 0, documents.taken):
+    for _, nodes in group_sharing_documents(documents, 0, documents.taken):
         group = order.groups(documents, nodes, one_group=one_group)
         digests = documents.digests(nodes)[:, :2]
         sorting = np.lexsort((order.ranks(nodes), group, digests[:, 1], digests[:, 0]))
         nodes, rows = nodes[sorting], np.column_stack([digests, group])[sorting]
-        starts, ends = runs_of(rows)
+        starts, ends = find_runs(rows)
         leader_nodes = np.repeat(nodes[starts], ends - starts)
         is_copy = leader_nodes != nodes
         leaders[nodes[is_copy]] = False
@@ -264,24 +266,24 @@ class _KeptQuery:
         threshold: float,
         *,
         removes_across: bool,
-        known: ComparedPairs,
+        pairs: ComparedPairs,
     ) -> None:
         self._documents, self._order = documents, order
-        self._threshold, self._removes_across, self._known = threshold, removes_across, known
+        self._threshold, self._removes_across, self._known = threshold, removes_across, pairs
         self._removed: dict[int, tuple[int, float]] = {}
         self._compared: list[tuple[int, int, int, int]] = []
         self._across: list[tuple[int, int, float]] = []
 
     def record_equal_across_splits(self, leaders: NDArray[np.bool_]) -> None:
         """Record pairs of equal documents in different splits, with one representative per split."""
-        for _, nodes in documents_sharing(self._documents, 0, leaders):
+        for _, nodes in group_sharing_documents(self._documents, 0, leaders):
             digests = self._documents.digests(nodes)[:, :2]
             order = np.lexsort((nodes, digests[:, 1], digests[:, 0]))
             nodes, digests = nodes[order], digests[order]
-            for start, end in zip(*(one.tolist() for one in runs_of(digests)), strict=True):
+            for start, end in zip(*(one.tolist() for one in find_runs(digests)), strict=True):
                 self._across += [(one, other, 1.0) for one, other in combinations(nodes[start:end].tolist(), 2)]
 
-    def find_kept(self, pairs: NDArray[np.int64]) -> None:
+    def decide_pairs(self, pairs: NDArray[np.int64]) -> None:
         """Decide about all documents of some pairs."""
         if not len(pairs):
             return
@@ -290,37 +292,36 @@ class _KeptQuery:
         indices = np.searchsorted(nodes, pairs)
         swapped = ranks[indices[:, 0]] > ranks[indices[:, 1]]
         indices[swapped] = indices[swapped][:, ::-1]
-        # Pairs are sorted by the later document, then by the earlier one, so that all earlier documents are decided
-        # first.
+        # Sort pairs by the later document, then by the earlier one, so that earlier documents are decided first.
         indices = indices[np.lexsort((ranks[indices[:, 0]], ranks[indices[:, 1]]))]
         sizes = self._documents.sizes(nodes)[indices]
         digests = self._documents.digests(nodes)[:, 0]
         splits = self._order.split[self._documents.shard_of(nodes)][indices]
         of_others = self._order.are_from_others(self._documents, nodes)[indices[:, 0]]
-        # The similarity of two sets is at most the quotient of their sizes, so many pairs need no comparison of
-        # shingles. As in `similarity`, a quotient is used, because a product may be rounded up and lose pairs exactly
-        # at the threshold.
-        alike = sizes.min(axis=1) / np.maximum(sizes.max(axis=1), 1) >= self._threshold
+        # Two sets are at most as similar as the quotient of their sizes, so many pairs need no comparison of shingles.
+        # Use a quotient, as in `compute_similarity`, because a rounded product would lose pairs exactly at the
+        # threshold.
+        may_match = sizes.min(axis=1) / np.maximum(sizes.max(axis=1), 1) >= self._threshold
         earlier_digests, later_digests = digests[indices[:, 0]], digests[indices[:, 1]]
-        known_indices = self._known.of_pairs(earlier_digests, later_digests)
+        known_indices = self._known.find_positions(earlier_digests, later_digests)
         is_removed = np.zeros(len(nodes), np.bool_)
-        ask = alike.nonzero()[0]
+        ask = may_match.nonzero()[0]
         # A document of a different dataset removes duplicates in every split.
         is_removable = (splits[:, 0] == splits[:, 1]) | of_others
-        for pair_index, before, (earlier_node, later_node) in zip(
+        for pair_index, earlier_pairs, (earlier_node, later_node) in zip(
             ask.tolist(), known_indices[ask].tolist(), indices[ask].tolist(), strict=True
         ):
             if is_removed[earlier_node] or is_removed[later_node]:
                 continue
-            if before >= 0:
-                shared, either = (int(n) for n in self._known.pairs[before, 2:])
+            if earlier_pairs >= 0:
+                shared, either = (int(n) for n in self._known.pairs[earlier_pairs, 2:])
             else:
                 sets = (self._documents.shingles(int(nodes[n])) for n in (earlier_node, later_node))
-                shared, either = overlap(*sets)
+                shared, either = count_overlap(*sets)
             low, high = sorted((int(digests[earlier_node]), int(digests[later_node])))
-            # Known pairs are recorded again, so that pairs that were not used this time are forgotten.
+            # Record used pairs again, so that unused ones are forgotten.
             self._compared.append((low, high, shared, either))
-            if (value := similarity(shared, either)) < self._threshold:
+            if (value := compute_similarity(shared, either)) < self._threshold:
                 continue
             if self._removes_across or is_removable[pair_index]:
                 is_removed[later_node] = True
@@ -342,17 +343,17 @@ class _KeptQuery:
         return ComparedPairs.from_pairs(np.array(self._compared, np.uint64).reshape(-1, 4))
 
     @property
-    def _of_kept(self) -> list[tuple[int, int, float]]:
-        # Pairs were recorded before all decisions, so pairs with a document that was removed later are excluded.
+    def _kept_pairs(self) -> list[tuple[int, int, float]]:
+        # Exclude pairs of documents that were removed after the pair was recorded.
         kept_pairs = {(min(a, b), max(a, b)): s for a, b, s in self._across if not {a, b} & self._removed.keys()}
         return [(*pair, value) for pair, value in sorted(kept_pairs.items())]
 
     @property
     def across(self) -> NDArray[np.int64]:
         """Pairs of kept near-duplicates in different splits."""
-        return np.array([pair[:2] for pair in self._of_kept], np.int64).reshape(-1, 2)
+        return np.array([pair[:2] for pair in self._kept_pairs], np.int64).reshape(-1, 2)
 
     @property
     def across_similarities(self) -> NDArray[np.float64]:
         """Similarity of each pair of `across`."""
-        return np.array([pair[2] for pair in self._of_kept], np.float64)
+        return np.array([pair[2] for pair in self._kept_pairs], np.float64)

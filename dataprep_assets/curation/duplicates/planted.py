@@ -8,7 +8,7 @@ forms with other values, a text in two languages. The same verification distingu
 The translations are invented for this project. Every pair of languages of a text is a hard negative. Its names, numbers
 and codes are equal, so a method that compares too little of a text would report versions of one page.
 
-Entry points: `plant`, `Planted`.
+Entry points: `plant_pairs`, `PlantedPairs`.
 """
 
 import random
@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.duplicates.kept_set import overlap, similarity
+from dataprep_assets.curation.duplicates.kept_set import compute_similarity, count_overlap
 from dataprep_assets.curation.duplicates.signatures import SignatureSettings, Signer
 
 NOTICES: tuple[tuple[str, ...], ...] = (
@@ -76,7 +76,7 @@ _BOILERPLATE = (
     "Home About Contact Privacy Terms of use. All rights reserved. Subscribe to our newsletter and follow us. "
     "This site uses cookies to improve your experience. Share this page with your friends. Back to top."
 )
-_LICENCE = (
+_LICENSE = (
     "Permission is hereby granted free of charge to any person obtaining a copy of this text to deal in it without "
     "restriction including without limitation the rights to use copy modify merge publish distribute sublicense and "
     "sell copies of it and to permit persons to whom it is furnished to do so subject to the following conditions. "
@@ -86,7 +86,7 @@ _LICENCE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planted:
+class PlantedPairs:
     """Planted pairs of one kind; arrays have the shape ``(pairs,)``.
 
     Attributes:
@@ -102,26 +102,26 @@ class Planted:
     shared: NDArray[np.bool_]
 
 
-def plant(texts: Sequence[str], settings: SignatureSettings, seed: int) -> list[Planted]:
+def plant_pairs(texts: Sequence[str], settings: SignatureSettings, seed: int) -> list[PlantedPairs]:
     """Edit texts in every way, and return which edited texts share a band with their original.
 
     Args:
         texts: A sample of texts.
         settings: Settings of the signatures.
-        seed: Seed of the edits.
+        seed: Seed for the edits.
     """
-    draw, signer, vocabulary = random.Random(seed), Signer(settings), _vocabulary(texts)
+    draw, signer, vocabulary = random.Random(seed), Signer(settings), _build_vocabulary(texts)
     planted_edits = []
-    for name, rate, edit in _edits(vocabulary):
-        # Unchanged texts are skipped: at a low rate some texts are not edited, and every method would find them.
+    for name, rate, edit in _list_edits(vocabulary):
+        # Skip unchanged texts, which occur at low rates, because every method would find them.
         pairs = [(original, edited) for text in texts for original, edited in [edit(text, draw)] if edited != original]
         if pairs:
             similarities, shared = _measure_pairs(signer, pairs)
-            planted_edits.append(Planted(edit=name, rate=rate, similarities=similarities, shared=shared))
+            planted_edits.append(PlantedPairs(edit=name, rate=rate, similarities=similarities, shared=shared))
     return planted_edits
 
 
-def _vocabulary(texts: Sequence[str]) -> list[str]:
+def _build_vocabulary(texts: Sequence[str]) -> list[str]:
     return sorted({word for text in texts for word in text.split()}) or ["word"]
 
 
@@ -129,21 +129,21 @@ Edit = Callable[[str, random.Random], tuple[str, str]]
 """Function that returns the two texts of a pair."""
 
 
-def _edits(vocabulary: Sequence[str]) -> Iterator[tuple[str, float, Edit]]:
+def _list_edits(vocabulary: Sequence[str]) -> Iterator[tuple[str, float, Edit]]:
     for rate in RATES:
-        yield "replaced", rate, partial(_with, partial(_replace_words, rate=rate, vocabulary=vocabulary))
-        yield "dropped", rate, partial(_with, partial(_drop_words, rate=rate))
-        yield "swapped", rate, partial(_with, partial(_swapped, rate=rate))
-    yield "paragraphs", 0.0, lambda text, draw: (text, _paragraphs(text, draw))
+        yield "replaced", rate, partial(_pair_with_edit, partial(_replace_words, rate=rate, vocabulary=vocabulary))
+        yield "dropped", rate, partial(_pair_with_edit, partial(_drop_words, rate=rate))
+        yield "swapped", rate, partial(_pair_with_edit, partial(_swap_words, rate=rate))
+    yield "paragraphs", 0.0, lambda text, draw: (text, _shuffle_paragraphs(text, draw))
     yield "boilerplate", 0.0, lambda text, _: (text, f"{_BOILERPLATE}\n\n{text}\n\n{_BOILERPLATE}")
     yield "case", 0.0, lambda text, _: (text, text.upper())
     yield "encoding", 0.0, lambda text, _: (text, "\ufeff" + unicodedata.normalize("NFD", text).replace(" ", "\u00a0"))
-    yield "licence", 1.0, lambda text, draw: (_LICENCE + text, _LICENCE + _shuffle_words(text, draw, vocabulary))
-    yield "form", 0.5, lambda text, draw: (text, _form(text, draw, vocabulary))
+    yield "licence", 1.0, lambda text, draw: (_LICENSE + text, _LICENSE + _shuffle_words(text, draw, vocabulary))
+    yield "form", 0.5, lambda text, draw: (text, _replace_every_fourth_word(text, draw, vocabulary))
     yield "translation", 1.0, lambda _, draw: _bilingual_text(draw)
 
 
-def _with(edit: Callable[[str, random.Random], str], text: str, draw: random.Random) -> tuple[str, str]:
+def _pair_with_edit(edit: Callable[[str, random.Random], str], text: str, draw: random.Random) -> tuple[str, str]:
     return text, edit(text, draw)
 
 
@@ -155,7 +155,7 @@ def _drop_words(text: str, draw: random.Random, rate: float) -> str:
     return " ".join(word for word in text.split() if draw.random() >= rate)
 
 
-def _swapped(text: str, draw: random.Random, rate: float) -> str:
+def _swap_words(text: str, draw: random.Random, rate: float) -> str:
     words = text.split()
     for index in range(len(words) - 1):
         if draw.random() < rate:
@@ -163,7 +163,7 @@ def _swapped(text: str, draw: random.Random, rate: float) -> str:
     return " ".join(words)
 
 
-def _paragraphs(text: str, draw: random.Random) -> str:
+def _shuffle_paragraphs(text: str, draw: random.Random) -> str:
     lines = text.split("\n")
     if len(lines) < 3:
         words = text.split()
@@ -175,7 +175,7 @@ def _shuffle_words(text: str, draw: random.Random, vocabulary: Sequence[str]) ->
     return " ".join(draw.choice(vocabulary) for _ in text.split())
 
 
-def _form(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
+def _replace_every_fourth_word(text: str, draw: random.Random, vocabulary: Sequence[str]) -> str:
     """Replace every fourth word of a text: the form stays the same, its values change."""
     return " ".join(draw.choice(vocabulary) if index % 4 == 0 else word for index, word in enumerate(text.split()))
 
@@ -191,6 +191,7 @@ def _measure_pairs(signer: Signer, pairs: Sequence[tuple[str, str]]) -> tuple[ND
     bands = signer.bands(hashes, ends)
     sets = np.split(hashes, ends[:-1])
     similarities = [
-        similarity(*overlap(original, edited)) for original, edited in zip(sets[::2], sets[1::2], strict=True)
+        compute_similarity(*count_overlap(original, edited))
+        for original, edited in zip(sets[::2], sets[1::2], strict=True)
     ]
     return np.array(similarities), (bands[::2] == bands[1::2]).any(axis=1)

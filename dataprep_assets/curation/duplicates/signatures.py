@@ -19,35 +19,33 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.banding import Banding
+from dataprep_assets.curation.duplicates.choices import Kind, Normalization
 from dataprep_assets.curation.duplicates.words import (
     UNICODE,
     WORDS,
-    Normalization,
     ShingleHashes,
-    compared_words,
     mix_bits,
+    split_compared_words,
 )
 from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.flat_bins import map_file
-from dataprep_assets.stores.files import create
+from dataprep_assets.stores.files import create_file
 from dataprep_assets.tokenization.document_ids import hash_texts
 
 DIGESTS, ENDS, SHINGLES = "digests.bin", "shingle_ends.bin", "shingles.bin"
 KEY_HASHES, KEY_ROWS = "key_hashes.bin", "key_rows.bin"
 FILES = (DIGESTS, ENDS, SHINGLES, KEY_HASHES, KEY_ROWS)
 SEED = 42
-"""Seed of the permutations. A different seed would find different pairs among those below the S-curve's knee."""
+"""Seed for the permutations. A different seed would find different pairs among those below the S-curve's knee."""
 _DTYPE = np.dtype("<u8")
 _ABSENT = "duplicates: rensa is not installed. Install the extra: pip install 'dataprep-assets[duplicates]'"
-
-Kind = Literal["exact", "near"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +80,11 @@ class SignatureSettings:
         parts["words"] = WORDS
         if self.kind == "near":
             parts |= {"shingle": self.shingle, "bands": self.banding.bands, "rows": self.banding.rows}
-            parts["rensa"] = library_version()
+            parts["rensa"] = read_library_version()
         return parts | ({} if self.key_digest is None else {"key": self.key_digest})
 
 
-def library_version() -> str:
+def read_library_version() -> str:
     """Return the version of the library that computes MinHash signatures. Raises ConfigError if it is not installed."""
     try:
         return metadata.version("rensa")
@@ -112,14 +110,14 @@ class Signer:
 
     def shingles(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Return the shingles of texts, as `ShingleHashes.hash_texts` does."""
-        return self._shingles.hash_texts([compared_words(text, self._settings.normalization) for text in texts])
+        return self._shingles.hash_texts([split_compared_words(text, self._settings.normalization) for text in texts])
 
     def bands(self, hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the band hashes of texts, given their shingles: ``(texts, bands)``, uint64."""
         banding = self._settings.banding
-        used = banding.bands * banding.rows
+        used_hashes = banding.bands * banding.rows
         starts = np.concatenate([[0], ends]).astype(np.uint64)
-        minhashes = self._minhash.digest_matrix_from_flat_token_hashes(hashes, starts, used, SEED)
+        minhashes = self._minhash.digest_matrix_from_flat_token_hashes(hashes, starts, used_hashes, SEED)
         values = np.array(minhashes.to_rows(), np.uint64).reshape(len(ends), banding.bands, banding.rows)
         bands = np.zeros((len(ends), banding.bands), np.uint64)
         # The values of a band are mixed with their positions into one hash, for all texts at once.
@@ -137,7 +135,7 @@ class Signer:
             data = hashes.astype(_DTYPE, copy=False)
             equal = [data[start:end].tobytes() for start, end in zip(starts, ends.tolist(), strict=True)]
         else:
-            equal = [" ".join(compared_words(text, self._settings.normalization)).encode() for text in texts]
+            equal = [" ".join(split_compared_words(text, self._settings.normalization)).encode() for text in texts]
         digests = b"".join(hashlib.blake2b(content, digest_size=16, key=self._key).digest() for content in equal)
         halves = np.frombuffer(digests, _DTYPE).reshape(len(texts), 2)
         return np.column_stack([halves, hash_texts(texts, self._settings.key)]).astype(np.uint64)
@@ -156,15 +154,14 @@ class SignatureWriter:
         self.rows = self.documents = self.blank = 0
         self._directory, self._settings = directory, settings
         self._signer = Signer(settings)
-        # Keys stay in memory until the end, because the tables are sorted before they are written: 8 bytes per key and
-        # document.
+        # Keys stay in memory (8 bytes per key and document), because each table is sorted before it is written.
         self._keys: list[NDArray[np.uint64]] = []
         self._key_rows: list[NDArray[np.uint32]] = []
         self._ends: list[NDArray[np.uint64]] = []
         self._last = 0
 
     def __enter__(self) -> Self:
-        self._opened = [create(self._directory / name) for name in (DIGESTS, SHINGLES)]
+        self._opened = [create_file(self._directory / name) for name in (DIGESTS, SHINGLES)]
         self._digests, self._shingles = (file.__enter__() for file in self._opened)
         return self
 
@@ -184,13 +181,13 @@ class SignatureWriter:
         counts, digests = np.zeros(rows, np.uint64), np.zeros((rows, 3), np.uint64)
         if numbered_texts:
             compared_texts = [text for _, text in numbered_texts]
-            near = self._settings.kind == "near"
+            is_near = self._settings.kind == "near"
             hashes, ends = (
-                self._signer.shingles(compared_texts) if near else (np.empty(0, np.uint64), np.empty(0, np.int64))
+                self._signer.shingles(compared_texts) if is_near else (np.empty(0, np.uint64), np.empty(0, np.int64))
             )
             digests[position] = self._signer.digests(compared_texts, hashes, ends)
             keys = digests[position, :1]
-            if near:
+            if is_near:
                 counts[position] = np.diff(ends, prepend=0)
                 keys = np.concatenate([keys, self._signer.bands(hashes, ends)], axis=1)
                 _write(self._shingles, hashes)
@@ -211,7 +208,7 @@ class SignatureWriter:
         width = 1 + self._settings.bands
         keys = np.concatenate(self._keys) if self._keys else np.empty((0, width), np.uint64)
         rows = np.concatenate(self._key_rows) if self._key_rows else np.empty(0, np.uint32)
-        with create(self._directory / KEY_HASHES) as hashes, create(self._directory / KEY_ROWS) as key_rows:
+        with create_file(self._directory / KEY_HASHES) as hashes, create_file(self._directory / KEY_ROWS) as key_rows:
             for key in range(width):
                 # The sort is stable, so equal hashes keep the order of their rows.
                 order = np.argsort(keys[:, key], kind="stable")
@@ -262,8 +259,8 @@ class SignedShard:
     def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of shingles of each row: ``(rows,)``."""
         ends = self._ends
-        before = np.where(rows > 0, ends[np.maximum(rows - 1, 0)], 0)
-        sizes: NDArray[np.int64] = (ends[rows] - before).astype(np.int64)
+        previous_ends = np.where(rows > 0, ends[np.maximum(rows - 1, 0)], 0)
+        sizes: NDArray[np.int64] = (ends[rows] - previous_ends).astype(np.int64)
         return sizes
 
     @cached_property
@@ -274,41 +271,41 @@ class SignedShard:
         rows = self._map(KEY_ROWS, np.dtype("<u4"), shape[0] * shape[1]).reshape(shape)
         return hashes, rows
 
-    def other_than(self, stored: "SignedShard", rows: NDArray[np.int64]) -> Iterator[str]:
-        """Yield a sentence for each array of `stored` that differs from this shard in the rows `rows`.
+    def find_differences(self, shard: "SignedShard", rows: NDArray[np.int64]) -> Iterator[str]:
+        """Yield a sentence for each array of `shard` that differs from this shard in the rows `rows`.
 
         Args:
-            stored: The other shard.
-            rows: Ascending positions of all of this shard's rows in `stored`.
+            shard: The other shard.
+            rows: Ascending positions of all of this shard's rows in `shard`.
         """
-        if len(rows) and rows[-1] >= stored.rows:
-            yield f"has {count_of(stored.rows, 'row')}, expected at least {int(rows[-1]) + 1:,}"
+        if len(rows) and rows[-1] >= shard.rows:
+            yield f"has {count_of(shard.rows, 'row')}, expected at least {int(rows[-1]) + 1:,}"
             return
-        pairs = ((self.shingles(index), stored.shingles(row)) for index, row in enumerate(rows.tolist()))
-        for name, apart in (
-            (DIGESTS, (self.digests != stored.digests[rows]).any(axis=1)),
-            (ENDS, self.sizes(np.arange(len(rows))) != stored.sizes(rows)),
+        pairs = ((self.shingles(index), shard.shingles(row)) for index, row in enumerate(rows.tolist()))
+        for name, differing_settings in (
+            (DIGESTS, (self.digests != shard.digests[rows]).any(axis=1)),
+            (ENDS, self.sizes(np.arange(len(rows))) != shard.sizes(rows)),
             (SHINGLES, np.array([not np.array_equal(own_set, stored_set) for own_set, stored_set in pairs], np.bool_)),
         ):
-            if apart.any():
-                yield f"{name}: row {int(rows[np.argmax(apart)]) + 1} differs"
-        hashes, stored_rows = stored.keys
+            if differing_settings.any():
+                yield f"{name}: row {int(rows[np.argmax(differing_settings)]) + 1} differs"
+        hashes, stored_rows = shard.keys
         if (hashes[:, 1:] < hashes[:, :-1]).any():
             yield f"{KEY_HASHES} is not sorted"
         for key, (own_hashes, index) in enumerate(zip(*self.keys, strict=True)):
-            # Filtered to these rows, the stored tables must equal this shard's tables.
+            # Filtered to these rows, the stored tables must equal the rebuilt ones.
             is_sampled = np.isin(stored_rows[key], rows)
             if not (
                 np.array_equal(hashes[key][is_sampled], own_hashes)
                 and np.array_equal(stored_rows[key][is_sampled], rows[index])
             ):
-                yield f"{KEY_HASHES}, {KEY_ROWS}: key {key} of the sampled rows differs"
+                yield f"{KEY_HASHES}, {KEY_ROWS}: band {key} of the sampled rows differs"
 
     def _map(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
         path = self.directory / name
         if (size := path.stat().st_size) != count * dtype.itemsize:
             raise FormatError(
-                f"{path}: {count_of(size, 'byte')}, expected {count * dtype.itemsize} for "
-                f"{count_of(self.rows, 'row')}. Materialize `signatures` again"
+                f"{path}: has {count_of(size, 'byte')}, expected {count * dtype.itemsize} for "
+                f"{count_of(self.rows, 'row')}. Rebuild `signatures`"
             )
         return map_file(path, dtype, count)

@@ -5,26 +5,19 @@ words, each letter is a word. Duplicates are compared by words and signs, becaus
 punctuation sign and each symbol is also a word. Benchmark items are searched for without signs, because quotations
 often change them. A text without words counts as one word, so that it only equals itself.
 
-Entry points: `words_of`, `compared_words`, `ShingleHashes`.
+Entry points: `split_words`, `split_compared_words`, `ShingleHashes`.
 """
 
 import re
 import unicodedata
 from collections.abc import Sequence
 from itertools import chain
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep_assets.curation.duplicates.choices import Normalization
 from dataprep_assets.tokenization.document_ids import hash_id
-
-Normalization = Literal["words", "space", "none"]
-"""Normalization before texts are compared.
-
-`words` keeps words and signs. `space` ignores the kind and amount of white space between words. `none` only normalizes
-line ends. All of them normalize the Unicode form.
-"""
 
 WORDS = 2
 """Version of the definition of a word."""
@@ -51,7 +44,7 @@ _UNSPACED = (
 _MAY_BE_UNSPACED = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _UNSPACED) + "]")
 
 
-class _Letters(dict[int, str]):
+class _LetterTable(dict[int, str]):
     """Table for `str.translate` of the replacements of characters beyond ASCII, filled on first use."""
 
     def __init__(self, *, signs: bool) -> None:
@@ -80,7 +73,7 @@ _TYPED = (
     dict.fromkeys("\u2018\u2019\u201a\u201b", "'") | dict.fromkeys("\u201c\u201d\u201e\u201f", '"') | {"\u2212": "-"}
 )
 """Replacements for typographic signs that editors insert; all dashes are equal."""
-_LETTERS, _LETTERS_AND_SIGNS = _Letters(signs=False), _Letters(signs=True)
+_LETTERS, _LETTERS_AND_SIGNS = _LetterTable(signs=False), _LetterTable(signs=True)
 
 
 def is_unspaced(character: str) -> bool:
@@ -94,7 +87,7 @@ def has_unspaced(text: str) -> bool:
     return _MAY_BE_UNSPACED.search(text) is not None
 
 
-def words_of(text: str, *, signs: bool = False) -> list[str]:
+def split_words(text: str, *, signs: bool = False) -> list[str]:
     """Return the words of a text; an empty list for an empty text.
 
     Args:
@@ -106,7 +99,7 @@ def words_of(text: str, *, signs: bool = False) -> list[str]:
     else:
         if signs:
             text = _LOWERED.sub(r"_\g<0>", _RAISED.sub(r"^\g<0>", text))
-        # The text is normalized twice, because case folding may change its form.
+        # Normalize twice, because case folding may produce text that is not normalized.
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
         words = folded.translate(_LETTERS_AND_SIGNS if signs else _LETTERS).split()
     if words:
@@ -115,17 +108,17 @@ def words_of(text: str, *, signs: bool = False) -> list[str]:
     return [word] if word else []
 
 
-def compared_words(text: str, normalization: Normalization) -> list[str]:
+def split_compared_words(text: str, normalization: Normalization) -> list[str]:
     """Return the pieces of a text that are compared for duplicates; an empty list for an empty text."""
     if normalization == "words":
-        return words_of(text, signs=True)
+        return split_words(text, signs=True)
     if normalization == "space":
         return unicodedata.normalize("NFC", text).split()
-    # The text is split at every single blank, so that joining the pieces by blanks restores every character.
-    return plain_text(text).split(" ") if text else []
+    # Split at every single blank, so that joining the pieces with blanks restores every character.
+    return normalize_text(text).split(" ") if text else []
 
 
-def plain_text(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Return a text with `\\n` as the end of each line, in one Unicode form (NFC)."""
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
 
@@ -174,8 +167,7 @@ class ShingleHashes:
             All hashes, uint64, sorted and unique per text; and the end of each text's hashes: ``(texts,)``.
         """
         counts = np.fromiter(map(len, texts), np.int64, len(texts))
-        # `__getitem__` is passed directly to avoid a Python frame per word, because this is most of the cost of
-        # signatures.
+        # Pass `__getitem__` itself, because a Python frame per word would be most of the cost of signatures.
         words = chain.from_iterable(texts)
         flat = np.fromiter(map(self._known.__getitem__, words), np.uint64, int(counts.sum()))
         size = self._words
@@ -187,18 +179,18 @@ class ShingleHashes:
         positions = first_word[text_of] + np.arange(len(text_of)) - (ends - windows)[text_of]
         stop = (first_word + counts)[text_of]
         hashes = np.zeros(len(positions), np.uint64)
-        # Compute a polynomial of each window's words, one word per round, for all windows at once.
+        # Combine each window's words into a polynomial hash, for all windows at once.
         for _ in range(size):
-            inside = positions < stop
-            if inside.all():
+            is_inside = positions < stop
+            if is_inside.all():
                 hashes = hashes * _ODD + flat[positions]
             else:
-                hashes[inside] = hashes[inside] * _ODD + flat[positions[inside]]
+                hashes[is_inside] = hashes[is_inside] * _ODD + flat[positions[is_inside]]
             positions += 1
-        return _sets(mix_bits(hashes), ends)
+        return _sort_sets(mix_bits(hashes), ends)
 
 
-def _sets(hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def _sort_sets(hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Sort the hashes of each text in place and remove repetitions."""
     start = 0
     for end in ends.tolist():
@@ -206,7 +198,8 @@ def _sets(hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> tuple[NDArray[
         start = end
     is_first = np.ones(len(hashes), np.bool_)
     is_first[1:] = hashes[1:] != hashes[:-1]
-    # A text's first shingle counts even if it equals the previous text's last one. Texts at the end may have none.
+    # A text's first shingle counts even if it equals the previous text's last one. The last texts may have no
+    # shingles.
     begins = ends[:-1][ends[:-1] < len(hashes)]
     is_first[begins] = True
     firsts_before = np.concatenate([[0], np.cumsum(is_first)])

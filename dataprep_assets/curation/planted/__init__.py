@@ -20,7 +20,7 @@ _CARRIER = (
     "the weather, the price of rope and the two dogs that slept beside the stove."
 )
 """Used if no document of the dataset can be read."""
-MOST_CHARACTERS = 2_000
+MAX_CHARACTERS = 2_000
 """Number of characters of a document that are used as context of a case."""
 
 
@@ -52,11 +52,11 @@ class PlantedCounts:
     negatives: int = 0
     mistaken: int = 0
 
-    def with_case(self, case: Case, found: bool) -> Self:
+    def add_case(self, case: Case, is_found: bool) -> Self:
         """Return the counts with one more case."""
         if case.positive:
-            return replace(self, planted=self.planted + 1, found=self.found + found)
-        return replace(self, negatives=self.negatives + 1, mistaken=self.mistaken + found)
+            return replace(self, planted=self.planted + 1, found=self.found + is_found)
+        return replace(self, negatives=self.negatives + 1, mistaken=self.mistaken + is_found)
 
     def __add__(self, other: Self) -> Self:
         return replace(self, **{name: value + getattr(other, name) for name, value in vars(self).items()})
@@ -73,27 +73,27 @@ class PlantedCounts:
         return self.found / total if total else 1.0
 
 
-def count_found(cases: Sequence[Case], look: Look, documents: Sequence[str]) -> dict[str, PlantedCounts]:
+def count_found(cases: Sequence[Case], tag_texts: Look, documents: Sequence[str]) -> dict[str, PlantedCounts]:
     """Return the counts of each kind of case, as found by a tagger.
 
     Args:
         cases: The cases.
-        look: The tagger: texts → column → values.
+        tag_texts: The tagger: texts → column → values.
         documents: Texts of the dataset, into which cases are inserted in turn; may be empty.
     """
-    around = [text[:MOST_CHARACTERS] for text in documents if text.strip()] or [_CARRIER]
-    before, after = [], []
+    around = [text[:MAX_CHARACTERS] for text in documents if text.strip()] or [_CARRIER]
+    values_before, values_after = [], []
     for number, case in enumerate(cases):
         carrier = around[number % len(around)]
-        before.append(carrier)
-        after.append(case.text if case.alone else _plant(carrier, case.text))
-    tags_before, tags_after = look(before), look(after)
+        values_before.append(carrier)
+        values_after.append(case.text if case.alone else _plant(carrier, case.text))
+    tags_before, tags_after = tag_texts(values_before), tag_texts(values_after)
     counts: dict[str, PlantedCounts] = {}
     for index, case in enumerate(cases):
         is_found = case.is_found(
             *({name: values[index] for name, values in tags.items()} for tags in (tags_before, tags_after))
         )
-        counts[case.kind] = counts.get(case.kind, PlantedCounts()).with_case(case, is_found)
+        counts[case.kind] = counts.get(case.kind, PlantedCounts()).add_case(case, is_found)
     return counts
 
 

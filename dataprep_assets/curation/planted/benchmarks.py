@@ -4,14 +4,14 @@ A long text is rewritten in six ways. A whole item is rendered as in exams, foru
 numbers or bullets before its choices, and with shuffled choices. Hard negatives are the same words in a different
 order, a single short text of an item, and its short texts far from each other.
 
-Entry points: `rewrites`, `renderings`, `look_alikes`.
+Entry points: `rewrite_text`, `render_item`, `build_look_alikes`.
 """
 
 import random
 from collections.abc import Mapping, Sequence
 
 from dataprep_assets.curation.benchmarks.items import ItemText
-from dataprep_assets.curation.duplicates.words import words_of
+from dataprep_assets.curation.duplicates.words import split_words
 
 _BEFORE = "An old forum post begins here and goes on for a while."
 _AFTER = "It ends here with other words."
@@ -21,7 +21,7 @@ _BETWEEN = """
 """
 
 
-def rewrites(text: str) -> Mapping[str, str]:
+def rewrite_text(text: str) -> Mapping[str, str]:
     """Return six variants of a text in which it may leak, by name."""
     words = text.split()
     return {
@@ -36,14 +36,14 @@ def rewrites(text: str) -> Mapping[str, str]:
     }
 
 
-def renderings(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
+def render_item(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
     """Return the forms in which a whole item may leak, by name.
 
     Args:
         parts: Its texts.
         seed: Seed for the order of its choices.
     """
-    # A repeated text of an item is written once.
+    # Write an item's repeated text only once.
     questions = list(dict.fromkeys(text.text for text in parts if not text.alternative))
     choices = list(dict.fromkeys(text.text for text in parts if text.alternative))
     shuffled = random.Random(seed).sample(choices, len(choices))
@@ -63,10 +63,10 @@ def renderings(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
     return {name: "\n".join([_BEFORE, *lines, _AFTER]) for name, lines in forms.items()}
 
 
-def look_alikes(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
+def build_look_alikes(parts: Sequence[ItemText], seed: str) -> Mapping[str, str]:
     """Return texts that only look like an item with these short texts, by kind."""
     draw = random.Random(seed)
-    words = [word for part in parts for word in words_of(part.text)]
+    words = [word for part in parts for word in split_words(part.text)]
     return {
         "shuffled": " ".join(draw.sample(words, len(words))),
         "one text": f"{_BEFORE} {max((part.text for part in parts), key=len)} {_AFTER}",

@@ -64,21 +64,21 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         "刷门之前先轻轻打磨，然后等第一层油漆完全干透。",
     ),
 }
-NEIGHBOURS = {"de": "nl", "nl": "de", "es": "pt", "pt": "es", "fr": "it", "it": "fr", "ja": "zh", "zh": "ja"}
+NEIGHBORS = {"de": "nl", "nl": "de", "es": "pt", "pt": "es", "fr": "it", "it": "fr", "ja": "zh", "zh": "ja"}
 """Language → a language whose texts look similar."""
 
 
-def cases() -> Iterator[Case]:
+def yield_cases() -> Iterator[Case]:
     """Yield the cases: each sentence by itself, and all sentences of a language together."""
     for code, sentences in SENTENCES.items():
         for text in (*sentences, " ".join(sentences)):
-            yield _case(code, text)
-    for code, neighbor in NEIGHBOURS.items():
+            yield _build_case(code, text)
+    for code, neighbor in NEIGHBORS.items():
         for text in SENTENCES[neighbor]:
-            yield _case(code, text, positive=False)
+            yield _build_case(code, text, positive=False)
 
 
-def _case(code: str, text: str, *, positive: bool = True) -> Case:
+def _build_case(code: str, text: str, *, positive: bool = True) -> Case:
     def is_found(_: Values, after: Values) -> bool:
         return bool(after["language"] == code)
 

@@ -56,29 +56,29 @@ _NEGATIVES = {
 }
 
 
-def cases() -> Iterator[Case]:
+def yield_cases() -> Iterator[Case]:
     """Yield the cases."""
-    # The seed is a text, because it gives the same numbers in every process, unlike Python's hash of a text.
+    # The seed is text, because its numbers are the same in every process, unlike Python's hash of a text.
     rng = Random("dataprep-assets planted personal data 1")
     for column, forms in _FORMS.items():
         for form, pattern in forms.items():
             for _ in range(EACH):
-                yield _case(column, form, _sentence(_filled(rng, pattern, column), rng))
+                yield _build_case(column, form, _build_sentence(_fill_column(rng, pattern, column), rng))
         for number in range(EACH * 2):
             pattern = _NEGATIVES[column][number % len(_NEGATIVES[column])]
-            yield _case(column, "", _sentence(_fill_pattern(rng, pattern), rng), positive=False)
+            yield _build_case(column, "", _build_sentence(_fill_pattern(rng, pattern), rng), positive=False)
 
 
-def _case(column: str, form: str, text: str, *, positive: bool = True) -> Case:
+def _build_case(column: str, form: str, text: str, *, positive: bool = True) -> Case:
     def is_found(before: Values, after: Values) -> bool:
         return bool(after[column] > before[column])
 
     return Case(kind=f"{column}, {form}" if form else column, text=text, is_found=is_found, positive=positive)
 
 
-def _sentence(found: str, rng: Random) -> str:
-    before, behind = rng.choice([("Reach us: ", "."), ("(", ")"), ("", ""), ("It was ", ", as they said.")])
-    return before + found + behind
+def _build_sentence(value: str, rng: Random) -> str:
+    prefix, suffix = rng.choice([("Reach us: ", "."), ("(", ")"), ("", ""), ("It was ", ", as they said.")])
+    return prefix + value + suffix
 
 
 def _fill_pattern(rng: Random, pattern: str) -> str:
@@ -92,19 +92,19 @@ def _fill_pattern(rng: Random, pattern: str) -> str:
     return text
 
 
-def _filled(rng: Random, pattern: str, column: str) -> str:
+def _fill_column(rng: Random, pattern: str, column: str) -> str:
     text = _fill_pattern(rng, pattern)
     if column == "ibans":
         country, _, account = text.partition(" ")
-        return _format_number(_iban(country, account), rng)
+        return _format_number(_complete_iban(country, account), rng)
     if column == "cards":
         return _format_number(
-            next(text + digit for digit in digits if _luhn(text + digit)), rng, american=len(text) == 14
+            next(text + digit for digit in digits if _is_luhn_valid(text + digit)), rng, american=len(text) == 14
         )
     return text
 
 
-def _iban(country: str, account: str) -> str:
+def _complete_iban(country: str, account: str) -> str:
     """Return an account number with the check digits of ISO 7064, MOD 97-10."""
     values = "".join(
         str(9 + ascii_uppercase.index(character) + 1) if character.isalpha() else character
@@ -113,7 +113,7 @@ def _iban(country: str, account: str) -> str:
     return f"{country}{98 - int(values) % 97:02d}{account}"
 
 
-def _luhn(number: str) -> bool:
+def _is_luhn_valid(number: str) -> bool:
     total = 0
     for index, digit in enumerate(map(int, reversed(number))):
         total += digit if index % 2 == 0 else sum(divmod(2 * digit, 10))

@@ -16,31 +16,36 @@ _NOUNS = """
 _WORDS = _NOUNS.split()
 
 
-def cases() -> Iterator[Case]:
+def yield_cases() -> Iterator[Case]:
     """Yield the cases. Each is a whole document, because the columns are shares of a whole document."""
     rng = Random("dataprep-assets planted repetitions 1")
     for _ in range(EACH):
-        own = "\n".join(_line(rng) for _ in range(rng.randint(4, 10)))
-        line = _line(rng)
-        yield _case("lines", f"{own}\n" + f"{line}\n" * (own.count("\n") + 4))
-        yield _case("paragraphs", f"{own}\n\n" + f"{line}\n{_line(rng)}\n\n".join([""] * (own.count("\n") + 3)))
+        own_lines = "\n".join(_build_line(rng) for _ in range(rng.randint(4, 10)))
+        line = _build_line(rng)
+        yield _build_case("lines", f"{own_lines}\n" + f"{line}\n" * (own_lines.count("\n") + 4))
+        yield _build_case(
+            "paragraphs",
+            f"{own_lines}\n\n" + f"{line}\n{_build_line(rng)}\n\n".join([""] * (own_lines.count("\n") + 3)),
+        )
         phrase = " ".join(rng.sample(_WORDS, 7))
-        yield _case("phrases", f"{own} " + " and so ".join([phrase] * (own.count("\n") + 4)))
+        yield _build_case("phrases", f"{own_lines} " + " and so ".join([phrase] * (own_lines.count("\n") + 4)))
     for _ in range(EACH):
-        numbered_list = "\n".join(f"{number}. The {rng.choice(_WORDS)} of {_line(rng)}" for number in range(1, 15))
-        table = "\n".join(f"| {rng.choice(_WORDS)} | {rng.randint(1, 999)} | {_line(rng)} |" for _ in range(12))
-        refrain = _line(rng)
-        song = "\n\n".join("\n".join([*(_line(rng) for _ in range(7)), refrain]) for _ in range(3))
+        numbered_list = "\n".join(
+            f"{number}. The {rng.choice(_WORDS)} of {_build_line(rng)}" for number in range(1, 15)
+        )
+        table = "\n".join(f"| {rng.choice(_WORDS)} | {rng.randint(1, 999)} | {_build_line(rng)} |" for _ in range(12))
+        refrain = _build_line(rng)
+        song = "\n\n".join("\n".join([*(_build_line(rng) for _ in range(7)), refrain]) for _ in range(3))
         for kind in ("lines", "paragraphs", "phrases"):
             for text in (numbered_list, table, song):
-                yield _case(kind, text, positive=False)
+                yield _build_case(kind, text, positive=False)
 
 
-def _line(rng: Random) -> str:
+def _build_line(rng: Random) -> str:
     return " ".join(rng.choice(_WORDS) for _ in range(rng.randint(6, 14))) + "."
 
 
-def _case(kind: str, text: str, *, positive: bool = True) -> Case:
+def _build_case(kind: str, text: str, *, positive: bool = True) -> Case:
     column, limit = LIMITS.get(kind, _PHRASES)
 
     def is_found(_: Values, after: Values) -> bool:

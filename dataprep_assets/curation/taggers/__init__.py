@@ -11,6 +11,6 @@ from dataprep_assets.extensions import Extensions
 TAGGERS = Extensions(
     "tagger",
     "dataprep_assets.taggers",
-    own={module.name: f"{__name__}.{module.name}:TAGGER" for module in pkgutil.iter_modules(__path__)},
+    own_modules={module.name: f"{__name__}.{module.name}:TAGGER" for module in pkgutil.iter_modules(__path__)},
 )
 """The available taggers, by name."""

@@ -16,20 +16,20 @@ _POLICIES = re.compile(r"terms of use|privacy policy|cookie policy|uses cookies|
 _SENTENCE = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s|$)")
 
 
-def sentences(line: str) -> int:
-    """Return the number of sentences in a line, including an unfinished last one."""
+def count_sentences(line: str) -> int:
+    """Count the sentences in a line, including an unfinished last one."""
     ends = [match.end() for match in _SENTENCE.finditer(line)]
     return len(ends) + (not ends or ends[-1] < len(line))
 
 
 def measure_text(text: str) -> tuple[int, int, bool, bool]:
     """Return the values of the columns for one text, in column order."""
-    # The order of the checks matters, because a line that one check removes is not seen by the next checks.
+    # The order matters, because a check does not see lines that an earlier check removed.
     line_count = sentence_count = 0
     lorem = curly = False
     for full_line in text.splitlines():
         words = full_line.split()
-        # Words are measured only if the line is long enough to contain such a word.
+        # Measure words only if the line is long enough to contain one that is too long.
         if len(words) < _FEWEST_WORDS or (
             len(full_line) > _LONGEST_WORD and any(len(word) > _LONGEST_WORD for word in words)
         ):
@@ -44,17 +44,17 @@ def measure_text(text: str) -> tuple[int, int, bool, bool]:
         curly = curly or "{" in line
         if _POLICIES.search(lower):
             continue
-        line_count, sentence_count = line_count + 1, sentence_count + sentences(line)
+        line_count, sentence_count = line_count + 1, sentence_count + count_sentences(line)
     return line_count, sentence_count, lorem, curly
 
 
-TAGGER = TextTagger.per_text(
+TAGGER = TextTagger.with_measure(
     columns={
         "c4_lines": "integer",
         "c4_sentences": "integer",
         "lorem_ipsum": "boolean",
         "curly_bracket": "boolean",
     },
-    measured=measure_text,
+    measure=measure_text,
     version=lambda: "1",
 )

@@ -39,13 +39,13 @@ def measure_text(text: str) -> tuple[float | None, float | None, float | None, f
     )
 
 
-TAGGER = TextTagger.per_text(
+TAGGER = TextTagger.with_measure(
     columns={
         "punctuated_lines": "number",
         "short_lines": "number",
         "duplicate_line_characters": "number",
         "newlines_per_word": "number",
     },
-    measured=measure_text,
+    measure=measure_text,
     version=lambda: "2",
 )

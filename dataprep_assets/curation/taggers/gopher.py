@@ -17,7 +17,7 @@ def measure_text(
     text: str,
 ) -> tuple[int, float | None, float | None, float | None, float | None, float | None, float | None, int]:
     """Return the values of the columns for one text, in column order."""
-    # Each distinct word is examined once.
+    # Examine each distinct word only once.
     word_counts = Counter(text.split())
     total = word_counts.total()
     words = characters = alphabetic = 0
@@ -45,7 +45,7 @@ def measure_text(
     )
 
 
-TAGGER = TextTagger.per_text(
+TAGGER = TextTagger.with_measure(
     columns={
         "words": "integer",
         "mean_word_length": "number",
@@ -56,6 +56,6 @@ TAGGER = TextTagger.per_text(
         "alphabetic_words": "number",
         "stop_words": "integer",
     },
-    measured=measure_text,
+    measure=measure_text,
     version=lambda: "1",
 )

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from dataprep_assets.curation.planted.language import cases
+from dataprep_assets.curation.planted.language import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
 from dataprep_assets.errors import ConfigError
 
@@ -17,7 +17,7 @@ READ = 1_000
 
 
 @cache
-def _identifier() -> Any:
+def _load_identifier() -> Any:
     try:
         from py3langid.langid import (  # type: ignore[import-untyped]
             MODEL_FILE,
@@ -25,14 +25,14 @@ def _identifier() -> Any:
         )
     except ImportError as error:
         raise ConfigError(_ABSENT) from error
-    # Scores are probabilities from 0 to 1, so that a rule can compare them with a threshold.
+    # Normalize scores to probabilities from 0 to 1, so that rules can compare them with a threshold.
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
 _ABSENT = "tag: language: py3langid is not installed. Install the extra: pip install 'dataprep-assets[language]'"
 
 
-def _version() -> str:
+def _read_version() -> str:
     try:
         return f"1, py3langid {metadata.version('py3langid')}"
     except metadata.PackageNotFoundError:
@@ -43,11 +43,14 @@ def measure_text(text: str) -> tuple[str | None, float | None]:
     """Return the values of the columns for one text, in column order."""
     if not text:
         return None, None
-    name, score = _identifier().classify(text[:READ])
-    # Rounded, because the last digits of a sum of floats may differ between processors.
+    name, score = _load_identifier().classify(text[:READ])
+    # Round, because the last digits of a float sum may differ between processors.
     return str(name), round(float(score), 4)
 
 
-TAGGER = TextTagger.per_text(
-    columns={"language": "string", "language_score": "number"}, measured=measure_text, version=_version, planted=cases
+TAGGER = TextTagger.with_measure(
+    columns={"language": "string", "language_score": "number"},
+    measure=measure_text,
+    version=_read_version,
+    planted=yield_cases,
 )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from dataprep_assets.curation.planted.personal import cases
+from dataprep_assets.curation.planted.personal import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
 
 _LOCAL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._%+-]{0,62}[A-Za-z0-9_%+-])?\Z")
@@ -43,14 +43,14 @@ _IBAN_LENGTHS = {
 _LENGTH = {country: length for length, countries in _IBAN_LENGTHS.items() for country in countries}
 
 _CARD = re.compile(
-    # A further group of digits would make a different number, unless it is the date until which a card is valid.
+    # Another group of digits would make a different number, unless it is the card's expiry date.
     r"(?<![\d.])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?(?!\1\d(?!\d?/\d))"
     r"|3\d{3}([ -])\d{6}\2\d{4,5}(?!\2\d(?!\d?/\d)))(?![\d.]\d|\d)"
 )
 _V4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
 _V6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])")
 
-# The list is explicit, because Python's `is_global` changes between patch versions, but counts must not change.
+# List the ranges here, because Python's `is_global` changes between patch versions, and counts must not.
 _SPECIAL = """
     0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.168.0.0/16
     198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
@@ -69,21 +69,21 @@ _SEPARATED = re.compile(r"[ ()./-]+")
 _DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}[./-]\d{1,2}[./-]\d{1,2}")
 
 
-def emails(text: str) -> Iterator[str]:
+def find_emails(text: str) -> Iterator[str]:
     """Yield e-mail addresses."""
     position = text.find("@")
     while position >= 0:
-        # The longest local part has 64 characters, which also limits the cost per @.
+        # A local part has at most 64 characters, which also limits the work per @.
         local, domain = _LOCAL.search(text[max(0, position - 64) : position]), _DOMAIN.match(text, position + 1)
         if local is not None and domain is not None and ".." not in local[0]:
-            # A sign that ends the sentence is removed.
+            # Remove a sign that ends the sentence.
             *labels, top = domain[0].rstrip(".-").split(".")
             if labels and _TOP.match(top) and all(map(_LABEL.match, labels)):
                 yield f"{local[0]}@{'.'.join([*labels, top])}"
         position = text.find("@", position + 1)
 
 
-def ibans(text: str) -> Iterator[str]:
+def find_ibans(text: str) -> Iterator[str]:
     """Yield bank account numbers with valid check digits, in one piece or in groups of four."""
     for match in _IBAN.finditer(text):
         if (length := _LENGTH.get(match[0][:2])) is None:
@@ -91,7 +91,7 @@ def ibans(text: str) -> Iterator[str]:
         characters: list[str] = []
         position = match.start()
         while len(characters) < length and position < len(text):
-            # One blank is allowed between groups of four.
+            # Allow one blank between groups of four.
             if text[position] == " " and len(characters) % 4 == 0 and characters and text[position - 1] != " ":
                 position += 1
             # Digits and capitals of other scripts are not part of an account number.
@@ -106,11 +106,11 @@ def ibans(text: str) -> Iterator[str]:
                 yield number
 
 
-def cards(text: str) -> Iterator[str]:
+def find_cards(text: str) -> Iterator[str]:
     """Yield payment card numbers with a valid issuer, length and check digit."""
     for match in _CARD.finditer(text):
         digits = re.sub(r"[ -]", "", match[0])
-        if _is_issued(digits) and _luhn(digits):
+        if _is_issued(digits) and _is_luhn_valid(digits):
             yield digits
 
 
@@ -127,12 +127,12 @@ def _is_issued(digits: str) -> bool:
     return length == 16 and (is_master or is_other)
 
 
-def _luhn(digits: str) -> bool:
-    doubled = (int(digit) * (1 + index % 2) for index, digit in enumerate(reversed(digits)))
-    return sum(digit - 9 * (digit > 9) for digit in doubled) % 10 == 0 and len(set(digits)) > 1
+def _is_luhn_valid(digits: str) -> bool:
+    doubled_digits = (int(digit) * (1 + index % 2) for index, digit in enumerate(reversed(digits)))
+    return sum(digit - 9 * (digit > 9) for digit in doubled_digits) % 10 == 0 and len(set(digits)) > 1
 
 
-def addresses(text: str) -> Iterator[str]:
+def find_addresses(text: str) -> Iterator[str]:
     """Yield public IP addresses of both versions; private, local and documentation addresses are excluded."""
     for pattern in (_V4, _V6):
         for match in pattern.finditer(text):
@@ -148,20 +148,20 @@ def _is_global(address: IPv4Address | IPv6Address) -> bool:
     return not any(address in network for network in _NOBODYS) or any(address in network for network in _EVERYBODYS)
 
 
-def phones(text: str) -> Iterator[str]:
+def find_phones(text: str) -> Iterator[str]:
     """Yield phone numbers: with a country code after `+`, in groups after a 0, or in North American form.
 
     Digits in one piece only count as a phone number after `+`, because most of them are something else.
     """
     for match in _ABROAD.finditer(text):
-        digits = _digits(match[0])
+        digits = _keep_digits(match[0])
         # An international number has at most 15 digits (E.164).
         if 8 <= len(digits) <= 15:
             yield match[0].rstrip(" ()./-")
     for match in _TRUNK.finditer(text):
         phone = match[0].strip(" ./-")
-        digits, groups = _digits(phone), [group for group in _SEPARATED.split(phone) if group]
-        # Dates and book numbers may also begin with a 0 and have groups.
+        digits, groups = _keep_digits(phone), [group for group in _SEPARATED.split(phone) if group]
+        # A 0 and groups are not enough, because dates and book numbers may have both.
         if not 9 <= len(digits) <= 12 or not 2 <= len(groups) <= 6 or _DATE.search(phone):
             continue
         if len(digits) == 10 and "-" in phone and _is_isbn(digits):
@@ -170,15 +170,21 @@ def phones(text: str) -> Iterator[str]:
     yield from (match[0] for match in _AMERICAN.finditer(text))
 
 
-def _digits(found: str) -> str:
-    return "".join(character for character in found if character.isdigit())
+def _keep_digits(text: str) -> str:
+    return "".join(character for character in text if character.isdigit())
 
 
 def _is_isbn(digits: str) -> bool:
     return sum((10 - index) * int(digit) for index, digit in enumerate(digits)) % 11 == 0
 
 
-_KINDS = {"emails": emails, "phones": phones, "ibans": ibans, "cards": cards, "ip_addresses": addresses}
+_KINDS = {
+    "emails": find_emails,
+    "phones": find_phones,
+    "ibans": find_ibans,
+    "cards": find_cards,
+    "ip_addresses": find_addresses,
+}
 
 
 def measure_text(text: str) -> list[int]:
@@ -186,6 +192,6 @@ def measure_text(text: str) -> list[int]:
     return [sum(1 for _ in find(text)) for find in _KINDS.values()]
 
 
-TAGGER = TextTagger.per_text(
-    columns=dict.fromkeys(_KINDS, "integer"), measured=measure_text, version=lambda: "3", planted=cases
+TAGGER = TextTagger.with_measure(
+    columns=dict.fromkeys(_KINDS, "integer"), measure=measure_text, version=lambda: "3", planted=yield_cases
 )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.planted.repetition import cases
+from dataprep_assets.curation.planted.repetition import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
 
 TOP, REPEATED = (2, 3, 4), (5, 6, 7, 8, 9, 10)
@@ -38,10 +38,10 @@ def measure_text(text: str) -> list[float | None]:
         count, characters = count_repeated(parts)
         shares += [count / len(parts), characters / len(text)]
     words = text.split()
-    return shares + [characters / len(text) for characters in _of_words(words)]
+    return shares + [characters / len(text) for characters in _ngram_characters(words)]
 
 
-def _of_words(words: Sequence[str]) -> list[int]:
+def _ngram_characters(words: Sequence[str]) -> list[int]:
     """Return the characters of the most frequent 2-, 3- and 4-gram, then of the repeated 5- to 10-grams."""
     number: dict[str, int] = {}
     ids = np.fromiter((number.setdefault(word, len(number)) for word in words), np.int64, len(words))
@@ -53,27 +53,27 @@ def _of_words(words: Sequence[str]) -> list[int]:
             lengths += [0] * (n in TOP or n in REPEATED)
             continue
         if not all_differ:
-            grams, firsts, counts = _longer(grams, ids[n - 1 :], len(number))
-            # If all n-grams differ, all longer ones also differ, and nothing more is computed.
+            grams, firsts, counts = _longer_grams(grams, ids[n - 1 :], len(number))
+            # If all n-grams differ, so do all longer ones, and counting them is unnecessary.
             all_differ = len(counts) == len(grams)
         if n in TOP:
-            # Ties are decided by the first position.
-            index, frequency = (0, 1) if all_differ else _most_frequent(firsts, counts)
+            # Ties are broken by the first position.
+            index, frequency = (0, 1) if all_differ else _find_most_frequent(firsts, counts)
             lengths.append(int(starts[index + n] - starts[index] + n - 1) * frequency)
         elif n in REPEATED:
             lengths.append(0 if all_differ else _repeated_characters(grams, starts, n))
     return lengths
 
 
-def _longer(grams: Grams, following: Grams, words: int) -> tuple[Grams, Grams, Grams]:
+def _longer_grams(grams: Grams, next_grams: Grams, words: int) -> tuple[Grams, Grams, Grams]:
     """Return the n-grams that are one word longer, as numbers per position, with their first positions and counts."""
-    # Two numbers are combined into one. Both are below the number of words, so the product is far below 2**63.
-    pairs = grams[: len(following)] * words + following
+    # Combine two numbers into one. Both are below the number of words, so the product is far below 2**63.
+    pairs = grams[: len(next_grams)] * words + next_grams
     _, firsts, numbers, counts = np.unique(pairs, return_index=True, return_inverse=True, return_counts=True)
     return numbers, firsts, counts
 
 
-def _most_frequent(firsts: Grams, counts: Grams) -> tuple[int, int]:
+def _find_most_frequent(firsts: Grams, counts: Grams) -> tuple[int, int]:
     frequency = int(counts.max())
     return int(firsts[counts == frequency].min()), frequency
 
@@ -93,7 +93,7 @@ def _repeated_characters(grams: Grams, starts: Grams, n: int) -> int:
     return characters
 
 
-TAGGER = TextTagger.per_text(
+TAGGER = TextTagger.with_measure(
     columns={
         "repeated_lines": "number",
         "repeated_line_characters": "number",
@@ -102,7 +102,7 @@ TAGGER = TextTagger.per_text(
         **{f"top_{n}gram": "number" for n in TOP},
         **{f"repeated_{n}grams": "number" for n in REPEATED},
     },
-    measured=measure_text,
+    measure=measure_text,
     version=lambda: "1",
-    planted=cases,
+    planted=yield_cases,
 )
