@@ -1,10 +1,10 @@
-"""Guard process: it runs one command, and ends the command when the requesting process has ended.
+"""Guard process: it runs one command, and terminates the command when the requesting process has exited.
 
 It is run as a file, with only the standard library. Its standard input is one line of JSON, followed by a pipe that
 closes when the requesting process ends. Its answer is JSON on its standard output.
 
 On Linux the guard becomes the parent of every orphan of the command, so no process of the command outlives the guard.
-On other systems the guard ends the command's process group.
+On other systems the guard terminates the command's process group.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ _KEPT_BYTES = 8192
 
 def main() -> None:
     """Run the requested command, and answer how it ended."""
-    request = json.loads(_line(0))
+    request = json.loads(_read_line(0))
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # each signal writes a byte to this pipe, so `select` wakes up when a child has ended or this process should end
+    # each signal writes a byte to this pipe, which wakes `select` when a child or this process should end
     woken, wakes = os.pipe()
     for end in (woken, wakes):
         os.set_blocking(end, False)
@@ -48,22 +48,22 @@ def main() -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE if request["quoted"] else subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=_die_with_guard if _LINUX else None,  # safe because this process has no second thread
+            preexec_fn=_die_with_guard if _LINUX else None,  # safe because this process has only one thread
         )
     except OSError as error:
-        _answer(refused=error.strerror or str(error))
+        _send_answer(refused=error.strerror or str(error))
         return
-    errors = _Errors(process)
-    requester_has_ended = _awaited(process, errors, woken, time.monotonic() + request["seconds"])
+    errors = _ErrorTail(process)
+    requester_has_ended = _wait_for_end(process, errors, woken, time.monotonic() + request["seconds"])
     code = process.returncode
-    _end(process, woken)
+    _end_processes(process, woken)
     if requester_has_ended:
         shutil.rmtree(request["scratch"], ignore_errors=True)
         return
-    _answer(code=code, errors=errors.text())
+    _send_answer(code=code, errors=errors.text())
 
 
-def _line(descriptor: int) -> bytes:
+def _read_line(descriptor: int) -> bytes:
     """Read the first line and nothing beyond it from a descriptor."""
     line = b""
     while not line.endswith(b"\n") and (chunk := os.read(descriptor, 65536)):
@@ -71,7 +71,7 @@ def _line(descriptor: int) -> bytes:
     return line
 
 
-def _answer(**ended: Any) -> None:
+def _send_answer(**ended: Any) -> None:
     with contextlib.suppress(BrokenPipeError):
         os.write(1, json.dumps(ended).encode())
 
@@ -80,7 +80,7 @@ def _die_with_guard() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-class _Errors:
+class _ErrorTail:
     """The end of a command's standard error, read continuously so that the command never blocks on a full pipe."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
@@ -109,7 +109,7 @@ class _Errors:
         return self._kept.decode(errors="replace")
 
 
-def _awaited(process: "subprocess.Popen[bytes]", errors: _Errors, woken: int, limit: float) -> bool:
+def _wait_for_end(process: "subprocess.Popen[bytes]", errors: _ErrorTail, woken: int, limit: float) -> bool:
     """Wait for the command to end, up to the time limit; return whether the requesting process ended first."""
     while process.poll() is None and (remaining := limit - time.monotonic()) > 0:
         ready, _, _ = select.select([0, woken, *errors.ends], [], [], min(remaining, 3600.0))
@@ -122,27 +122,27 @@ def _awaited(process: "subprocess.Popen[bytes]", errors: _Errors, woken: int, li
     return False
 
 
-def _end(process: "subprocess.Popen[bytes]", woken: int) -> None:
-    """End all remaining processes of the command, and wait for them."""
+def _end_processes(process: "subprocess.Popen[bytes]", woken: int) -> None:
+    """Terminate all remaining processes of the command, and wait for them."""
     sent_sigterm, limit = False, time.monotonic() + _GRACE_SECONDS
-    while _are_left(process):
+    while _has_processes(process):
         if not sent_sigterm:
-            _signal(process, signal.SIGTERM)
+            _send_signal(process, signal.SIGTERM)
             sent_sigterm = True
         elif time.monotonic() > limit:
-            _signal(process, signal.SIGKILL)
+            _send_signal(process, signal.SIGKILL)
         select.select([woken], [], [], _LOOK_SECONDS)
         with contextlib.suppress(BlockingIOError):
             os.read(woken, 4096)
 
 
-def _are_left(process: "subprocess.Popen[bytes]") -> bool:
+def _has_processes(process: "subprocess.Popen[bytes]") -> bool:
     """Return whether any process of the command is still running; reap the processes that have ended."""
     if _LINUX:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-            return True  # a child has not ended
+            return True  # a child is still running
         return False
     process.poll()
     try:
@@ -152,17 +152,17 @@ def _are_left(process: "subprocess.Popen[bytes]") -> bool:
     return True
 
 
-def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
+def _send_signal(process: "subprocess.Popen[bytes]", number: int) -> None:
     if not _LINUX:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
         return
-    for pid in _descendants():
+    for pid in _list_descendants():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
-def _descendants() -> list[int]:
+def _list_descendants() -> list[int]:
     """Return the ids of all descendants of this process."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):

@@ -1,7 +1,7 @@
 """User commands that end with the process that requested them.
 
 The command is started by a guard, a separate small process (`command_guard`), which is connected to this process by a
-pipe. The pipe closes when this process ends or is killed. The guard then ends the command with everything that it
+pipe. The pipe closes when this process ends or is killed. The guard then terminates the command with everything that it
 started, and removes the command's scratch folder.
 """
 
@@ -21,7 +21,7 @@ class CommandEnd:
     """The end of a command.
 
     Attributes:
-        code: The exit code, negative for a signal; None if the command was ended after its time limit.
+        code: The exit code, negative for a signal; None if the command was terminated after its time limit.
         errors: The end of the standard error.
         refused: The reason why the command could not be started.
     """
@@ -32,7 +32,7 @@ class CommandEnd:
 
 
 def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: Path, quoted: bool) -> CommandEnd:
-    """Run a command to its end; processes that it started and left running are ended with it.
+    """Run a command to its end; processes that it started and left running are terminated with it.
 
     Args:
         words: The command and its arguments.
@@ -44,7 +44,7 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
     Raises WorkerDiedError if the guard is killed.
     """
     guard = subprocess.Popen(
-        # without the packages of `site`, so that it starts in a few hundredths of a second
+        # `-S` skips `site`, so that the process starts in a few hundredths of a second
         [sys.executable, "-I", "-S", command_guard.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -60,5 +60,5 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
         guard.stdin.flush()
         answer = guard.stdout.read()
     if not answer:
-        raise WorkerDiedError(f"{words[0]}: its watching process was killed. Run the command again")
+        raise WorkerDiedError(f"{words[0]}: the process that watches this command was killed. Run the command again")
     return CommandEnd(**json.loads(answer))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from dataprep_assets.bounds import is_close
+from dataprep_assets.bounds import reads_single_rows
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
@@ -24,7 +24,7 @@ from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.publication import AT_ONCE
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.stores.files import are_private
+from dataprep_assets.stores.files import is_private_mode
 from dataprep_assets.stores.pool import map_all
 
 _LOOKED_AT = 128
@@ -105,7 +105,7 @@ class TaskJob:
         subject: TaskSubject,
         function: Callable[..., tuple[Receipt, bool]],
         *arguments: Any,
-        found: Callable[[], Receipt | None] = lambda: None,
+        find_receipt: Callable[[], Receipt | None] = lambda: None,
     ) -> None:
         """Create the job's task.
 
@@ -113,10 +113,11 @@ class TaskJob:
             subject: The artifact to build; the function's first argument.
             function: A module-level function, because workers import it.
             arguments: The function's other arguments.
-            found: Returns the receipt if the artifact is current and needs no task. `run_tasks` calls it in a thread if
+            find_receipt: Returns the receipt if the artifact is current and needs no task. `run_tasks` calls it in a
+            thread if
                 the workers are on other machines.
         """
-        self.found = found
+        self.found = find_receipt
         self.partition = subject.artifact.partition or ""
         self.source_bytes = subject.source_bytes
         self._task = Task(TaskId(self.partition), function, (subject, *arguments))
@@ -159,14 +160,14 @@ class SerialExecutor:
         """Number of submitted tasks that have not finished."""
         return len(self._queue)
 
-    def submit(self, task: Task, *, first: bool = False) -> None:
-        """Queue a task; `first` puts it before the others."""
-        (self._queue.appendleft if first else self._queue.append)(task)
+    def submit(self, task: Task, *, is_first: bool = False) -> None:
+        """Queue a task; `is_first` puts it before the others."""
+        (self._queue.appendleft if is_first else self._queue.append)(task)
 
-    def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
-        """Remove queued tasks for whose id `doomed` is true, and return their ids."""
-        cancelled = [task.id for task in self._queue if doomed(task.id)]
-        self._queue = deque(task for task in self._queue if not doomed(task.id))
+    def cancel(self, is_cancelled: Callable[[TaskId], bool]) -> list[TaskId]:
+        """Remove queued tasks whose ids match `is_cancelled`, and return their ids."""
+        cancelled = [task.id for task in self._queue if is_cancelled(task.id)]
+        self._queue = deque(task for task in self._queue if not is_cancelled(task.id))
         return cancelled
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
@@ -175,7 +176,7 @@ class SerialExecutor:
             task = self._queue.popleft()
             all_counts: list[dict[str, int]] = []
             # without `tell`, because the process that watches the command gets the progress of this process
-            kind, value = run_task(task, all_counts.append, private=are_private())
+            kind, value = run_task(task, all_counts.append, private=is_private_mode())
             yield from (TaskCounts(task.id, counts) for counts in all_counts)
             yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
 
@@ -207,8 +208,8 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
             job = by_partition[event.task.id.partition]
             started_partitions.add(job.partition)
             yield from take_outcome(job.handle_end(event, pool))
-            # A turn may take a lock and queue many tasks. Two tasks per worker keep all workers busy with few locks
-            # held.
+            # A turn may take a lock and queue many tasks. Two tasks per worker keep all workers busy while few locks
+            # are held.
             while waiting and waiting[0].partition in started_partitions and pool.outstanding < 2 * pool.count:
                 yield from take_outcome(waiting.popleft().on_turn(pool))
         progress.show()
@@ -229,14 +230,14 @@ def run_and_sweep(
         progress: Counts and shows the work; None shows nothing.
         prepare: The `prepare` argument of `WorkerPool`.
     """
-    in_this_process = workers is None and not is_close()
+    in_this_process = workers is None and not reads_single_rows()
     with SerialExecutor() if in_this_process else WorkerPool(workers or 1, ONE_THREAD, prepare) as pool:
         reused = set()
         for outcome in run_jobs(pool, jobs, progress or Progress()):
             if outcome.reused:
                 reused.add(outcome.partition)
             yield outcome
-        # one sweep for all artifacts, because each sweep lists the staging files of all partitions
+        # sweep once for all artifacts, because each sweep lists the staging files of all partitions
         sweep(job.directory for job in jobs if job.partition in reused)
 
 

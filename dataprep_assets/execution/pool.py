@@ -25,10 +25,10 @@ from dataprep_assets.execution.run_task import (
     Task,
     TaskCounts,
     TaskId,
+    discard_output,
     run_task,
-    without_output,
 )
-from dataprep_assets.stores.files import are_private
+from dataprep_assets.stores.files import is_private_mode
 
 # The Ray pool runs tasks on a Ray cluster, behind the interface of `processes.WorkerPool`.
 #
@@ -62,15 +62,15 @@ class _CountBoard:
         return counts
 
 
-class _Sums:
+class _TaskSums:
     """Sums of a Ray task's counts, sent to the board once per second."""
 
     def __init__(self, board: Any, running: TaskId) -> None:
         self._board, self._running, self._sums, self._sent = board, running, dict[str, int](), time.monotonic()
         self._added: Any = None
 
-    def add(self, done: dict[str, int]) -> None:
-        for name, value in done.items():
+    def add(self, counts: dict[str, int]) -> None:
+        for name, value in counts.items():
             self._sums[name] = self._sums.get(name, 0) + value
         if time.monotonic() - self._sent >= _REPORT_SECONDS:
             self._flush()
@@ -83,12 +83,12 @@ class _Sums:
     def close(self, wait: Callable[[Any], object]) -> None:
         """Send the remaining counts and wait for their receipt, because the driver reads the board when a task ends."""
         self._flush()
-        # the last call is enough, because an actor handles the messages of one caller in order
+        # only the last call is awaited, because an actor handles one caller's messages in order
         if self._added is not None:
             wait(self._added)
 
 
-def _run(packed: bytes, settings: Mapping[str, str], board: Any, private: bool) -> tuple[str, Any]:
+def _run_in_worker(payload: bytes, settings: Mapping[str, str], board: Any, private: bool) -> tuple[str, Any]:
     """Run a task in a Ray worker; return the same answer as a worker process.
 
     The task is sent pickled, so that `settings` are in force before the libraries that read them are imported.
@@ -97,13 +97,13 @@ def _run(packed: bytes, settings: Mapping[str, str], board: Any, private: bool) 
     import ray
 
     os.environ.update(settings)
-    task: Task = pickle.loads(packed)
-    sums = _Sums(board, task.id)
+    task: Task = pickle.loads(payload)
+    sums = _TaskSums(board, task.id)
     try:
-        with without_output(private):
+        with discard_output(private):
             return run_task(task, sums.add, private=private)
     finally:
-        # losing the board loses only numbers in a log, so it must not fail the shard
+        # the board holds only numbers for a log, so its loss must not fail the shard
         with suppress(ray.exceptions.RayError):
             sums.close(ray.get)
 
@@ -120,8 +120,8 @@ def _last_line(error: BaseException) -> str:
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
 
-def _remedy(error: BaseException) -> str:
-    """Return what to do about a rejected token, which Ray mentions only in the causes of its error."""
+def _describe_remedy(error: BaseException) -> str:
+    """Return the remedy for a rejected token, which Ray mentions only in the causes of its error."""
     if "client connection timeout" in str(error):  # over `ray://`, a rejected token shows only as this error
         return f". It is busy, or rejects the token: set RAY_AUTH_MODE=token and set {_TOKEN} to the cluster's"
     token_missing = "InvalidAuthToken" in f"{error} {error.__cause__} {error.__context__}"
@@ -129,7 +129,7 @@ def _remedy(error: BaseException) -> str:
 
 
 class RayPool:
-    """Runs tasks on a Ray cluster, one CPU each. Use it as a context manager; leaving it cancels running tasks."""
+    """Pool of workers on a Ray cluster, one CPU per task. Leaving its context cancels running tasks."""
 
     def __init__(self, count: int, settings: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> None:
         try:
@@ -151,24 +151,24 @@ class RayPool:
             quiet = {"log_to_driver": False, "logging_level": "ERROR"}
             try:
                 if self._address is None:
-                    # set a token here, because Ray would otherwise store one in the home directory
+                    # set a token, because Ray would otherwise store one in the home directory
                     os.environ.setdefault(_TOKEN, secrets.token_hex(32))
-                    # "local", because None means the most recently started cluster on this machine
+                    # "local" starts a new cluster; None would join the one started last on this machine
                     ray.init(address="local", num_cpus=self._count, include_dashboard=False, **quiet)
                 else:
                     _require_listener(self._address)
                     self._connect(self._address, quiet)
             except (OSError, RuntimeError, ValueError) as error:
-                what = (
+                advice = (
                     f"{self._address}: no Ray cluster found" if self._address else "not set: no local Ray cluster found"
                 )
-                raise ConfigError(f"{ADDRESS}: {what}: {_last_line(error)}{_remedy(error)}") from error
+                raise ConfigError(f"{ADDRESS}: {advice}: {_last_line(error)}{_describe_remedy(error)}") from error
             self._owner = True
-        # at least the requested number, even if the cluster has fewer CPUs, so that an autoscaler sees the demand
+        # use at least the requested number, even if the cluster has fewer CPUs, so that an autoscaler sees the demand
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
-        # the actor may be on any node, and restarts empty if that node is lost
+        # the actor may run on any node, and restarts empty if that node is lost
         self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_CountBoard).remote()
-        self._remote = ray.remote(num_cpus=1, max_retries=DEATHS)(_run)
+        self._remote = ray.remote(num_cpus=1, max_retries=DEATHS)(_run_in_worker)
         self._dispatch()
         return self
 
@@ -178,7 +178,7 @@ class RayPool:
         self._running.clear()
         self._queue.clear()
         self._ray.kill(self._board)
-        # an earlier connection stays open, because other code opened it
+        # leave a connection open that other code opened
         if self._owner:
             self._ray.shutdown()
 
@@ -193,7 +193,7 @@ class RayPool:
                 self._ray.init(address=address, **settings)
                 return
             except ConnectionAbortedError as error:
-                if not tries_left or _remedy(error):
+                if not tries_left or _describe_remedy(error):
                     raise
             time.sleep(_CLIENT_WAIT_SECONDS)
 
@@ -202,22 +202,24 @@ class RayPool:
         """Number of submitted tasks that have not finished."""
         return len(self._queue) + len(self._running)
 
-    def submit(self, task: Task, *, first: bool = False) -> None:
-        """Queue a task; `first` puts it before the others."""
-        (self._queue.appendleft if first else self._queue.append)(task)
+    def submit(self, task: Task, *, is_first: bool = False) -> None:
+        """Queue a task; `is_first` puts it before the others."""
+        (self._queue.appendleft if is_first else self._queue.append)(task)
         self._dispatch()
 
-    def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
-        """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks continue."""
-        forgotten = [task.id for task in self._queue if doomed(task.id)]
-        self._queue = deque(task for task in self._queue if not doomed(task.id))
+    def cancel(self, is_cancelled: Callable[[TaskId], bool]) -> list[TaskId]:
+        """Remove queued tasks whose ids match `is_cancelled`, and return their ids; running tasks continue."""
+        forgotten = [task.id for task in self._queue if is_cancelled(task.id)]
+        self._queue = deque(task for task in self._queue if not is_cancelled(task.id))
         return forgotten
 
     def _dispatch(self) -> None:
         while self._queue and len(self._running) < self.count:
             task = self._queue.popleft()
             remote_function = self._remote.options(name=str(task.id))
-            self._running[remote_function.remote(pickle.dumps(task), self._settings, self._board, are_private())] = task
+            self._running[
+                remote_function.remote(pickle.dumps(task), self._settings, self._board, is_private_mode())
+            ] = task
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
         """Yield counts and ends of tasks, and None at every tick without any, until no task is outstanding.
@@ -232,7 +234,7 @@ class RayPool:
                 yield None
             for reference in ready:
                 yield self._finish_task(reference)
-        # the counts that the last tasks sent just before they ended (`_Sums.close`)
+        # yield the counts that the last tasks sent just before they ended (`_TaskSums.close`)
         yield from self._ray.get(self._board.take.remote())
 
     def _finish_task(self, reference: Any) -> FinishedTask:
@@ -242,8 +244,8 @@ class RayPool:
         except self._ray.exceptions.RayError as error:
             cause = str(error).strip().partition("\n")[0]
             raise WorkerDiedError(
-                f"{task.id}: its Ray worker died {count_of(DEATHS + 1, 'time')}, or its node is gone "
-                f"({type(error).__name__}: {cause}). Finished shards are kept. Run it again"
+                f"{task.id}: its Ray worker died {count_of(DEATHS + 1, 'time')}, or its node was lost "
+                f"({type(error).__name__}: {cause}). Finished shards are kept. Run the dataset again"
             ) from error
         del self._running[reference]
         self._dispatch()
@@ -256,7 +258,7 @@ PROCESSES, RAY = "processes", "ray"
 ENGINES = (PROCESSES, RAY)
 
 
-def worker_count(declared: int | None) -> int:
+def worker_count(setting: int | None) -> int:
     """Return the number of worker processes: the declared one, else DATAPREP_WORKERS, else the number of usable cores.
 
     Raises ConfigError if the variable is not a positive integer.
@@ -264,20 +266,20 @@ def worker_count(declared: int | None) -> int:
     count = os.environ.get(WORKERS)
     if count and not (count.isascii() and count.isdigit() and int(count) > 0):
         raise ConfigError(f"{WORKERS}={count!r}: must be a whole number of at least 1")
-    return declared or int(count or 0) or len(os.sched_getaffinity(0))
+    return setting or int(count or 0) or len(os.sched_getaffinity(0))
 
 
-def chosen_engine(environment: Mapping[str, str], declared: str | None = None) -> str:
+def choose_engine(environment: Mapping[str, str], setting: str | None = None) -> str:
     """Return the engine that the dataset declares, else the environment's; raise ConfigError for an unknown engine."""
-    engine = declared or environment.get(ENGINE) or PROCESSES
+    engine = setting or environment.get(ENGINE) or PROCESSES
     if engine not in ENGINES:
         raise ConfigError(f"{ENGINE}: unknown engine {engine!r}. Available: {', '.join(ENGINES)}")
     return engine
 
 
-def require_engine(environment: Mapping[str, str], declared: str | None = None) -> None:
+def require_engine(environment: Mapping[str, str], setting: str | None = None) -> None:
     """Raise ConfigError if the chosen engine needs a package that is not installed."""
-    engine = chosen_engine(environment, declared)
+    engine = choose_engine(environment, setting)
     if engine == RAY and find_spec("ray") is None:
         raise ConfigError(
             "run_on (or DATAPREP_ENGINE): `ray` needs the extra `ray`: pip install 'dataprep-assets[ray]'"
@@ -288,7 +290,7 @@ def open_pool(
     count: int,
     settings: Mapping[str, str],
     environment: Mapping[str, str],
-    declared: str | None = None,
+    setting: str | None = None,
     prepare: Callable[[], object] | None = None,
 ) -> Pool:
     """Return a pool of the chosen engine.
@@ -298,10 +300,10 @@ def open_pool(
             CPUs, so that an autoscaler sees the demand.
         settings: Environment variables to set in each worker.
         environment: The environment variables that name the engine and the cluster.
-        declared: The engine that the dataset declares.
+        setting: The engine that the dataset declares.
         prepare: The `prepare` argument of `WorkerPool`; Ray does not use it.
     """
-    if chosen_engine(environment, declared) == PROCESSES:
+    if choose_engine(environment, setting) == PROCESSES:
         return WorkerPool(count, settings, prepare)
     return RayPool(count, settings, environment)
 
@@ -319,7 +321,7 @@ class TaskEngine:
     @property
     def is_this_machine(self) -> bool:
         """Whether the workers are processes of this machine, which can read its folders."""
-        return chosen_engine(os.environ, self.declared) == PROCESSES
+        return choose_engine(os.environ, self.declared) == PROCESSES
 
     def open(self, count: int, prepare: Callable[[], object] | None = None) -> Pool:
         """Open a pool of `count` workers, whose libraries use one thread each.

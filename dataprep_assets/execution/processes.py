@@ -37,12 +37,12 @@ from dataprep_assets.execution.run_task import (
     Task,
     TaskCounts,
     TaskId,
+    disable_core_dumps,
+    discard_output,
     run_task,
-    without_core,
-    without_output,
 )
 from dataprep_assets.execution.watch import Watch
-from dataprep_assets.stores.files import are_private, current_umask
+from dataprep_assets.stores.files import current_umask, is_private_mode
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ else:
     Channel = Connection
 
 
-def serve(channel: Channel, environment: Mapping[str, str], umask: int, private: bool) -> None:
+def serve_tasks(channel: Channel, environment: Mapping[str, str], umask: int, private: bool) -> None:
     """Run tasks in a worker until the channel closes.
 
     Args:
@@ -80,12 +80,12 @@ def serve(channel: Channel, environment: Mapping[str, str], umask: int, private:
     """
     _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    # a user's function may start processes, which daemons must not do
+    # not a daemon, because a user's function may start processes, which daemons may not
     multiprocessing.current_process().daemon = False
     os.environ.clear()
     os.environ.update(environment)
     os.umask(umask)
-    with without_output(private):
+    with discard_output(private):
         while True:
             try:
                 task: Task = channel.recv()
@@ -96,26 +96,26 @@ def serve(channel: Channel, environment: Mapping[str, str], umask: int, private:
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end this process when the pool's process ends, even in the middle of a library call.
+    """Let the kernel terminate this process when the pool's process exits, even in the middle of a library call.
 
     The parent of a fork is the fork server, so this uses a pipe that closes when the process of the pool ends.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
     sentinel = parent.sentinel
-    signal.signal(signal.SIGIO, signal.SIG_DFL)  # the default action ends this process
+    signal.signal(signal.SIGIO, signal.SIG_DFL)  # the default action terminates this process
     fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
     if wait([sentinel], 0):
         os._exit(1)  # the parent ended before the signal was set up
 
 
-def _send_counts(channel: Channel, running: TaskId, done: dict[str, int]) -> None:
-    channel.send(("counts", TaskCounts(running, done)))
+def _send_counts(channel: Channel, running: TaskId, counts: dict[str, int]) -> None:
+    channel.send(("counts", TaskCounts(running, counts)))
 
 
-def _send_place(channel: Channel, where: str) -> None:
-    channel.send(("at", where))
+def _send_place(channel: Channel, position: str) -> None:
+    channel.send(("at", position))
 
 
 def _describe_end(code: int | None) -> str:
@@ -126,7 +126,7 @@ def _describe_end(code: int | None) -> str:
     return f"killed by signal {-code}{cause}"
 
 
-def _module_of(function: Any) -> str:
+def _find_module(function: Any) -> str:
     """Return the name of the module that defines a task's function."""
     function = getattr(function, "func", function)  # unwrap a `partial`
     owner = getattr(function, "__self__", None)  # the object of a bound method
@@ -137,7 +137,7 @@ _starting = threading.Lock()
 
 
 @contextlib.contextmanager
-def _without_main() -> Iterator[None]:
+def _hide_main_module() -> Iterator[None]:
     """Hide the main module, such as a user's script, because `multiprocessing` would import it into each worker."""
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
@@ -148,17 +148,17 @@ def _without_main() -> Iterator[None]:
 
 def _start_method() -> str:
     """Return the start method of `multiprocessing` for workers."""
-    # system libraries of other platforms do not survive a fork
+    # on other platforms, system libraries do not survive a fork
     can_fork = sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= _MAX_TEMP_PATH
     return "forkserver" if can_fork else "spawn"
 
 
 @contextlib.contextmanager
-def _preloading(modules: Sequence[str], prepare: Callable[[], object] | None) -> Iterator[None]:
+def _preload_modules(modules: Sequence[str], prepare: Callable[[], object] | None) -> Iterator[None]:
     """Let a fork server that starts inside this context import these modules and call `prepare`."""
-    request = pickle.dumps((modules, prepare, are_private()))
+    request = pickle.dumps((modules, prepare, is_private_mode()))
     if len(request) > _MAX_PRELOAD_BYTES:
-        request = pickle.dumps((modules, None, are_private()))
+        request = pickle.dumps((modules, None, is_private_mode()))
     os.environ[_PRELOAD] = base64.b64encode(request).decode()
     try:
         yield
@@ -166,7 +166,7 @@ def _preloading(modules: Sequence[str], prepare: Callable[[], object] | None) ->
         del os.environ[_PRELOAD]
 
 
-def preload() -> None:
+def preload_modules() -> None:
     """Load the modules of the first tasks in the fork server; ignore errors, because the workers report them.
 
     A fork of a process with a second thread can hang forever, so libraries are set to one thread. If a library starts a
@@ -174,11 +174,11 @@ def preload() -> None:
     """
     if (request := os.environ.pop(_PRELOAD, None)) is None:
         return
-    without_core()
+    disable_core_dumps()
     os.environ.update(ONE_THREAD)
     with contextlib.suppress(Exception):
         modules, prepare, private = pickle.loads(base64.b64decode(request))
-        with without_output(private):
+        with discard_output(private):
             for module in modules:
                 importlib.import_module(module)
             if prepare is not None:
@@ -186,7 +186,7 @@ def preload() -> None:
     if len(os.listdir("/proc/self/task")) > 1:
         os.execv(sys.executable, sys.orig_argv)
     gc.collect()
-    gc.freeze()  # otherwise a garbage collection in a fork would write to, and thereby copy, every page with an object
+    gc.freeze()  # otherwise a collection in a fork would write to every page with an object, and so copy it
 
 
 @dataclass(frozen=True)
@@ -212,11 +212,11 @@ class _Worker:
 
 
 class WorkerPool:
-    """Runs tasks on `count` processes. Use it as a context manager; leaving it ends the workers that are still busy.
+    """Pool of `count` worker processes. Use it as a context manager; leaving it terminates busy workers.
 
-    A worker that exceeds its bound (`bounds`) is ended. Its task is retried once, under closer observation, when no
-    other task is running. If the task exceeds the bound again, it fails with BoundError, which names its position and
-    its usage.
+    A worker that exceeds its bound (`bounds`) is terminated. Its task is retried once under closer observation, when
+    no other task is running. If the task exceeds the bound again, it fails with BoundError, which names its position
+    and its usage.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class WorkerPool:
         """
         self.count = max(1, count)
         self._environment, self._prepare = environment or {}, prepare
-        self._private = are_private()
+        self._private = is_private_mode()
         self._idle: list[_Worker] = []
         self._busy: dict[Channel, tuple[_Worker, Task]] = {}
         self._queue: deque[Task] = deque()
@@ -249,7 +249,7 @@ class WorkerPool:
     def __exit__(self, *_exception: object) -> None:
         self._watch.close()
         workers = [*self._idle, *(worker for worker, _ in self._busy.values())]
-        # kill all workers before waiting for the first, so that they end in parallel
+        # kill all workers before waiting for any, so that they end in parallel
         for worker in workers:
             worker.process.kill()
         for worker in workers:
@@ -267,16 +267,16 @@ class WorkerPool:
         """Process ids of the live workers."""
         return [worker.pid for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]]
 
-    def submit(self, task: Task, *, first: bool = False) -> None:
-        """Queue a task; `first` puts it before the others."""
-        (self._queue.appendleft if first else self._queue.append)(task)
+    def submit(self, task: Task, *, is_first: bool = False) -> None:
+        """Queue a task; `is_first` puts it before the others."""
+        (self._queue.appendleft if is_first else self._queue.append)(task)
         self._dispatch()
 
-    def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
-        """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks continue."""
-        forgotten = [task.id for task in (*self._queue, *self._exceeded) if doomed(task.id)]
-        self._queue = deque(task for task in self._queue if not doomed(task.id))
-        self._exceeded = deque(task for task in self._exceeded if not doomed(task.id))
+    def cancel(self, is_cancelled: Callable[[TaskId], bool]) -> list[TaskId]:
+        """Remove queued tasks whose ids match `is_cancelled`, and return their ids; running tasks continue."""
+        forgotten = [task.id for task in (*self._queue, *self._exceeded) if is_cancelled(task.id)]
+        self._queue = deque(task for task in self._queue if not is_cancelled(task.id))
+        self._exceeded = deque(task for task in self._exceeded if not is_cancelled(task.id))
         self._dispatch()
         return forgotten
 
@@ -284,15 +284,16 @@ class WorkerPool:
         """Start a worker."""
         context = multiprocessing.get_context(_start_method())
         context.set_forkserver_preload([_SERVER])
-        ours, theirs = context.Pipe()
-        modules = sorted({_module_of(task.function) for task in self._queue})
-        # close the worker's end in this process, because the channel would otherwise stay open after the worker's death
-        with _starting, theirs:
-            arguments = (theirs, {**os.environ, **self._environment}, current_umask(), self._private)
-            process = context.Process(target=serve, args=arguments, daemon=True)  # type: ignore[attr-defined]
-            with _without_main(), _preloading(modules, self._prepare):
+        parent_end, child_end = context.Pipe()
+        modules = sorted({_find_module(task.function) for task in self._queue})
+        # close this process's copy of the worker's end, because the channel would otherwise stay open after the
+        # worker's death
+        with _starting, child_end:
+            arguments = (child_end, {**os.environ, **self._environment}, current_umask(), self._private)
+            process = context.Process(target=serve_tasks, args=arguments, daemon=True)  # type: ignore[attr-defined]
+            with _hide_main_module(), _preload_modules(modules, self._prepare):
                 process.start()
-        return _Worker(process, ours)
+        return _Worker(process, parent_end)
 
     def _dispatch(self) -> None:
         if self._exceeded and not self._queue and not self._busy:
@@ -300,7 +301,7 @@ class WorkerPool:
         while self._queue and (self._idle or len(self._busy) < self.count):
             worker = self._idle.pop() if self._idle else self._start()
             task = self._queue.popleft()
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a dead worker is reported by `events`
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `events` reports a dead worker
                 worker.channel.send(task)
             self._watch.begin(worker.pid)
             self._busy[worker.channel] = (worker, task)
@@ -323,7 +324,7 @@ class WorkerPool:
         try:
             kind, value = channel.recv()
         except (EOFError, OSError):
-            yield from self._bury(channel)
+            yield from self._requeue_task(channel)
             return
         if kind in ("counts", "at"):
             self._watch.note_progress(worker.pid, value if kind == "at" else "")
@@ -334,29 +335,29 @@ class WorkerPool:
         del self._busy[channel]
         self._idle.append(worker)
         self._dispatch()
-        # yield after dispatching, because the caller may take long with a result while the worker runs its next task
+        # yield after dispatching the next task, because the caller may take long with a result
         yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
 
-    def _bury(self, channel: Channel) -> Iterator[FinishedTask]:
+    def _requeue_task(self, channel: Channel) -> Iterator[FinishedTask]:
         """Resubmit the task of a dead worker before the others, or raise WorkerDiedError.
 
-        If the worker was ended because of its bound, its task is retried after the others, or fails.
+        If the worker was terminated because of its bound, its task is retried after the others, or fails.
         """
         worker, task = self._busy.pop(channel)
-        if (why := self._watch.end(worker.pid)) is not None:
+        if (reason := self._watch.end(worker.pid)) is not None:
             worker.end()
-            if task.closely:
-                yield FinishedTask(task, None, BoundError(f"{task.id}: {why}"))
+            if task.reports_each_row:
+                yield FinishedTask(task, None, BoundError(f"{task.id}: {reason}"))
             else:
-                logger.warning("%s: %s. Retrying it in a process of its own", task.id, why)
-                self._exceeded.append(replace(task, closely=True))
+                logger.warning("%s: %s. Retrying in a separate process", task.id, reason)
+                self._exceeded.append(replace(task, reports_each_row=True))
             self._dispatch()
             return
         # the channel of a large process closes long before the process has ended
         worker.process.join(_DYING_SECONDS)
-        what = f"{task.id}: its worker process died ({_describe_end(worker.end())})"
+        cause = f"{task.id}: its worker process died ({_describe_end(worker.end())})"
         self._deaths[task.id] += 1
         if self._deaths[task.id] > DEATHS:
-            raise WorkerDiedError(f"{what}, like {DEATHS} before it. Finished files are kept. Run it again")
-        logger.warning("%s. Retrying", what)
-        self.submit(task, first=True)
+            raise WorkerDiedError(f"{cause}, as did {DEATHS} before it. Finished files are kept. Run the dataset again")
+        logger.warning("%s. Retrying", cause)
+        self.submit(task, is_first=True)

@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from dataprep_assets.bounds import alive
+from dataprep_assets.bounds import report_progress
 from dataprep_assets.errors import count_of
-from dataprep_assets.planning.cost import format_seconds
+from dataprep_assets.table import format_share
+
+RATE_SECONDS = 5.0
+"""Seconds before a rate is shown; the start of workers is a large part of a shorter time."""
 
 
 class Sink(Protocol):
@@ -53,11 +56,11 @@ class Progress:
         """Set the total number of bytes to read and the number of workers, before the work begins."""
         self.source_bytes, self.workers = source_bytes, workers
 
-    def add(self, done: Mapping[str, int]) -> None:
+    def add(self, counts: Mapping[str, int]) -> None:
         """Add counts by name: tokens, documents, source_bytes, cpu_ms."""
-        # this process waits for its workers, so their progress counts as its own (`bounds`)
-        alive()
-        for name, value in done.items():
+        # the workers' progress counts as this process's own, because it waits for them (`bounds`)
+        report_progress()
+        for name, value in counts.items():
             self.done[name] = self.done.get(name, 0) + value
 
     def show(self) -> None:
@@ -97,7 +100,7 @@ class Progress:
 
     @property
     def amount(self) -> str:
-        """The work done and expected, as text: tokens, or bytes if no tokens are counted; empty without amounts."""
+        """The work done and expected, as text: tokens, or bytes if no tokens are counted; empty if neither is known."""
         if not self._amounts:
             return ""
         tokens, source = self.done["tokens"], self.done["source_bytes"]
@@ -108,8 +111,8 @@ class Progress:
 
     @property
     def rate(self) -> str:
-        """The work done per second, as text; empty without amounts."""
-        if not self._amounts:
+        """The work done per second, as text; empty if there are no amounts, and in the first `RATE_SECONDS`."""
+        if not self._amounts or self.seconds < RATE_SECONDS:
             return ""
         if tokens := self.done["tokens"]:
             return f"{tokens / self.seconds / 1e6:.2f} M tokens/s"
@@ -118,16 +121,18 @@ class Progress:
     @property
     def time_left(self) -> str:
         """The time left, as text; `?` before there is a rate."""
+        from dataprep_assets.planning.cost import format_seconds
+
         return format_seconds(self.eta_seconds).strip() if self.eta_seconds is not None else "?"
 
     def line(self) -> str:
         """Return one line for a log; its CPU percentage is the workers' CPU time divided by elapsed time × workers."""
         if not self._amounts:
-            return f"{self.fraction:4.0%}"
-        line = f"{self.fraction:6.1%}  {self.amount}  {self.rate}  "
+            return format_share(self.fraction)
+        line = "  ".join(filter(None, [f"{format_share(self.fraction):>6}", self.amount, self.rate]))
         if not self.done["tokens"]:
-            return f"{line}ETA {self.time_left}"
+            return f"{line}  ETA {self.time_left}"
         # divided by 1,000 for seconds, times 100 for percent
         saturation = self.done["cpu_ms"] / 10 / (self.seconds * self.workers)
         documents = count_of(self.done["documents"], "document")
-        return f"{line}{documents}  ETA {self.time_left}  CPU {saturation:.0f} % of {count_of(self.workers, 'worker')}"
+        return f"{line}  {documents}  ETA {self.time_left}  CPU {saturation:.0f}% of {count_of(self.workers, 'worker')}"

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from dataprep_assets.bounds import report_to
-from dataprep_assets.errors import DataprepError, out_of_memory
+from dataprep_assets.errors import DataprepError, memory_error
 from dataprep_assets.integrity.commit import refusal_error
 from dataprep_assets.stores.files import private_files
 
 # A task has a typed id, reports counts while it runs, and returns a result.
 #
 # `Pool` is the interface of all kinds of workers: `processes.WorkerPool`, `pool.RayPool` and `jobs.SerialExecutor`. A
-# task's function calls `report` with the counts of its work so far.
+# task's function calls `report_work` with the counts of its work so far.
 
 DEATHS = 2
 """Number of retries of a task whose worker died; a third death is attributed to the task (mostly to its memory use)."""
@@ -41,13 +41,13 @@ class TaskId:
 class Task:
     """A picklable module-level function and its arguments; errors and progress show the id.
 
-    `closely`: the task exceeded its bound, and is retried once under closer observation.
+    `reports_each_row`: the task exceeded its bound, and is retried once under closer observation.
     """
 
     id: TaskId
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    closely: bool = False
+    reports_each_row: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ class Pool(Protocol):
     def outstanding(self) -> int:
         """Number of submitted tasks that have not finished."""
 
-    def submit(self, task: Task, *, first: bool = False) -> None:
-        """Queue a task; `first` puts it before the others."""
+    def submit(self, task: Task, *, is_first: bool = False) -> None:
+        """Queue a task; `is_first` puts it before the others."""
 
-    def cancel(self, doomed: Callable[[TaskId], bool]) -> list[TaskId]:
-        """Remove queued tasks for whose id `doomed` is true, and return their ids; running tasks continue."""
+    def cancel(self, is_cancelled: Callable[[TaskId], bool]) -> list[TaskId]:
+        """Remove queued tasks whose ids match `is_cancelled`, and return their ids; running tasks continue."""
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
         """Yield counts and ends of tasks, and None at a tick without any, until no task is outstanding.
@@ -99,22 +99,22 @@ _send: Callable[[dict[str, int]], None] | None = None
 
 
 def connect(send: Callable[[dict[str, int]], None] | None) -> None:
-    """Set the receiver of this process's `report`, as workers do before they run a task; None disconnects it."""
+    """Set the receiver of this process's `report_work`, as workers do before they run a task; None disconnects it."""
     global _send
     _send = send
 
 
-def report(**done: int) -> None:
+def report_work(**amount: int) -> None:
     """Report, from inside a task, the work since the last call; does nothing outside of a worker."""
     if _send is not None:
-        _send(done)
+        _send(amount)
 
 
 Answer = tuple[str, Any]
 """`("result", the function's return value)` or `("error", a DataprepError)`."""
 
 
-def without_core() -> None:
+def disable_core_dumps() -> None:
     """Disable core dumps of this process, because they would contain documents and secret keys."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -122,7 +122,7 @@ def without_core() -> None:
 def run_task(
     task: Task,
     send: Callable[[dict[str, int]], None],
-    tell: Callable[[str], None] | None = None,
+    send_position: Callable[[str], None] | None = None,
     *,
     private: bool = False,
 ) -> Answer:
@@ -131,37 +131,42 @@ def run_task(
     Args:
         task: The task to run.
         send: Receives the counts that the task reports.
-        tell: Receives the task's current position (`bounds.report_position`), if this process is a worker.
+        send_position: Receives the task's current position (`bounds.report_position`), if this process is a worker.
         private: Whether the data are sensitive. If so, only the owner can read the files that the task writes
             (`stores.files`), and the message of a foreign error is withheld, because it may quote the data.
     """
-    without_core()
+    disable_core_dumps()
     connect(send)
     try:
-        with private_files(private), nullcontext() if tell is None else report_to(tell, closely=task.closely):
+        with (
+            private_files(private),
+            nullcontext()
+            if send_position is None
+            else report_to(send_position, reports_each_row=task.reports_each_row),
+        ):
             return "result", task.function(*task.arguments)
     except DataprepError as error:
-        # the project wrote this message, and its messages quote no data
+        # this project's own messages quote no data
         return "error", error
     except MemoryError:
-        return "error", out_of_memory(str(task.id))
+        return "error", memory_error(str(task.id))
     except OSError as error:
-        if private:  # the system's message and the file name may contain a patient's name
+        if private:  # the system's message and the file name may contain private data
             error = OSError(error.errno, os.strerror(error.errno)) if error.errno else OSError(type(error).__name__)
         return "error", DataprepError(f"{task.id}: {refusal_error(error, Path.cwd())}")
-    except Exception as error:  # a bug or an unexpected library error: report it instead of ending the worker
+    except Exception as error:  # report a bug or an unexpected library error instead of terminating the worker
         frame = traceback.extract_tb(error.__traceback__)[-1]
         code = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
         message = f"{type(error).__name__}: {error}"
         if private:
-            message = f"{code}. Its message is withheld: it may quote the data"
+            message = f"{code}. Its message is withheld because it may quote the data"
         return "error", DataprepError(f"{task.id}: {message}", code=code)
     finally:
         connect(None)
 
 
 @contextmanager
-def without_output(private: bool) -> Iterator[None]:
+def discard_output(private: bool) -> Iterator[None]:
     """Discard the standard output and error of this process while it runs a `private` task.
 
     Ray stores the output of its workers in files that other users can read. A user's tagger may print its input, and a
@@ -177,7 +182,7 @@ def without_output(private: bool) -> Iterator[None]:
             os.dup2(nowhere, stream)
         yield
     finally:
-        # flush Python's buffers before the streams are restored, because the text would be shown otherwise
+        # flush Python's buffers before restoring the streams, because their text would be shown otherwise
         for buffered in (sys.stdout, sys.stderr):
             buffered.flush()
         for stream, copy in copies.items():

@@ -1,4 +1,4 @@
-"""Enforcement of the bounds on processes (`bounds`): samples their usage, and ends a process that exceeds a limit.
+"""Enforcement of the bounds on processes (`bounds`): samples their usage, and terminates those that exceed a limit.
 
 A process cannot watch itself, because a running library call blocks all Python threads, and a process that the kernel
 ends cannot report anything. Therefore workers are watched by a thread of the process that started them (`Watch`). A
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataprep_assets.bounds import Bounds, report_to
-from dataprep_assets.execution.run_task import without_core
+from dataprep_assets.execution.run_task import disable_core_dumps
 
 CAN_WATCH = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
@@ -34,10 +34,10 @@ if CAN_WATCH:
     _PAGE, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 
-def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
+def die_with_parent(parent: int, signal_number: signal.Signals = signal.SIGKILL) -> None:
     """Let the kernel send this process a signal when its parent (the process with this id) ends; Linux only."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal_number)
     if os.getppid() != parent:
         os._exit(1)  # the parent died before prctl took effect
 
@@ -56,7 +56,7 @@ def measure_process(pid: int) -> tuple[int, float, int] | None:
 
 
 @dataclass
-class _AtWork:
+class _WatchedProcess:
     """A process with its current row, its CPU seconds when it reached this row, and the tick of its start."""
 
     where: str = ""
@@ -65,13 +65,13 @@ class _AtWork:
 
 
 class Watch:
-    """Watches running processes from a separate thread, which ends with `close`."""
+    """Watch over running processes from a separate thread, which ends with `close`."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._lock, self._closed = threading.Lock(), threading.Event()
-        # by process id: the watched processes, and the reasons why processes were ended, until `end` fetches them
-        self._at_work: dict[int, _AtWork] = {}
+        # by process id: the watched processes, and why processes were terminated, which `end` fetches
+        self._at_work: dict[int, _WatchedProcess] = {}
         self._exceeded: dict[int, str] = {}
         self._thread: threading.Thread | None = None
 
@@ -80,18 +80,18 @@ class Watch:
         if not CAN_WATCH:
             return
         with self._lock:
-            self._at_work[pid] = _AtWork()
+            self._at_work[pid] = _WatchedProcess()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._sample, name="dataprep-watch", daemon=True)
+            self._thread = threading.Thread(target=self._measure_processes, name="dataprep-watch", daemon=True)
             self._thread.start()
 
-    def note_progress(self, pid: int, where: str = "") -> None:
-        """Record that a process made progress, and its position `where`."""
+    def note_progress(self, pid: int, position: str = "") -> None:
+        """Record that a process made progress, and its position `position`."""
         if (process := self._at_work.get(pid)) is not None:
-            process.where, process.since = where or process.where, None
+            process.where, process.since = position or process.where, None
 
     def end(self, pid: int) -> str | None:
-        """Stop watching a process; if it was ended, return its position, its usage and the exceeded limit."""
+        """Stop watching a process; if it was terminated, return its position, its usage and the exceeded limit."""
         with self._lock:
             self._at_work.pop(pid, None)
             return self._exceeded.pop(pid, None)
@@ -100,28 +100,28 @@ class Watch:
         """Stop watching all processes."""
         self._closed.set()
 
-    def _sample(self) -> None:
+    def _measure_processes(self) -> None:
         while not self._closed.wait(_SAMPLE_SECONDS):
             with self._lock:
                 for pid, process in self._at_work.items():
-                    if pid not in self._exceeded and (why := _why(self._bounds, pid, process)) is not None:
-                        self._exceeded[pid] = why
+                    if pid not in self._exceeded and (reason := _explain_end(self._bounds, pid, process)) is not None:
+                        self._exceeded[pid] = reason
                         with contextlib.suppress(ProcessLookupError):
                             os.kill(pid, signal.SIGKILL)
 
 
-def _why(bounds: Bounds, pid: int, process: _AtWork) -> str | None:
+def _explain_end(bounds: Bounds, pid: int, process: _WatchedProcess) -> str | None:
     """Return a process's position and usage if it exceeds a limit."""
     if (usage := measure_process(pid)) is None:
         return None
     memory, seconds, start = usage
     process.start = process.start or start
-    if process.start != start:  # the process has ended, and its id belongs to a new process
+    if process.start != start:  # the process has ended, and its id belongs to a new one
         return None
-    # counted from the first sample after its last progress
+    # count from the first sample after the last progress
     process.since = seconds if process.since is None else process.since
-    why = bounds.describe_exceeded_bound(memory, seconds - process.since)
-    return why and (f"{process.where}: {why}" if process.where else why)
+    reason = bounds.describe_exceeded_bound(memory, seconds - process.since)
+    return reason and (f"{process.where}: {reason}" if process.where else reason)
 
 
 @dataclass
@@ -130,12 +130,12 @@ class _Heartbeat:
 
     memory: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, _BOARD_BYTES))
 
-    def write(self, where: str) -> None:
-        text = where.encode("utf-8", "replace")[: _BOARD_BYTES - 16]
+    def write(self, position: str) -> None:
+        text = position.encode("utf-8", "replace")[: _BOARD_BYTES - 16]
         count = int.from_bytes(self.memory[:8], "little") + 1
         self.memory[8 : 16 + len(text)] = len(text).to_bytes(8, "little") + text
-        # Write the counter last, so that a reader that sees a new counter finds its text. In between, the text may be
-        # mixed, which is harmless because it is only displayed.
+        # Write the counter last, so that a reader that sees a new counter also finds its text. Meanwhile the text may
+        # be mixed, which is harmless because it is only displayed.
         self.memory[:8] = count.to_bytes(8, "little")
 
     def read(self) -> tuple[bytes, str]:
@@ -152,45 +152,45 @@ def process_start() -> float:
     return time.monotonic() - age
 
 
-def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str], None], *, again: bool) -> int:
+def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str], None], *, is_retry: bool) -> int:
     """Run a command's work in a fork of this process, enforce the bounds, and return the exit code.
 
     Args:
         work: The work; returns the exit code.
         bounds: The limits of the work.
         complain: Called with a sentence if the work exceeds its bounds or is killed.
-        again: Whether the work may be retried once, closely, because finished parts are kept.
+        is_retry: Whether the work may be retried once, with a report of each row, because finished parts are kept.
     """
     if not CAN_WATCH:
         return work()
-    for closely in (False, True) if again else (False,):
+    for reports_each_row in (False, True) if is_retry else (False,):
         board = _Heartbeat()
-        # before the fork, because from then on `_until_it_ends` forwards signals to the work
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
+        # block signals before the fork, because `_wait_for_end` forwards them to the child from then on
+        old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
         parent = os.getpid()
         if not (pid := os.fork()):
             die_with_parent(parent)
             _leave_group()
-            without_core()
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            with report_to(board.write, closely=closely):
+            disable_core_dumps()
+            signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+            with report_to(board.write, reports_each_row=reports_each_row):
                 return work()
         with contextlib.suppress(OSError):  # parent and child both set the group, because either may run first
             os.setpgid(pid, pid)
-        code, why, interrupted = _until_it_ends(pid, board, bounds)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if why is None:
+        code, reason, interrupted = _wait_for_end(pid, board, bounds)
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+        if reason is None:
             if code == -signal.SIGKILL:
                 complain("killed, probably by the kernel because memory ran out. Finished artifacts are kept")
                 return 128 + signal.SIGKILL
-            if code < 0:  # end with the same signal
+            if code < 0:  # end with the child's signal
                 signal.signal(-code, signal.SIG_DFL)
                 os.kill(parent, -code)
             return code
-        if not again or closely or interrupted:
+        if not is_retry or reports_each_row or interrupted:
             break
-        complain(f"{why}. Retrying once under closer observation")
-    complain(f"{why}. Finished artifacts are kept")
+        complain(f"{reason}. Retrying once under closer observation")
+    complain(f"{reason}. Finished artifacts are kept")
     return 1
 
 
@@ -198,7 +198,7 @@ def _leave_group() -> None:
     """Move this process to its own group, so that processes that it starts get no signals from the terminal's keys.
 
     Upon Ctrl-C, processes of Dagster and of libraries would print tracebacks. Only this process should receive it; it
-    ends the processes that it started.
+    terminates the processes that it started.
     """
     os.setpgid(0, 0)
     # the kernel stops a background group that reads from the terminal, or that writes to it with `tostop`
@@ -206,20 +206,20 @@ def _leave_group() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _until_it_ends(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str | None, bool]:
+def _wait_for_end(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str | None, bool]:
     """Wait for the end of a process.
 
-    Return its exit code (negative for a signal), the reason if this function ended it, and whether it was interrupted.
-    Signals are forwarded to it. A second Ctrl-C immediately kills it and its group.
+    Return its exit code (negative for a signal), the reason if this function terminated it, and whether it was
+    interrupted. Signals are forwarded to it. A second Ctrl-C immediately kills it and its group.
     """
-    process, count, why, interrupted, killed = _AtWork(), b"", None, False, False
+    process, count, reason, interrupted, killed = _WatchedProcess(), b"", None, False, False
     # a shell without job control ignores SIGINT in processes started with `&`
     listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     while True:
         signal_info = signal.sigtimedwait(_PASSED_ON | {signal.SIGCHLD}, _SAMPLE_SECONDS)
         ended_pid, status = os.waitpid(pid, os.WNOHANG)
         if ended_pid:
-            return (128 + signal.SIGINT if killed else os.waitstatus_to_exitcode(status)), why, interrupted
+            return (128 + signal.SIGINT if killed else os.waitstatus_to_exitcode(status)), reason, interrupted
         if signal_info is not None and signal_info.si_signo != signal.SIGCHLD:
             by_ctrl_c = listens and signal_info.si_signo == signal.SIGINT
             killed = killed or (interrupted and by_ctrl_c)
@@ -228,23 +228,24 @@ def _until_it_ends(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, st
         now, process.where = board.read()
         if now != count:
             count, process.since = now, None
-        if why is None and (why := _why(bounds, pid, process)) is not None:
+        if reason is None and (reason := _explain_end(bounds, pid, process)) is not None:
             _pass_on(signal.SIGKILL, pid)
 
 
-def _pass_on(sent: signal.Signals, pid: int) -> None:
+def _pass_on(signal_number: signal.Signals, pid: int) -> None:
     """Forward a signal to the work's process, or to its group for a signal that must stop all processes."""
     with contextlib.suppress(ProcessLookupError):
-        if sent == signal.SIGTSTP:  # for Ctrl-Z stop this process as well, because the shell waits for it
+        if signal_number == signal.SIGTSTP:  # on Ctrl-Z stop this process as well, because the shell waits for it
             os.killpg(pid, signal.SIGSTOP)
             try:
-                # not SIGSTOP, because the kernel skips a process that no shell could continue
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {sent})
-                os.kill(os.getpid(), sent)
-                signal.pthread_sigmask(signal.SIG_BLOCK, {sent})
+                # use SIGTSTP and not SIGSTOP, because the kernel ignores SIGTSTP in a process that no shell could
+                # continue
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal_number})
+                os.kill(os.getpid(), signal_number)
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal_number})
             finally:
                 os.killpg(pid, signal.SIGCONT)
-        elif sent == signal.SIGKILL:
-            os.killpg(pid, sent)
+        elif signal_number == signal.SIGKILL:
+            os.killpg(pid, signal_number)
         else:
-            os.kill(pid, sent)
+            os.kill(pid, signal_number)

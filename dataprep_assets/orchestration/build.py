@@ -10,6 +10,7 @@ re-executing the run from its failure, resumes there.
 `dataprep run` executes the same job in its own process (`runs`).
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
@@ -17,33 +18,42 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from dataprep_assets.engine.artifact.build import ancestors, in_order, together
+from dataprep_assets.engine.artifact.build import build_order, find_ancestors, group_by_build
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
+from dataprep_assets.engine.checks.check import NO_RETRACTED
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, DAMAGED, Action
-from dataprep_assets.engine.staleness.status import check_decisions, decisions_of, prune_retracted, sweep
+from dataprep_assets.engine.staleness.status import decide_checks, decide_slots, prune_retracted, remove_leftovers
+from dataprep_assets.engine.staleness.step_times import RUN, Build, StepTimes, build_size_function
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import check_evaluation, log_evaluation
 from dataprep_assets.orchestration.partitions import DATASET, job_name, step_name
-from dataprep_assets.orchestration.runs.runs import POOLS, Recorded, stay_at_work
-from dataprep_assets.orchestration.runs.step_build import StepBuild, refusals, refuse_failed
+from dataprep_assets.orchestration.runs.runs import POOLS, DagsterEvents, hold_run_lock_until_exit
+from dataprep_assets.orchestration.runs.step_build import StepBuild, convert_errors, raise_for_failed_checks
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.files import private_files
 
-_CHECK = "no_retracted_document"
 _Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """The result of a step: the numbers of built and reused partitions, and the checks that warned.
+    """The result of a step.
 
-    An artifact without partitions counts as one partition.
+    Attributes:
+        built_slots: The built partitions; `[None]` for a built artifact without partitions.
+        reused: Number of partitions that were not built. An artifact without partitions counts as one partition.
+        warned: Names of the checks that warned.
     """
 
-    built: int
+    built_slots: Sequence[str | None]
     reused: int
     warned: Sequence[str] = ()
+
+    @property
+    def built_count(self) -> int:
+        """Number of built partitions."""
+        return len(self.built_slots)
 
 
 class BuildListener(Protocol):
@@ -59,8 +69,8 @@ class BuildListener(Protocol):
     def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
         """Handle an artifact that is present and not blocked by a check; may raise DataprepError."""
 
-    def failed(self, spec: ArtifactSpec, why: str) -> None:
-        """Handle an artifact that cannot be built or is blocked by a check; `why` may be empty."""
+    def failed(self, spec: ArtifactSpec, reason: str) -> None:
+        """Handle an artifact that cannot be built or is blocked by a check; `reason` may be empty."""
         return  # not abstract
 
     def report_line(self, sentence: str) -> None:
@@ -68,18 +78,53 @@ class BuildListener(Protocol):
         return  # not abstract
 
 
-def job_of(
+class StepTimer(BuildListener):
+    """Timer of a build's steps for the next forecast; `keep` adds the times to a file.
+
+    Args:
+        began: Start of the run, in seconds of `time.monotonic`.
+    """
+
+    def __init__(self, start_time: float) -> None:
+        self._began = self._step_began = start_time
+        self._steps: list[tuple[ArtifactSpec, StepResult, float]] = []
+
+    def exclude(self, seconds: float) -> None:
+        """Exclude seconds before the first step, which other runs will not take."""
+        self._began += seconds
+
+    def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
+        """Start the clock of a step."""
+        self._step_began = time.monotonic()
+
+    def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
+        """Store the time of a step, checks included."""
+        self._steps.append((spec, result, time.monotonic() - self._step_began))
+
+    def keep(self, times: StepTimes, specs: Sequence[ArtifactSpec], store: ArtifactStore, *, complete: bool) -> None:
+        """Add the times of steps that built something; for a `complete` run also the time between steps."""
+        besides = time.monotonic() - self._began - sum(seconds for *_, seconds in self._steps)
+        size_of, builds = build_size_function(specs, store), dict[str, list[Build]]()
+        for spec, result, seconds in self._steps:
+            if result.built_count and (size := size_of(spec, result.built_slots)) is not None:
+                builds.setdefault(spec.name, []).append((size, seconds))
+        if builds and complete:
+            builds[RUN] = [(1.0, max(0.0, besides))]
+        times.add(specs[0].declaration, builds)
+
+
+def build_job(
     specs: Sequence[ArtifactSpec],
     *,
     only: Mapping[ArtifactSpec, Sequence[str]] | None = None,
-    attendants: Sequence[BuildListener] = (),
+    listeners: Sequence[BuildListener] = (),
 ) -> dg.JobDefinition:
     """Return the job of a dataset.
 
     Args:
         specs: All artifacts of the dataset, inputs before the artifacts that are built from them.
         only: The artifacts to build, each with its selected partitions; None builds everything.
-        attendants: Listeners in this process that receive the events of the build.
+        listeners: Listeners in this process that receive the events of the build.
     """
     declaration = specs[0].declaration
     dataset = declaration.dataset
@@ -87,15 +132,15 @@ def job_of(
 
     @dg.job(
         name=job_name(dataset),
-        description=f"Build and check all of {dataset}. Artifacts that are up to date are kept.",
+        description=f"Builds and checks the whole dataset {dataset}. Artifacts that are up to date are kept.",
         tags={DATASET: dataset},
         executor_def=dg.in_process_executor,
     )
     def job() -> None:
         outputs: dict[ArtifactSpec, Any] = {}
-        for members in together(selected):
-            step = _step(members, specs, only or {}, attendants).alias(step_name(*members))
-            # by identity, because artifacts that are built together share one output, which is needed once
+        for members in group_by_build(selected):
+            step = _build_step(members, specs, only or {}, listeners).alias(step_name(*members))
+            # compare by identity, because artifacts that are built together share one output, which is needed once
             needs = {id(outputs[s]): outputs[s] for spec in members for s in spec.inputs if s in outputs}
             output = step(after=list(needs.values())) if needs else step()
             outputs.update(dict.fromkeys(members, output))
@@ -103,16 +148,18 @@ def job_of(
             final_outputs = [
                 outputs[spec] for spec in selected if not any(spec in reader.inputs for reader in selected)
             ]
-            _end(specs, attendants).alias("end")(after=list({id(output): output for output in final_outputs}.values()))
+            _build_last_step(specs, listeners).alias("end")(
+                after=list({id(output): output for output in final_outputs}.values())
+            )
 
     return job
 
 
-def _step(
+def _build_step(
     members: Sequence[ArtifactSpec],
     specs: Sequence[ArtifactSpec],
     only: Mapping[ArtifactSpec, Sequence[str]],
-    attendants: Sequence[BuildListener],
+    listeners: Sequence[BuildListener],
 ) -> dg.OpDefinition:
     """Return the step that builds one artifact, or several artifacts together; `specs` are the dataset's artifacts."""
     declaration, pool = members[0].declaration, members[0].pool
@@ -125,20 +172,20 @@ def _step(
         pool=None if pool is None else POOLS[pool],
     )
     def step(context: dg.OpExecutionContext, storage: StorageResource) -> Iterator[Any]:
-        stay_at_work(context)
+        hold_run_lock_until_exit(context)
         store = declaration.store(storage)
-        with private_files(declaration.sensitive), refusals(members[0], store):
-            for spec, partitions in in_order(members, store):
+        with private_files(declaration.sensitive), convert_errors(members[0], store):
+            for spec, partitions in build_order(members, store):
                 selected = partitions if spec not in only else [key for key in partitions if key in only[spec]]
                 if selected or spec.partitions is None:
                     try:
-                        yield from _JobBuild(context, spec, store, selected, attendants).build_and_check(specs)
+                        yield from _JobBuild(context, spec, store, selected, listeners).build_and_check(specs)
                     except (DataprepError, dg.Failure) as error:
-                        # pass on no message of a DataprepError, which may be private; `refusals` converts it to a
+                        # omit a DataprepError's message, which may be private; `convert_errors` converts the error to a
                         # dg.Failure
-                        why = error.description or "" if isinstance(error, dg.Failure) else ""
-                        for attendant in attendants:
-                            attendant.failed(spec, why)
+                        reason = error.description or "" if isinstance(error, dg.Failure) else ""
+                        for attendant in listeners:
+                            attendant.failed(spec, reason)
                         raise
         yield dg.Output(None)
 
@@ -154,12 +201,12 @@ class _JobBuild:
         spec: ArtifactSpec,
         store: ArtifactStore,
         partitions: Sequence[str],
-        attendants: Sequence[BuildListener],
+        listeners: Sequence[BuildListener],
     ) -> None:
-        self._context, self._spec, self._store, self._attendants = context, spec, store, attendants
+        self._context, self._spec, self._store, self._attendants = context, spec, store, listeners
         self._partitions = partitions
         self._slots: list[str | None] = list(partitions) if spec.partitions is not None else [None]
-        self._recorded = Recorded(context.instance)
+        self._recorded = DagsterEvents(context.instance)
         self._evaluations: list[dg.AssetCheckEvaluation] = []  # not reported yet
 
     def build_and_check(self, specs: Sequence[ArtifactSpec]) -> Iterator[_Event]:
@@ -172,15 +219,15 @@ class _JobBuild:
             yield from self._run_once()
         except (DataprepError, dg.Failure):
             # before the inputs are rebuilt, because the verdicts are about the old inputs
-            decisions = check_decisions(self._spec, self._store, self._slots)
-            healed, failed = False, {slot for slot in self._slots if decisions[slot].kind == CHECK_FAILED}
+            decisions = decide_checks(self._spec, self._store, self._slots)
+            has_rebuilt, failed = False, {slot for slot in self._slots if decisions[slot].kind == CHECK_FAILED}
             for source in specs:
-                if source in ancestors([self._spec]) and source.kept:
-                    damaged = _damaged(source, self._store)
-                    healed |= bool(damaged)
-                    yield from self._made_again(source, damaged)
-            if not healed:
-                # not reported earlier, because a repaired input would make the failed check obsolete
+                if source in find_ancestors([self._spec]) and source.kept:
+                    damaged = _damaged_slots(source, self._store)
+                    has_rebuilt |= bool(damaged)
+                    yield from self._rebuild_damaged_artifacts(source, damaged)
+            if not has_rebuilt:
+                # report only now, because a repaired input would make the failed check obsolete
                 yield from self._evaluations
                 raise
             try:
@@ -190,95 +237,92 @@ class _JobBuild:
                 raise
 
     def _run_once(self, failed: Set[str | None] = frozenset()) -> Iterator[_Event]:
-        spec, store, slots, attendants = self._spec, self._store, self._slots, self._attendants
-        making = StepBuild(self._context, spec, store, partial(_tell, attendants))
-        decided = decisions_of(spec, store, slots, events=self._recorded)
-        # slots to check are also passed to the build, which fetches the mirrored files that their checks read
+        spec, store, slots, listeners = self._spec, self._store, self._slots, self._attendants
+        step_build = StepBuild(self._context, spec, store, partial(_notify_listeners, listeners))
+        decided = decide_slots(spec, store, slots, events=self._recorded)
+        # also pass slots to check to the build, which fetches the mirrored files that their checks read
         slots_to_build = [slot for slot in slots if slot in failed or decided[slot].action is not Action.KEEP]
         is_current = not failed and all(item.action is Action.KEEP for item in decided.values())
-        for attendant in attendants:
+        for attendant in listeners:
             attendant.before(spec, self._partitions, current=is_current)
         if slots_to_build:
             rebuilt = {
                 s for s in slots_to_build if decided[s].action is Action.BUILD and decided[s].kind == CHECK_FAILED
             }
             reused = {slot for slot in slots_to_build if slot not in failed and decided[slot].action is Action.CHECK}
-            yield from making.build(slots_to_build, rebuild=rebuilt | failed, told=reused)
+            yield from step_build.build(slots_to_build, rebuild=rebuilt | failed, warned_slots=reused)
         else:
             # another machine may have built the plan, so this machine's instance may not have its partitions
-            making.register_plans()
+            step_build.register_plans()
         if not is_current:
-            for attendant in attendants:
+            for attendant in listeners:
                 attendant.checking(spec)
-            self._evaluations = making.prove(slots)
+            self._evaluations = step_build.evaluate_checks(slots)
         result = StepResult(
-            built=making.built,
-            reused=len(slots) - making.built,
+            built_slots=step_build.built_slots,
+            reused=len(slots) - len(step_build.built_slots),
             warned=[item.check_name for item in self._evaluations if not item.passed],
         )
-        refuse_failed(self._evaluations)
+        raise_for_failed_checks(self._evaluations)
         yield from self._evaluations
         self._evaluations = []
         if is_current:
             self._context.log.info(f"{'/'.join(spec.path)}: up to date")
-        for attendant in attendants:
+        for attendant in listeners:
             attendant.after(spec, self._partitions, result)
 
-    def _made_again(self, source: ArtifactSpec, damaged: Sequence[str | None]) -> Iterator[_Event]:
+    def _rebuild_damaged_artifacts(self, source: ArtifactSpec, damaged: Sequence[str | None]) -> Iterator[_Event]:
         if damaged:
             name = "/".join(source.path)
             self._context.log.warning(
                 f"{name}: damaged, so it is rebuilt: {', '.join(slot or name for slot in damaged)}"
             )
-            making = StepBuild(self._context, source, self._store)
-            yield from making.build(damaged, rebuild=set(damaged))
-            evaluations = making.prove(damaged)
+            step_build = StepBuild(self._context, source, self._store)
+            yield from step_build.build(damaged, rebuild=set(damaged))
+            evaluations = step_build.evaluate_checks(damaged)
             yield from evaluations
-            refuse_failed(evaluations)
+            raise_for_failed_checks(evaluations)
 
 
-def _tell(attendants: Sequence[BuildListener], sentence: str) -> None:
-    for attendant in attendants:
+def _notify_listeners(listeners: Sequence[BuildListener], sentence: str) -> None:
+    for attendant in listeners:
         attendant.report_line(sentence)
 
 
-def _damaged(spec: ArtifactSpec, store: ArtifactStore) -> list[str | None]:
+def _damaged_slots(spec: ArtifactSpec, store: ArtifactStore) -> list[str | None]:
     """Return the slots of an artifact whose damage only a full verification finds."""
     if (spec.verification or spec.declaration.verify) == "full":
         return []
-    decisions = decisions_of(spec, store, spec.slots(store), verification="full")
+    decisions = decide_slots(spec, store, spec.slots(store), verification="full")
     return [slot for slot, decision in decisions.items() if decision.kind == DAMAGED]
 
 
-def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[BuildListener]) -> dg.OpDefinition:
+def _build_last_step(specs: Sequence[ArtifactSpec], listeners: Sequence[BuildListener]) -> dg.OpDefinition:
     """Return the last step, which removes files of killed runs and obsolete artifacts with retracted documents."""
     declaration = specs[0].declaration
 
     @dg.op(
         name=f"make__{declaration.dataset}__end",
-        description="Removes leftovers of killed runs, and obsolete artifacts that hold retracted documents.",
+        description="Removes files of killed runs, and obsolete artifacts that contain retracted documents.",
         ins={"after": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
     )
     def end(context: dg.OpExecutionContext, storage: StorageResource) -> None:
-        stay_at_work(context)
+        hold_run_lock_until_exit(context)
         store = declaration.store(storage)
-        with private_files(declaration.sensitive), refusals(specs[-1], store):
-            sweep(specs, store)
-            removed = {str(artifact): is_removed for artifact, is_removed in prune_retracted(specs, store)}
-            for artifact, is_removed in removed.items():
-                sentence = (
-                    f"{'removed' if is_removed else 'kept, because a run is building it'} "
-                    f"(no longer needed): {artifact}"
-                )
+        with private_files(declaration.sensitive), convert_errors(specs[-1], store):
+            remove_leftovers(specs, store)
+            removed_artifacts = {str(artifact): is_removed for artifact, is_removed in prune_retracted(specs, store)}
+            for artifact, is_removed in removed_artifacts.items():
+                sentence = f"{'removed' if is_removed else 'kept, because a run is building it'} (obsolete): {artifact}"
                 context.log.info(sentence)
-                _tell(attendants, sentence)
-            if removed:
+                _notify_listeners(listeners, sentence)
+            if removed_artifacts:
                 _judge_again(context, specs, store)
-        if not all(removed.values()):
+        if not all(removed_artifacts.values()):
             raise dg.Failure(
-                f"{declaration.dataset}: another run is building obsolete artifacts that hold retracted documents. "
-                "Run again when it has ended",
+                f"{declaration.dataset}: another run is building obsolete artifacts that contain retracted "
+                "documents. Run this job again when it has finished",
                 allow_retries=False,
             )
 
@@ -288,9 +332,9 @@ def _end(specs: Sequence[ArtifactSpec], attendants: Sequence[BuildListener]) -> 
 def _judge_again(context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
     """Reevaluate the checks that warned about the removed artifacts, from stored verdicts."""
     for spec in specs:
-        before = Recorded(context.instance).evaluations(spec).get(_CHECK)
-        if before is None or before.passed or before.blocks or not spec.checks:
+        previous_evaluation = DagsterEvents(context.instance).evaluations(spec).get(NO_RETRACTED)
+        if previous_evaluation is None or previous_evaluation.passed or previous_evaluation.blocks or not spec.checks:
             continue
         for name, finding in spec.examine(store, []):
-            if name == _CHECK:
+            if name == NO_RETRACTED:
                 log_evaluation(context, check_evaluation(spec, store, name, finding))

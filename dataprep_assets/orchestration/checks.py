@@ -9,26 +9,26 @@ import dagster as dg
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import Finding, accept_warnings
-from dataprep_assets.engine.checks.results import keep, known_results, oldest
-from dataprep_assets.engine.checks.verdicts import version_of
-from dataprep_assets.engine.privacy import privacy_of
+from dataprep_assets.engine.checks.results import find_oldest, read_known_results, store_findings
+from dataprep_assets.engine.checks.verdicts import identify_version
+from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, Action
-from dataprep_assets.engine.staleness.status import check_decisions
-from dataprep_assets.errors import DataprepError, count_of, raise_alone
+from dataprep_assets.engine.staleness.status import decide_checks
+from dataprep_assets.errors import DataprepError, count_of, raise_detached
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.metadata import render, rendered_entries, table
+from dataprep_assets.orchestration.metadata import render_entries, render_table, render_value
 from dataprep_assets.orchestration.partitions import Context, asset_key, partitions_of_run
 from dataprep_assets.resources import StorageResource
-from dataprep_assets.stores.files import private_files, privately
+from dataprep_assets.stores.files import private_files, produce_privately
 
-OLDEST = "oldest_proof"
+OLDEST = "oldest_check"
 """Metadata of a result: time of the oldest verdict on the artifact's partitions (ISO 8601, UTC)."""
 LONGEST_DESCRIPTION = 1_000
 """Maximum length of a result in characters, because a check's history shows it on one line. The table has all rows."""
 _MAX_ROWS = 50
 
 
-def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
+def build_checks(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
     """Return the asset checks of an artifact that has checks.
 
     They run in one step, because they read the same files. Each can also be executed separately.
@@ -43,14 +43,14 @@ def checks_of(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
     def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
         selected_names = {check.name for check in context.selected_asset_check_keys}
         store = spec.declaration.store(storage)
-        for name, finding in findings_of_run(spec, storage, context.run).items():
+        for name, finding in find_in_run(spec, storage, context.run).items():
             if name in selected_names:
                 yield check_result(spec, store, name, finding)
 
     return checks
 
 
-def findings_of_run(spec: ArtifactSpec, storage: StorageResource, run: dg.DagsterRun) -> dict[str, Finding]:
+def find_in_run(spec: ArtifactSpec, storage: StorageResource, run: dg.DagsterRun) -> dict[str, Finding]:
     """Return the findings of an artifact's checks in a run of assets, by check name.
 
     A run that builds the artifact checks only partitions without a valid stored verdict. A run of checks only checks
@@ -67,14 +67,16 @@ def findings_of_run(spec: ArtifactSpec, storage: StorageResource, run: dg.Dagste
         if spec.partitions is not None:
             slots = partitions_of_run(run, spec.partitions.keys(store))
     except DataprepError as error:
-        return _unreadable(spec, error)
+        return _unreadable_findings(spec, error)
     # a run without a selection covers everything, including this artifact
     everything = run.asset_selection is None and run.asset_check_selection is None
-    return findings(spec, store, slots, again=not everything and asset_key(spec) not in (run.asset_selection or ()))
+    return examine_artifact(
+        spec, store, slots, is_rebuild=not everything and asset_key(spec) not in (run.asset_selection or ())
+    )
 
 
-def findings(
-    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], *, again: bool = False
+def examine_artifact(
+    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], *, is_rebuild: bool = False
 ) -> dict[str, Finding]:
     """Return the findings of an artifact's checks by check name; store the new verdicts.
 
@@ -82,64 +84,69 @@ def findings(
         spec: The artifact, which has checks.
         store: The store that contains the artifact.
         slots: The partitions to check; `[None]` for an unpartitioned artifact.
-        again: Whether to recheck partitions that have a valid stored verdict.
+        is_rebuild: Whether to recheck partitions that have a valid stored verdict.
     """
     result: dict[str, Finding] = {}
     try:
-        decided = check_decisions(spec, store, slots)
+        decided = decide_checks(spec, store, slots)
         due_slots = (
-            slots if again else [slot for slot, decision in decided.items() if decision.action is not Action.KEEP]
+            slots if is_rebuild else [slot for slot, decision in decided.items() if decision.action is not Action.KEEP]
         )
-        before = version_of(spec.artifacts(store), store) if due_slots else None
-        result |= privately(_examine(spec, store, due_slots), spec.declaration.sensitive)
+        previous_version = identify_version(spec.artifacts(store), store) if due_slots else None
+        result |= produce_privately(_examine(spec, store, due_slots), spec.declaration.sensitive)
         if due_slots:
             with private_files(spec.declaration.sensitive):
-                keep(spec, store, before, result, due_slots)
+                store_findings(spec, store, previous_version, result, due_slots)
         result |= _findings_after_rebuild(spec, store, slots, result)
-        if (oldest_time := oldest(spec, store)) is not None:
+        if (oldest_time := find_oldest(spec, store)) is not None:
             age = {OLDEST: datetime.fromtimestamp(oldest_time, UTC).isoformat(timespec="seconds")}
             result = {name: replace(finding, facts={**finding.facts, **age}) for name, finding in result.items()}
     except DataprepError as error:
-        # findings from before the error are kept
-        result = _unreadable(spec, error) | result
+        # keep findings from before the error
+        result = _unreadable_findings(spec, error) | result
     except Exception as error:
         if not spec.declaration.sensitive:
             raise
-        message = privacy_of(spec.declaration, store).error(error, "/".join(spec.path))
-        raise_alone(dg.Failure(message, allow_retries=False))
+        message = load_privacy(spec.declaration, store).public_error(error, "/".join(spec.path))
+        raise_detached(dg.Failure(message, allow_retries=False))
     return result
 
 
-def _unreadable(spec: ArtifactSpec, error: DataprepError) -> dict[str, Finding]:
+def _unreadable_findings(spec: ArtifactSpec, error: DataprepError) -> dict[str, Finding]:
     """Return failed findings for unreadable input, such as a damaged receipt or a missing shard."""
     return {check.name: Finding(passed=False, summary=str(error)) for check in spec.checks}
 
 
-def _examine(spec: ArtifactSpec, store: ArtifactStore, left: Sequence[str | None]) -> Iterator[tuple[str, Finding]]:
-    """Yield the finding of every check; slots that are not in `left` use their stored verdicts."""
-    if left or spec.partitions is not None:
-        yield from spec.examine(store, [slot for slot in left if slot is not None])
+def _examine(
+    spec: ArtifactSpec, store: ArtifactStore, leftover_partitions: Sequence[str | None]
+) -> Iterator[tuple[str, Finding]]:
+    """Yield the finding of every check; slots that are not in `leftover_partitions` use their stored verdicts."""
+    if leftover_partitions or spec.partitions is not None:
+        yield from spec.examine(store, [slot for slot in leftover_partitions if slot is not None])
         return
-    for name, finding in known_results(spec, store, [None])[None].findings.items():
-        yield name, replace(finding, facts={"examined": "before"})
+    for name, finding in read_known_results(spec, store, [None])[None].findings.items():
+        yield name, replace(finding, facts={"checked": "before"})
 
 
 def _findings_after_rebuild(
-    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], found: Mapping[str, Finding]
+    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], rebuilt_findings: Mapping[str, Finding]
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield the findings that failed before and after a rebuild, with advice on what to do."""
+    """Yield the findings that failed before and after a rebuild, with a remedy."""
     folders: dict[str, list[str]] = {}
-    for slot, failed in check_decisions(spec, store, slots).items():
+    for slot, failed in decide_checks(spec, store, slots).items():
         if failed.kind == CHECK_FAILED and failed.action is Action.CHECK:
             for name in failed.checks:
-                folders.setdefault(name, []).append(store.location(spec.located(store, slot)))
+                folders.setdefault(name, []).append(store.location(spec.locate_artifact(store, slot)))
     for name, locations in folders.items():
         more_folders = f" and {count_of(len(locations) - 1, 'more folder')}" if len(locations) > 1 else ""
-        todo = (
-            "A rebuild from the same inputs fails again. Correct the source or the declaration, or delete "
+        pending_checks = (
+            "A rebuild from the same inputs would fail again. Correct the source or the declaration, or delete "
             f"{locations[0]}{more_folders} to force a rebuild"
         )
-        yield name, replace(found[name], summary=f"{found[name].summary.rstrip('. ')}. {todo}")
+        yield (
+            name,
+            replace(rebuilt_findings[name], summary=f"{rebuilt_findings[name].summary.rstrip('. ')}. {pending_checks}"),
+        )
 
 
 def check_result(spec: ArtifactSpec, store: ArtifactStore | None, name: str, finding: Finding) -> dg.AssetCheckResult:
@@ -151,19 +158,19 @@ def check_result(spec: ArtifactSpec, store: ArtifactStore | None, name: str, fin
         name: The check's name.
         finding: The check's finding; a failure that the declaration accepts is shown as a warning with the reason.
     """
-    if spec.blocks(name) is False and (why := spec.declaration.accept.get(name)) is not None:
-        finding = accept_warnings(finding, why)
-    finding = privacy_of(spec.declaration, store).finding(finding, f"{'/'.join(spec.path)}: {name}")
-    metadata = rendered_entries(spec, finding.facts)
+    if spec.blocks(name) is False and (reason := spec.declaration.accept.get(name)) is not None:
+        finding = accept_warnings(finding, reason)
+    finding = load_privacy(spec.declaration, store).public_finding(finding, f"{'/'.join(spec.path)}: {name}")
+    metadata = render_entries(spec, finding.facts)
     if finding.table:
-        metadata["table"] = table(finding.table[:_MAX_ROWS])
+        metadata["table"] = render_table(finding.table[:_MAX_ROWS])
     if finding.plot is not None:
-        metadata["plot"] = render(finding.plot)
+        metadata["plot"] = render_value(finding.plot)
     return dg.AssetCheckResult(
         asset_key=asset_key(spec),
         check_name=name,
         passed=finding.passed,
-        description=_line(finding.summary),
+        description=_shorten_sentence(finding.summary),
         severity=dg.AssetCheckSeverity.WARN if finding.warning else dg.AssetCheckSeverity.ERROR,
         metadata=metadata,
     )
@@ -190,7 +197,7 @@ def log_evaluation(context: Context, evaluation: dg.AssetCheckEvaluation) -> Non
     context.log_event(cast("Any", evaluation))
 
 
-def _line(sentence: str) -> str:
+def _shorten_sentence(sentence: str) -> str:
     """Shorten a sentence to the length of a line in the check's history."""
     if len(sentence) <= LONGEST_DESCRIPTION:
         return sentence

@@ -13,21 +13,21 @@ from pydantic import BaseModel, create_model, model_validator
 
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.card.products import products
+from dataprep_assets.engine.card.products import find_products
 from dataprep_assets.engine.staleness.decide import Action
-from dataprep_assets.engine.staleness.status import check_decisions
+from dataprep_assets.engine.staleness.status import decide_checks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
-from dataprep_assets.engine.yaml.mistakes import rendered
+from dataprep_assets.engine.yaml.mistakes import render_templates
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.execution.run_task import without_core
-from dataprep_assets.orchestration.build import job_of
-from dataprep_assets.orchestration.checks import checks_of
-from dataprep_assets.orchestration.metadata import definition_metadata, step_result
-from dataprep_assets.orchestration.partitions import DATASET, asset_key, definition_of, job_name
-from dataprep_assets.orchestration.runs.runs import POOLS, plan_metadata, stay_at_work
-from dataprep_assets.orchestration.runs.step_build import StepBuild, refusals
-from dataprep_assets.orchestration.sensors.automation import automation_of, check_crons
-from dataprep_assets.orchestration.sensors.freshness import policy_of
+from dataprep_assets.execution.run_task import disable_core_dumps
+from dataprep_assets.orchestration.build import build_job
+from dataprep_assets.orchestration.checks import build_checks
+from dataprep_assets.orchestration.metadata import build_definition_metadata, build_step_result
+from dataprep_assets.orchestration.partitions import DATASET, asset_key, build_partitions_definition, job_name
+from dataprep_assets.orchestration.runs.runs import POOLS, hold_run_lock_until_exit, plan_metadata
+from dataprep_assets.orchestration.runs.step_build import StepBuild, convert_errors
+from dataprep_assets.orchestration.sensors.automation import build_automation, check_crons
+from dataprep_assets.orchestration.sensors.freshness import build_policy
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.project import SHOWN_AS, is_shown, shipped_kind
 from dataprep_assets.resources import StorageResource, io_manager
@@ -39,10 +39,10 @@ _PAGE = 1000
 
 def use_own_instance() -> None:
     """Read the materializations of other assets from this process's instance, unless another provider is set."""
-    set_provider(_of_the_environment, lambda: os.environ.get("DAGSTER_HOME"), by_default=True)
+    set_provider(_environment_materializations, lambda: os.environ.get("DAGSTER_HOME"), by_default=True)
 
 
-def _of_the_environment(key: Sequence[str]) -> list[Materialization]:
+def _environment_materializations(key: Sequence[str]) -> list[Materialization]:
     try:
         with dg.DagsterInstance.get() as instance:
             return latest_materializations(instance, key)
@@ -64,7 +64,7 @@ def latest_materializations(instance: dg.DagsterInstance, key: Sequence[str]) ->
     remaining = set(instance.get_materialized_partitions(asset))
     materializations: dict[str, Materialization] = {}
     cursor: str | None = None
-    # pages are sorted newest first, so the first event of a partition is its latest
+    # events come newest first, so a partition's first event is its latest
     while remaining:
         page = instance.fetch_materializations(asset, limit=_PAGE, cursor=cursor)
         for record in page.records:
@@ -78,31 +78,31 @@ def latest_materializations(instance: dg.DagsterInstance, key: Sequence[str]) ->
     return [materializations[partition] for partition in sorted(materializations)]
 
 
-def _read_materialization(made: dg.AssetMaterialization) -> Materialization:
-    texts = {name: entry.value for name, entry in made.metadata.items()}
+def _read_materialization(event: dg.AssetMaterialization) -> Materialization:
+    texts = {name: entry.value for name, entry in event.metadata.items()}
     return Materialization(
-        partition=made.partition, metadata={name: value for name, value in texts.items() if isinstance(value, str)}
+        partition=event.partition, metadata={name: value for name, value in texts.items() if isinstance(value, str)}
     )
 
 
-def asset_of(
+def build_asset(
     spec: ArtifactSpec,
     tags: Mapping[str, str] = MappingProxyType({}),
     freshness: dg.FreshnessPolicy | None = None,
 ) -> dg.AssetsDefinition:
     """Return the asset of an artifact with its freshness policy; `tags` extend its declaration's tags."""
 
-    @dg.asset(**_arguments(spec, tags), freshness_policy=freshness)
+    @dg.asset(**_asset_arguments(spec, tags), freshness_policy=freshness)
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
-        stay_at_work(context)
+        hold_run_lock_until_exit(context)
         store = spec.declaration.store(storage)
         _tag_run(context.instance, context.run)
-        with private_files(spec.declaration.sensitive), refusals(spec, store):
+        with private_files(spec.declaration.sensitive), convert_errors(spec, store):
             slots = context.partition_keys if spec.partitions is not None else [None]
-            decisions = check_decisions(spec, store, slots)
+            decisions = decide_checks(spec, store, slots)
             failed = {slot for slot, decision in decisions.items() if decision.action is Action.BUILD}
             yield from StepBuild(context, spec, store).build(slots, rebuild=failed)
-        yield step_result()
+        yield build_step_result()
 
     return artifact
 
@@ -114,18 +114,18 @@ def _tag_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
         instance.add_run_tags(run.run_id, {DATASET: datasets.pop()})
 
 
-def _description(spec: ArtifactSpec) -> str:
+def _describe_asset(spec: ArtifactSpec) -> str:
     """Return the text of the asset's page; the catalog shows its first line, so it has no Markdown."""
     dataset = spec.declaration.dataset
-    first_line = re.sub(r"<([\w-]+)>", lambda found: found[1].upper(), spec.description.replace("`", ""))
+    first_line = re.sub(r"<([\w-]+)>", lambda match: match[1].upper(), spec.description.replace("`", ""))
     job = (
         f"The job [{job_name(dataset)}](/guess/{job_name(dataset)}) builds and checks all of {dataset} in one run. "
-        '"Materialize all" launches a run per step of the graph, about half a minute apart.'
+        '"Materialize all" launches one run per step of the graph, about half a minute apart.'
     )
     return "\n\n".join(filter(None, (first_line, spec.declaration.description, job)))
 
 
-def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
+def _asset_arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of `dg.asset`."""
     declaration = spec.declaration
     arguments: dict[str, Any] = {
@@ -134,10 +134,10 @@ def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
         "group_name": declaration.dataset,
         "kinds": set(spec.kinds),
         "owners": list(declaration.owners),
-        "description": _description(spec),
+        "description": _describe_asset(spec),
         "tags": {**tags, **({"dataprep/sensitive": "true"} if declaration.sensitive else {})},
         "metadata": {
-            **definition_metadata(spec),
+            **build_definition_metadata(spec),
             **({io_manager.STORAGE: declaration.storage} if declaration.storage else {}),
             **({io_manager.PRIVATE: True} if declaration.sensitive else {}),
             **plan_metadata(spec),
@@ -148,7 +148,7 @@ def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
     if spec.pool is not None:
         arguments["pool"] = POOLS[spec.pool]
     if spec.partitions is not None:
-        arguments["partitions_def"] = definition_of(spec.partitions)
+        arguments["partitions_def"] = build_partitions_definition(spec.partitions)
         arguments["backfill_policy"] = dg.BackfillPolicy.multi_run(SHARDS_A_RUN)
     return arguments
 
@@ -159,7 +159,7 @@ def _arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
 
 
 class DeclarationScaffolder(dg.Scaffolder[Any]):
-    """Writes a commented `defs.yaml`."""
+    """Scaffolder that writes a commented `defs.yaml`."""
 
     template: ClassVar[Path]
 
@@ -171,7 +171,7 @@ class DeclarationScaffolder(dg.Scaffolder[Any]):
         (target / "defs.yaml").write_text(text, encoding="utf-8")
 
 
-def scaffolder(template: Path) -> type[DeclarationScaffolder]:
+def build_scaffolder(template: Path) -> type[DeclarationScaffolder]:
     """Return a scaffolder class that writes the text of `template`."""
     return type(
         "DeclarationScaffolder", (DeclarationScaffolder,), {"template": template, "__doc__": "Writes a defs.yaml."}
@@ -179,18 +179,18 @@ def scaffolder(template: Path) -> type[DeclarationScaffolder]:
 
 
 D = TypeVar("D", bound=DatasetDeclaration)
-# a process that Dagster starts opens no project, so it reads other assets from the instance of its environment
+# a process that Dagster starts opens no project, so read other assets from the instance of the environment
 use_own_instance()
 
 
-class _AsWritten(BaseModel):
+class _WrittenAttributes(BaseModel):
     """The attributes of a component as they are written in the YAML."""
 
     attributes: Any
 
 
 @cache
-def _unjudged(model: type[D]) -> type[D]:
+def _derive_unvalidated_model(model: type[D]) -> type[D]:
     """Return a variant of the model with the same schema that accepts every attribute without validating it.
 
     Dagster validates attributes with a component's model before it loads the component. Its error messages would differ
@@ -199,7 +199,7 @@ def _unjudged(model: type[D]) -> type[D]:
     """
 
     def handed_on(value: Any, handler: Callable[[Any], Any]) -> Any:
-        return _AsWritten(attributes=value)
+        return _WrittenAttributes(attributes=value)
 
     validators: dict[str, Any] = {"handed_on": model_validator(mode="wrap")(cast("Any", handed_on))}
     return create_model(
@@ -207,32 +207,32 @@ def _unjudged(model: type[D]) -> type[D]:
     )
 
 
-def definitions_of(specs: Sequence[ArtifactSpec], tags: Mapping[str, str] = MappingProxyType({})) -> dg.Definitions:
+def build_definitions(specs: Sequence[ArtifactSpec], tags: Mapping[str, str] = MappingProxyType({})) -> dg.Definitions:
     """Return the assets, checks and job of a dataset, with its declared automation.
 
     Args:
         specs: All artifacts of the dataset, inputs before the artifacts that are built from them.
         tags: Tags of the assets, in addition to the declaration's tags.
     """
-    job = job_of(specs)
-    product_specs, policy = products(specs), policy_of(specs[0].declaration.automation)
+    job = build_job(specs)
+    product_specs, policy = find_products(specs), build_policy(specs[0].declaration.automation)
     definitions = dg.Definitions(
-        assets=[asset_of(spec, tags, policy if spec in product_specs else None) for spec in specs],
-        asset_checks=[checks_of(spec) for spec in specs if spec.checks],
+        assets=[build_asset(spec, tags, policy if spec in product_specs else None) for spec in specs],
+        asset_checks=[build_checks(spec) for spec in specs if spec.checks],
         jobs=[job],
     )
-    return dg.Definitions.merge(definitions, automation_of(specs, job))
+    return dg.Definitions.merge(definitions, build_automation(specs, job))
 
 
-def definitions_of_dataset(dataset: Dataset) -> dg.Definitions:
+def build_dataset_definitions(dataset: Dataset) -> dg.Definitions:
     """Return the assets, checks, job and automation of a declared dataset, even if the dataset is hidden."""
-    kind = _kind(dataset)
-    return definitions_of(
+    kind = _find_kind(dataset)
+    return build_definitions(
         dataset.specs, {"dataprep/pipeline": dataset.pipeline, **({} if kind is None else {SHOWN_AS: kind})}
     )
 
 
-def _kind(dataset: Dataset) -> str | None:
+def _find_kind(dataset: Dataset) -> str | None:
     return None if dataset.folder is None else shipped_kind(dataset.folder)
 
 
@@ -241,19 +241,20 @@ class DatasetComponent(Dataset, dg.Component):
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        return _unjudged(cls.model)
+        return _derive_unvalidated_model(cls.model)
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
         if attributes is None:
             raise ConfigError(
-                f"{context.path / 'defs.yaml'}: `attributes` is missing; `dg scaffold defs` writes a commented example"
+                f"{context.path / 'defs.yaml'}: `attributes` is missing. Add it, or run `dg scaffold defs` for a "
+                "commented example"
             )
-        raw_attributes = cast("_AsWritten", attributes).attributes
+        raw_attributes = cast("_WrittenAttributes", attributes).attributes
         yaml_path = Path(context.path) / "defs.yaml"
         scope = context.resolution_context.scope
         component = cls.from_attributes(
-            rendered(raw_attributes, scope, yaml_path, cls.own_templates(raw_attributes)), yaml_path
+            render_templates(raw_attributes, scope, yaml_path, cls.own_templates(raw_attributes)), yaml_path
         )
         if component.declaration.automation is not None:
             check_crons(component.declaration.automation, yaml_path)
@@ -262,5 +263,5 @@ class DatasetComponent(Dataset, dg.Component):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions that the code location shows; none for a shipped dataset that is hidden."""
         if self.declaration.sensitive:
-            without_core()  # a run that Dagster starts loads the component before it reads texts and keys
-        return definitions_of_dataset(self) if is_shown(_kind(self)) else dg.Definitions()
+            disable_core_dumps()  # a run that Dagster starts reads texts and keys later
+        return build_dataset_definitions(self) if is_shown(_find_kind(self)) else dg.Definitions()

@@ -9,10 +9,10 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
+from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, ShownValue, Table
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.checks.check import counted_again
-from dataprep_assets.engine.privacy import privacy_of
+from dataprep_assets.engine.checks.check import count_rebuilt
+from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.orchestration.partitions import asset_key
@@ -25,7 +25,7 @@ from dataprep_assets.orchestration.partitions import asset_key
 # artifact and partition is reported by a separate event, with the tags that Dagster would set: its code version, its
 # data version, and the event and version of each input.
 #
-# Entry points: `version_tags`, `step_result`.
+# Entry points: `version_tags`, `build_step_result`.
 
 _REPORTED_BY_BODY = "__source_asset_observation__"
 """Metadata that marks an asset as already reported by the body of its step.
@@ -47,21 +47,21 @@ def version_tags(spec: ArtifactSpec, instance: dg.DagsterInstance) -> dict[str, 
         event = None if latest is None else latest.asset_materialization
         version = None if event is None else (event.tags or {}).get("dagster/data_version")
         name = key.to_user_string()
-        # Dagster's values for an input that was never materialized
+        # Dagster's value for an input that was never materialized
         tags[f"dagster/input_data_version/{name}"] = version or "INITIAL"
         tags[f"dagster/input_event_pointer/{name}"] = "NULL" if latest is None else str(latest.storage_id)
     return tags
 
 
-def step_result() -> dg.MaterializeResult[Any]:
+def build_step_result() -> dg.MaterializeResult[Any]:
     """Return the result of an asset's step that has already reported each of its partitions."""
     return dg.MaterializeResult(metadata={_REPORTED_BY_BODY: True})
 
 
-def render(value: Shown) -> dg.MetadataValue:
+def render_value(value: ShownValue) -> dg.MetadataValue:
     """Convert a value to the form in which Dagster's UI shows it."""
     if isinstance(value, Table):
-        return table(value.rows)
+        return render_table(value.rows)
     if isinstance(value, Markdown):
         return dg.MetadataValue.md(value.text)
     if isinstance(value, Location):
@@ -70,11 +70,11 @@ def render(value: Shown) -> dg.MetadataValue:
         return dg.MetadataValue.bool(value)
     if isinstance(value, str):
         return dg.MetadataValue.text(value)
-    # values may be NumPy scalars; Dagster accepts builtins only
+    # values may be NumPy scalars, but Dagster accepts only builtins
     return dg.MetadataValue.float(float(value)) if isinstance(value, float) else dg.MetadataValue.int(int(value))
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
+def render_table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
     """Convert rows to a table in the UI; columns are in order of first appearance, missing values are empty."""
     columns = list({column: None for row in rows for column in row})
     records = [dg.TableRecord({c: row.get(c, "") for c in columns}) for row in rows]
@@ -89,7 +89,7 @@ def _column_type(records: Sequence[dg.TableRecord], column: str) -> str:
     return "float" if all(isinstance(v, int | float) for v in values) else "string"
 
 
-def definition_metadata(spec: ArtifactSpec) -> dict[str, Any]:
+def build_definition_metadata(spec: ArtifactSpec) -> dict[str, Any]:
     """Return the metadata of an asset before it is built: its columns, and the location of its build function."""
     entries: dict[str, Any] = {}
     if spec.columns:
@@ -103,13 +103,13 @@ def definition_metadata(spec: ArtifactSpec) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
         reference = dg.LocalFileCodeReference(
-            file_path=code.co_filename, line_number=code.co_firstlineno, label="what makes it"
+            file_path=code.co_filename, line_number=code.co_firstlineno, label="build function"
         )
         entries["dagster/code_references"] = dg.CodeReferencesMetadataValue(code_references=[reference])
     return entries
 
 
-def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reused: bool) -> Mapping[str, Any]:
+def build_metadata(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reused: bool) -> Mapping[str, Any]:
     """Return the metadata of a materialization: the common entries and the artifact's own entries.
 
     Args:
@@ -118,21 +118,21 @@ def metadata_of(spec: ArtifactSpec, store: ArtifactStore, receipt: Receipt, reus
         receipt: The receipt of the finished artifact.
         reused: Whether an existing artifact was reused.
     """
-    location = store.location(spec.located(store, receipt.partition))
-    entries = receipt_metadata(receipt, location, reused)
+    location = store.location(spec.locate_artifact(store, receipt.partition))
+    entries = build_receipt_metadata(receipt, location, reused)
     if (rows := spec.rows(receipt)) is not None:
         entries["dagster/row_count" if spec.partitions is None else "dagster/partition_row_count"] = rows
     if spec.documents is not None:
-        entries["proof"] = str(counted_again([receipt], spec.documents, spec.declaration.prove.level))
-    return rendered_entries(spec, entries | dict(spec.metadata(store, receipt)))
+        entries["rebuild_check"] = str(count_rebuilt([receipt], spec.documents, spec.declaration.prove.level))
+    return render_entries(spec, entries | dict(spec.metadata(store, receipt)))
 
 
-def rendered_entries(spec: ArtifactSpec, shown: Mapping[str, Shown]) -> dict[str, dg.MetadataValue]:
+def render_entries(spec: ArtifactSpec, entries: Mapping[str, ShownValue]) -> dict[str, dg.MetadataValue]:
     """Convert an artifact's metadata to the form in which the UI shows it, with private entries withheld."""
-    return {name: render(value) for name, value in privacy_of(spec.declaration).entries(shown).items()}
+    return {name: render_value(value) for name, value in load_privacy(spec.declaration).public_entries(entries).items()}
 
 
-def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str, Shown]:
+def build_receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str, ShownValue]:
     """Return the metadata that every materialization has.
 
     Args:
@@ -141,7 +141,7 @@ def receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str,
         reused: Whether an existing artifact was reused.
     """
     remote = "://" in location
-    entries: dict[str, Shown] = {
+    entries: dict[str, ShownValue] = {
         "dagster/uri": location if remote else Path(location).absolute().as_uri(),
         **({} if remote else {"path": Location(location)}),
         "bytes": receipt.total_bytes,

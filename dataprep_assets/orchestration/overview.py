@@ -7,7 +7,7 @@ cannot contradict either source.
 Dagster shows the metadata of a materialization on the asset's page, so no other server is needed. A run builds the
 page, because examining large datasets takes longer than a sensor may run.
 
-Entry point: `overview_definitions`.
+Entry point: `build_overview`.
 """
 
 import re
@@ -18,15 +18,15 @@ from urllib.parse import quote
 
 import dagster as dg
 
-from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown, Table
+from dataprep_assets.engine.artifact.metadata_values import Markdown, ShownValue, Table
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.card import DATA_CARD, CardFacts
-from dataprep_assets.engine.checks.results import NotPassed, oldest, results
-from dataprep_assets.engine.privacy import privacy_of
-from dataprep_assets.engine.staleness.status import never_built, stale_decisions
+from dataprep_assets.engine.checks.results import UnpassedCheck, find_oldest, read_results
+from dataprep_assets.engine.privacy import load_privacy
+from dataprep_assets.engine.staleness.status import find_stale, is_never_built
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.metadata import render
+from dataprep_assets.orchestration.metadata import render_value
 from dataprep_assets.orchestration.runs.dataset_runs import builds_dataset
 from dataprep_assets.orchestration.runs.planning import PLANNER
 from dataprep_assets.stores.files import digest_value
@@ -41,7 +41,7 @@ _SENSOR = "dagster/sensor_name"
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~])")
 
-Opened = Mapping[str, tuple[Sequence[ArtifactSpec], ArtifactStore]]
+DatasetStores = Mapping[str, tuple[Sequence[ArtifactSpec], ArtifactStore]]
 """Dataset → its artifacts and their store."""
 
 
@@ -59,7 +59,7 @@ class DatasetState:
         proven: Time of the oldest valid verdict, in seconds since 1970.
         card: Counts of the data card.
         last_build: The newest run that built or checked any of its artifacts, except planning runs.
-        freshness: Dagster's state of its freshness policy; None without a policy.
+        freshness: Dagster's state of its freshness policy; None if it has no policy.
     """
 
     dataset: str
@@ -67,7 +67,7 @@ class DatasetState:
     to_build: int = 0
     why: str = ""
     passed: int = 0
-    not_passed: Mapping[tuple[dg.AssetKey, str], NotPassed] = field(default_factory=dict)
+    not_passed: Mapping[tuple[dg.AssetKey, str], UnpassedCheck] = field(default_factory=dict)
     proven: float | None = None
     card: Mapping[str, str] = field(default_factory=dict)
     last_build: dg.RunRecord | None = None
@@ -93,29 +93,31 @@ def _has_failed(run: dg.RunRecord | None) -> bool:
     return run is not None and run.dagster_run.status == dg.DagsterRunStatus.FAILURE
 
 
-def overview(opened: Opened, instance: dg.DagsterInstance, specs: Sequence[dg.AssetSpec] = ()) -> list[DatasetState]:
+def summarize_datasets(
+    stores: DatasetStores, instance: dg.DagsterInstance, specs: Sequence[dg.AssetSpec] = ()
+) -> list[DatasetState]:
     """Return the state of every dataset, sorted by name.
 
     Args:
-        opened: The datasets.
+        stores: The datasets.
         instance: The instance that recorded their runs.
         specs: The assets of the code location, which have the freshness policies.
     """
     runs = instance.get_run_records(limit=_RUNS_LOOKED_AT)
     builds = [run for run in runs if run.dagster_run.tags.get(_SENSOR) != PLANNER]
-    fresh = _freshness(specs, instance)
+    fresh = _evaluate_freshness(specs, instance)
     return [
-        _state(
+        _find_state(
             name,
-            *opened[name],
+            *stores[name],
             last_build=next((run for run in builds if builds_dataset(run.dagster_run, name)), None),
             freshness=next((state for key, state in fresh.items() if key.path[0] == name), None),
         )
-        for name in sorted(opened)
+        for name in sorted(stores)
     ]
 
 
-def _state(
+def _find_state(
     name: str,
     specs: Sequence[ArtifactSpec],
     store: ArtifactStore,
@@ -123,29 +125,30 @@ def _state(
     last_build: dg.RunRecord | None,
     freshness: str | None,
 ) -> DatasetState:
-    privacy = privacy_of(specs[0].declaration, store)
+    """Return the state of a dataset; `unknown` with the reason if its artifacts cannot be read."""
+    privacy = load_privacy(specs[0].declaration, store)
     try:
-        is_new = never_built(specs, store)
-        late = [] if is_new else list(stale_decisions(specs, store, verification="size"))
+        is_new = is_never_built(specs, store)
+        late = [] if is_new else list(find_stale(specs, store, verification="size"))
         check_results = {
             (dg.AssetKey(list(spec.path)), check): result
             for spec in specs
             if not is_new
-            for check, result in results(spec, store).items()
+            for check, result in read_results(spec, store).items()
         }
-        proven = [] if is_new else [time for spec in specs if (time := _oldest(spec, store)) is not None]
-        card = {} if is_new else _card(specs, store)
+        proven = [] if is_new else [time for spec in specs if (time := _find_oldest_result(spec, store)) is not None]
+        card = {} if is_new else _find_cards(specs, store)
     except DataprepError as error:
-        why = privacy.error(error)
-        return DatasetState(dataset=name, state="unknown", why=why, last_build=last_build, freshness=freshness)
+        reason = privacy.public_error(error)
+        return DatasetState(dataset=name, state="unknown", why=reason, last_build=last_build, freshness=freshness)
     return DatasetState(
         dataset=name,
         state="never run" if is_new else f"{len(late):,} to build" if late else "up to date",
         to_build=len(late),
-        why=privacy.text(str(late[0]), late[0].name) if late else "",
+        why=privacy.public_text(str(late[0]), late[0].name) if late else "",
         passed=sum(result is None for result in check_results.values()),
         not_passed={
-            key: NotPassed(result.sentence and privacy.text(result.sentence, "failed"), result.blocks)
+            key: UnpassedCheck(result.sentence and privacy.public_text(result.sentence, "failed"), result.blocks)
             for key, result in check_results.items()
             if result is not None
         },
@@ -156,23 +159,23 @@ def _state(
     )
 
 
-def _oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
+def _find_oldest_result(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
     try:
-        return oldest(spec, store)
+        return find_oldest(spec, store)
     except DataprepError:  # its shards are not planned yet
         return None
 
 
-def _card(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> dict[str, str]:
+def _find_cards(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> dict[str, str]:
     declaration = specs[0].declaration
     receipt = store.receipt(declaration.artifact(DATA_CARD))
     if receipt is None:
         return {}
-    facts, count = CardFacts.of(receipt), privacy_of(declaration).count
+    facts, count = CardFacts.from_receipt(receipt), load_privacy(declaration).public_count
     return {name: count(getattr(facts, name)) for name in ("documents", "tokens", "dropped")}
 
 
-def _freshness(specs: Sequence[dg.AssetSpec], instance: dg.DagsterInstance) -> dict[dg.AssetKey, str]:
+def _evaluate_freshness(specs: Sequence[dg.AssetSpec], instance: dg.DagsterInstance) -> dict[dg.AssetKey, str]:
     keys = [spec.key for spec in specs if spec.freshness_policy is not None]
     records = instance.get_freshness_state_records(keys) if keys else {}
     return {key: records[key].freshness_state.value if key in records else "UNKNOWN" for key in keys}
@@ -181,26 +184,26 @@ def _freshness(specs: Sequence[dg.AssetSpec], instance: dg.DagsterInstance) -> d
 # the asset and its sensor
 
 
-def overview_definitions(located: Callable[[], dg.Definitions], opened: Callable[[], Opened]) -> dg.Definitions:
+def build_overview(located: Callable[[], dg.Definitions], open_stores: Callable[[], DatasetStores]) -> dg.Definitions:
     """Return the asset `datasets` and its sensor.
 
     Args:
-        located: Returns the definitions of the code location; called when the page is built, like `opened`.
-        opened: Returns the datasets of the code location.
+        located: Returns the definitions of the code location; called when the page is built, like `open_stores`.
+        open_stores: Returns the datasets of the code location.
     """
 
     @dg.asset(
         key=DATASETS,
         group_name="overview",
         kinds={"markdown"},
-        description="All datasets at a glance; times are UTC. Out-of-date artifacts and failed checks are those of "
-        "`dataprep status`, but only sizes are compared. A sensor rebuilds the page when runs end and "
-        "once a day. Materialize rebuilds it now.",
+        description="Overview of all datasets, with times in UTC. Out-of-date artifacts and failed checks match "
+        "`dataprep status`, except that only file sizes are compared. A sensor rebuilds this page when runs "
+        "end, and once a day. Materialize it to rebuild it now.",
     )
     def datasets(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         definitions = located()
-        states = overview(opened(), context.instance, list(definitions.resolve_all_asset_specs()))
-        return dg.MaterializeResult(metadata=page(states, _broken_declarations(definitions)))
+        states = summarize_datasets(open_stores(), context.instance, list(definitions.resolve_all_asset_specs()))
+        return dg.MaterializeResult(metadata=build_page(states, _broken_declarations(definitions)))
 
     @dg.sensor(
         asset_selection=[DATASETS],
@@ -227,16 +230,16 @@ def _broken_declarations(definitions: dg.Definitions) -> dict[dg.AssetKey, str]:
 def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> str:
     """Return a digest that changes daily and with ended runs, declarations, load errors and freshness."""
     ended_runs = instance.get_run_records(dg.RunsFilter(statuses=_ENDED), limit=10, order_by="update_timestamp")
-    # the run that built the page changes nothing on the page
+    # ignore the run that builds the page, because it changes nothing on the page
     other_runs = [run for run in ended_runs if run.dagster_run.asset_selection != {DATASETS}]
     specs = sorted(definitions.resolve_all_asset_specs(), key=lambda spec: spec.key)
     return digest_value(
         [
             [spec.key.to_user_string() for spec in specs],
             [[run.dagster_run.run_id, run.update_timestamp.isoformat()] for run in other_runs[:1]],
-            [[key.to_user_string(), state] for key, state in sorted(_freshness(specs, instance).items())],
+            [[key.to_user_string(), state] for key, state in sorted(_evaluate_freshness(specs, instance).items())],
             [[key.to_user_string(), why] for key, why in sorted(_broken_declarations(definitions).items())],
-            # the page shows the age of verdicts in days
+            # the page contains the date, because it shows the age of verdicts in days
             f"{datetime.now(UTC):%Y-%m-%d}",
         ]
     )
@@ -245,11 +248,11 @@ def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> s
 # the page
 
 
-def page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> dict[str, dg.MetadataValue]:
+def build_page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> dict[str, dg.MetadataValue]:
     """Build the metadata of `datasets`: declarations that cannot be loaded, problems, a table, a line per dataset."""
     sorted_states = sorted(states, key=lambda one: (not one.is_broken, one.dataset))
-    unloadable = (f"- {_link(key.path[0], key)}: {_sentence(why)}" for key, why in sorted(broken.items()))
-    entries: dict[str, Shown] = {}
+    unloadable = (f"- {_format_link(key.path[0], key)}: {_fit_sentence(why)}" for key, why in sorted(broken.items()))
+    entries: dict[str, ShownValue] = {}
     if broken:
         entries["cannot be loaded"] = Markdown(_shorten_lines(list(unloadable)))
     entries |= {
@@ -258,7 +261,7 @@ def page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> d
         "checks warned": sum(len(one.warned) for one in sorted_states),
     }
     for number, state in enumerate((one for one in sorted_states if one.is_broken), 1):
-        entries[f"look at {number}"] = Markdown(_shorten_lines([_line(state), *_reasons(state)]))
+        entries[f"needs attention {number}"] = Markdown(_shorten_lines([_format_line(state), *_list_reasons(state)]))
     entries["all datasets"] = Table(
         [
             {
@@ -271,11 +274,11 @@ def page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> d
             for one in sorted_states
         ]
     )
-    entries["details"] = Markdown("\n".join(f"- {_line(one)}" for one in sorted_states))
-    return {name: render(value) for name, value in entries.items()}
+    entries["details"] = Markdown("\n".join(f"- {_format_line(one)}" for one in sorted_states))
+    return {name: render_value(value) for name, value in entries.items()}
 
 
-def _line(state: DatasetState) -> str:
+def _format_line(state: DatasetState) -> str:
     """Format a dataset's state as one line."""
     checks = state.passed + len(state.not_passed)
     parts = [state.state, f"{state.passed} of {count_of(checks, 'check')} passed" if checks else ""]
@@ -284,21 +287,21 @@ def _line(state: DatasetState) -> str:
             state.last_build.dagster_run,
             state.last_build.end_time or state.last_build.create_timestamp.timestamp(),
         )
-        parts.append(f"last build [{run.status.value.lower()} {_time(end_time)}](/runs/{run.run_id})")
+        parts.append(f"last build [{run.status.value.lower()} {_format_time(end_time)}](/runs/{run.run_id})")
     parts += [f"freshness {state.freshness.lower()}" if state.freshness else ""]
-    parts += [f"oldest check {_time(state.proven)}" if state.proven is not None else ""]
+    parts += [f"oldest check {_format_time(state.proven)}" if state.proven is not None else ""]
     parts += [f"{count} {name}" for name, count in state.card.items()]
-    return f"**{_link(state.dataset, dg.AssetKey([state.dataset]))}**: {'; '.join(filter(None, parts))}"
+    return f"**{_format_link(state.dataset, dg.AssetKey([state.dataset]))}**: {'; '.join(filter(None, parts))}"
 
 
-def _reasons(one: DatasetState) -> Iterator[str]:
-    if one.why:
-        yield f"- {_sentence(one.why)}"
-    for word, keys in (("failed", one.failed_checks), ("warned", one.warned)):
+def _list_reasons(state: DatasetState) -> Iterator[str]:
+    if state.why:
+        yield f"- {_fit_sentence(state.why)}"
+    for word, keys in (("failed", state.failed_checks), ("warned", state.warned)):
         for key, check in keys:
             name = "/".join([*key.path[1:], check])
             detail = f"?view=checks&checkDetail={quote(check, safe='')}"
-            yield f"- {word}: {_link(name, key, detail)}: {_sentence(one.not_passed[key, check].sentence)}"
+            yield f"- {word}: {_format_link(name, key, detail)}: {_fit_sentence(state.not_passed[key, check].sentence)}"
 
 
 def _shorten_lines(lines: Sequence[str]) -> str:
@@ -310,23 +313,23 @@ def _shorten_lines(lines: Sequence[str]) -> str:
     return "\n".join([*lines[:count], *last_line])
 
 
-def _link(text: str, key: dg.AssetKey, detail: str = "") -> str:
+def _format_link(text: str, key: dg.AssetKey, detail: str = "") -> str:
     """Return a link to an asset's page, relative to the host, so that it works behind any proxy."""
-    return f"[{_escaped(text)}](/assets/{'/'.join(quote(part, safe='') for part in key.path)}{detail})"
+    return f"[{_escape(text)}](/assets/{'/'.join(quote(part, safe='') for part in key.path)}{detail})"
 
 
-def _sentence(text: str) -> str:
+def _fit_sentence(text: str) -> str:
     """Format the text as one line of limited length, in which long words may break at slashes."""
     line = " ".join(text.split())
     line = line if len(line) <= _SENTENCE else f"{line[: _SENTENCE - 1]}…"
-    return _escaped(" ".join(w if len(w) < _LONG_WORD else w.replace("/", "/\u200b") for w in line.split()))
+    return _escape(" ".join(w if len(w) < _LONG_WORD else w.replace("/", "/\u200b") for w in line.split()))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape the text, so that Markdown renders it literally."""
     return _SPECIAL.sub(r"\\\1", text)
 
 
-def _time(at: float) -> str:
+def _format_time(timestamp: float) -> str:
     """Format a time in UTC to the minute; unlike an age, it stays correct when the page is read later."""
-    return f"{datetime.fromtimestamp(at, tz=UTC):%Y-%m-%d %H:%M}"
+    return f"{datetime.fromtimestamp(timestamp, tz=UTC):%Y-%m-%d %H:%M}"

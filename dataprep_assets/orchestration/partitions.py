@@ -43,8 +43,8 @@ _GIVE_UP_SECONDS = 120.0
 _LONGEST_PAUSE_SECONDS = 4.0
 
 
-def register_in_order(instance: dg.DagsterInstance, name: str, wanted: Sequence[str]) -> None:
-    """Set the dynamic partitions of this name to exactly the `wanted` keys, in that order.
+def register_in_order(instance: dg.DagsterInstance, name: str, names: Sequence[str]) -> None:
+    """Set the dynamic partitions of this name to exactly the `names` keys, in that order.
 
     Dagster appends new keys to the end, but a range of partitions follows the plan's order. Therefore all keys from the
     first difference on are deleted and registered again. Their materializations are kept. Several runs may register the
@@ -55,37 +55,37 @@ def register_in_order(instance: dg.DagsterInstance, name: str, wanted: Sequence[
     """
     deadline = time.monotonic() + _GIVE_UP_SECONDS
     longest_pause = 0.05
-    while not _registered(instance, name, list(wanted)):
+    while not _register(instance, name, list(names)):
         if time.monotonic() > deadline:
             raise DataprepError(
                 f"dynamic partitions {name!r}: other runs kept changing them for {_GIVE_UP_SECONDS:.0f} s. "
-                "Materialize this asset again when they have ended"
+                "Run this step again when they have ended"
             )
-        # runs that retry immediately would collide again, so each waits for a random time
+        # each run waits for a random time, because immediate retries would collide again
         time.sleep(random.uniform(0, longest_pause))
         longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_SECONDS)
 
 
-def _registered(instance: dg.DagsterInstance, name: str, wanted: list[str]) -> bool:
+def _register(instance: dg.DagsterInstance, name: str, names: list[str]) -> bool:
     """Register the keys unless they are registered; return whether they are registered now."""
     current_keys = list(instance.get_dynamic_partitions(name))
-    if current_keys == wanted:
+    if current_keys == names:
         return True
-    from sqlalchemy.exc import IntegrityError  # takes 0.1 s, so not when a code location is loaded
+    from sqlalchemy.exc import IntegrityError  # takes 0.1 s, so not at the top
 
-    pairs = enumerate(zip(current_keys, wanted, strict=False))
-    first_difference = next((i for i, (old, new) in pairs if old != new), min(len(current_keys), len(wanted)))
-    # Dagster checks, then adds, without a transaction, so another run may add the key in between
+    pairs = enumerate(zip(current_keys, names, strict=False))
+    first_difference = next((i for i, (old, new) in pairs if old != new), min(len(current_keys), len(names)))
+    # Dagster checks, then adds, without a transaction, so another run may have added the key in between
     with suppress(IntegrityError):
         for key in current_keys[first_difference:]:
             instance.delete_dynamic_partition(name, key)
-        if missing := wanted[first_difference:]:
+        if missing := names[first_difference:]:
             instance.add_dynamic_partitions(name, missing)
     # read the keys once more, because another run may have changed them between these calls
-    return list(instance.get_dynamic_partitions(name)) == wanted
+    return list(instance.get_dynamic_partitions(name)) == names
 
 
-def definition_of(partitions: Partitions) -> dg.PartitionsDefinition[str]:
+def build_partitions_definition(partitions: Partitions) -> dg.PartitionsDefinition[str]:
     """Return Dagster's definition of an artifact's partitions."""
     if partitions.dynamic is not None:
         return dg.DynamicPartitionsDefinition(name=partitions.dynamic)
@@ -93,14 +93,14 @@ def definition_of(partitions: Partitions) -> dg.PartitionsDefinition[str]:
     return dg.StaticPartitionsDefinition(list(partitions.fixed_keys))
 
 
-def partitions_of_run(run: dg.DagsterRun, every: Sequence[str]) -> list[str]:
-    """Return the partitions of a run out of `every`: its only partition, its range, or all of them."""
+def partitions_of_run(run: dg.DagsterRun, all_keys: Sequence[str]) -> list[str]:
+    """Return the partitions of a run out of `all_keys`: its only partition, its range, or all of them."""
     if key := run.tags.get("dagster/partition"):
-        return [key] if key in every else []
+        return [key] if key in all_keys else []
     first_key, last_key = (
         run.tags.get("dagster/asset_partition_range_start"),
         run.tags.get("dagster/asset_partition_range_end"),
     )
-    if first_key in every and last_key in every:
-        return list(every[every.index(first_key) : every.index(last_key) + 1])
-    return list(every)
+    if first_key in all_keys and last_key in all_keys:
+        return list(all_keys[all_keys.index(first_key) : all_keys.index(last_key) + 1])
+    return list(all_keys)

@@ -6,8 +6,8 @@ files as Nemotron does. If there are fewer files than shards, files are cut by r
 however uneven the files are.
 
 Entry points: `assign_by_size`, `shares_by_size`, `sampled_shards`, `split_shards`; `requested_shares`,
-`source_outlooks`, `shard_weights`, `shards_for_shares`, `drift`; for records that are read as often as they are listed,
-`record_repeats` and `record_shares`.
+`source_outlooks`, `shard_weights`, `shards_for_shares`, `measure_drift`; for records that are read as often as they are
+listed, `record_repeats` and `record_shares`.
 """
 
 import hashlib
@@ -36,10 +36,7 @@ def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[i
     Raises ConfigError for more shards than files, or fewer than one.
     """
     if not 1 <= shards <= len(files):
-        raise ConfigError(
-            f"num_shards: {count_of(shards, 'shard')} of {count_of(len(files), 'file')}: must not exceed the number "
-            "of files. Split the files by rows instead"
-        )
+        raise ConfigError(f"num_shards must be from 1 to the number of files, {len(files)}, not {shards}")
     order = sorted(range(len(files)), key=lambda i: (-files[i][1], files[i][0]))
     groups: list[list[int]] = [[] for _ in range(shards)]
     if not any(size for _, size in files):
@@ -58,17 +55,17 @@ def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
     """Return the number of shards per file: at least one each, `shards` in total, the rest in proportion to size.
 
     Each further shard is given to the file whose shards are currently largest. Ties are broken by the fewest shards,
-    then by the first path. So files without a known size get equally many.
+    then by the first path. So files without a known size get the same number.
 
     Raises ConfigError for more files than shards, or no files.
     """
     if not 1 <= len(files) <= shards:
         raise ConfigError(
-            f"num_shards: {count_of(len(files), 'file')} cannot be split into {count_of(shards, 'shard')} of at most "
-            "one file each"
+            f"num_shards must be at least the number of files, {len(files)}, not {shards}, because each shard reads "
+            "one file"
         )
     shares = [1] * len(files)
-    # Fractions are exact; rounding could separate equal shares, or make different ones equal.
+    # Use exact fractions, because rounding could separate equal shares, or make different ones equal.
     heap = [(Fraction(-size), 1, path, index) for index, (path, size) in enumerate(files)]
     heapq.heapify(heap)
     for _ in range(shards - len(files)):
@@ -90,7 +87,7 @@ def sampled_shards(
         return list(range(shards))
     sample_size = count if count is not None else round(Fraction(percent or 0) * shards / 100)
     sample_size = max(1, min(shards, sample_size))
-    return sorted(_random(seed, dataset).sample(range(shards), sample_size))
+    return sorted(_seed_random(seed, dataset).sample(range(shards), sample_size))
 
 
 def split_shards(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed: int = 42) -> dict[str, list[int]]:
@@ -101,11 +98,11 @@ def split_shards(shards: Sequence[int], *, dataset: str, valid: int, test: int, 
     """
     if valid + test >= len(shards):
         raise ConfigError(
-            f"held_out: {dataset} has {count_of(len(shards), 'shard')} with data; {valid} for valid and {test} for "
-            "test leave none for training. Raise `num_shards` or hold out fewer"
+            f"held_out: {dataset} has {count_of(len(shards), 'shard')} with data, but {valid} for valid and {test} "
+            "for test leave none for training. Raise `num_shards`, or hold out fewer"
         )
     shuffled = list(shards)
-    _random(seed, dataset).shuffle(shuffled)
+    _seed_random(seed, dataset).shuffle(shuffled)
     return {
         "train": sorted(shuffled[test + valid :]),
         "valid": sorted(shuffled[test : test + valid]),
@@ -113,7 +110,7 @@ def split_shards(shards: Sequence[int], *, dataset: str, valid: int, test: int, 
     }
 
 
-def _random(seed: int, dataset: str) -> random.Random:
+def _seed_random(seed: int, dataset: str) -> random.Random:
     return random.Random(int(hashlib.sha256(f"{seed}:{dataset}".encode()).hexdigest()[:8], 16))
 
 
@@ -125,17 +122,17 @@ def requested_shares(weights: Mapping[str, float]) -> dict[str, float]:
     total = sum(weights.values())
     if total <= 0:
         raise ConfigError(
-            f"blend: the weights of {', '.join(weights)} add up to {total}. Give at least one a positive weight"
+            f"blend: the weights of {', '.join(weights)} add up to {total}. Set at least one positive weight"
         )
     return {name: weight / total for name, weight in weights.items() if weight > 0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOutlook:
-    """The tokens that a blend requests from one dataset, and those that it can provide. Shares sum to 1 over the blend.
+    """The tokens that a blend requests from one dataset, and those that it can provide. Shares sum to 1.
 
     `wanted_tokens` is the requested share of the token budget. `epochs` are the wanted tokens divided by the dataset's
-    tokens (infinite if it has none). `realisable` is its share if no dataset is read more than `max_epochs` times.
+    tokens (infinite if it has none). `realizable` is its share if no dataset is read more than `max_epochs` times.
     """
 
     name: str
@@ -143,7 +140,7 @@ class SourceOutlook:
     tokens: int
     wanted_tokens: float
     epochs: float
-    realisable: float
+    realizable: float
 
 
 def source_outlooks(
@@ -153,7 +150,7 @@ def source_outlooks(
     train_tokens: int | None = None,
     max_epochs: float | None = None,
 ) -> list[SourceOutlook]:
-    """Return a blend's requested and realisable share of each dataset, in the order of `shares`.
+    """Return a blend's requested and realizable share of each dataset, in the order of `shares`.
 
     `shares` sum to 1, `tokens` are the tokens of each dataset. The budget is `train_tokens`, or all tokens of all
     datasets. `max_epochs` limits how often a dataset is read; None sets no limit.
@@ -173,7 +170,7 @@ def source_outlooks(
             tokens=tokens[name],
             wanted_tokens=wanted_tokens[name],
             epochs=wanted_tokens[name] / tokens[name] if tokens[name] else float("inf"),
-            realisable=available_tokens[name] / total if total else 0.0,
+            realizable=available_tokens[name] / total if total else 0.0,
         )
         for name in shares
     ]
@@ -187,7 +184,8 @@ def shard_weights(share: float, tokens: Sequence[int]) -> list[float]:
     total = sum(tokens)
     if total <= 0 or min(tokens) <= 0:
         raise ConfigError(
-            f"a share of {share} cannot be divided among shards of {list(tokens)} tokens. Remove empty ones"
+            f"a share of {share} cannot be divided among shards without tokens (tokens per shard: "
+            f"{', '.join(map(str, tokens))}). Remove the empty shards"
         )
     return [share * count / total for count in tokens]
 
@@ -199,22 +197,22 @@ def shards_for_shares(rows: Mapping[str, Sequence[int]], shares: Mapping[str, fl
     completely. Of each other dataset, the first shards are used, as many as come nearest to its share.
     """
     limit = min(sum(rows[name]) / share for name, share in shares.items())
-    return {name: _nearest(rows[name], share * limit) for name, share in shares.items()}
+    return {name: _choose_nearest(rows[name], share * limit) for name, share in shares.items()}
 
 
-def _nearest(rows: Sequence[int], wanted: float) -> list[int]:
+def _choose_nearest(rows: Sequence[int], share: float) -> list[int]:
     shard_numbers, row_count = [0], rows[0]
     for index in range(1, len(rows)):
-        if abs(row_count + rows[index] - wanted) > abs(row_count - wanted):
+        if abs(row_count + rows[index] - share) > abs(row_count - share):
             break
         shard_numbers.append(index)
         row_count += rows[index]
     return shard_numbers
 
 
-def drift(requested: Mapping[str, float], realised: Mapping[str, float]) -> float:
-    """Return the largest difference between a requested and a realised share, as a fraction of the whole blend."""
-    return max((abs(requested.get(n, 0.0) - realised.get(n, 0.0)) for n in {*requested, *realised}), default=0.0)
+def measure_drift(requested: Mapping[str, float], realized: Mapping[str, float]) -> float:
+    """Return the largest difference between a requested and a realized share, as a fraction of the whole blend."""
+    return max((abs(requested.get(n, 0.0) - realized.get(n, 0.0)) for n in {*requested, *realized}), default=0.0)
 
 
 def record_repeats(weights: Mapping[str, float]) -> dict[str, int]:
@@ -226,16 +224,17 @@ def record_repeats(weights: Mapping[str, float]) -> dict[str, int]:
     positive = {name: Fraction(weight) for name, weight in weights.items() if weight > 0}
     smallest_weight = min(positive.values())
     repeats = {name: round(weight / smallest_weight) for name, weight in positive.items()}
-    if above := {name: count for name, count in repeats.items() if count > MAX_REPEATS}:
+    if high_repeats := {name: count for name, count in repeats.items() if count > MAX_REPEATS}:
+        counts = ", ".join(f"{name} {count:,} times" for name, count in high_repeats.items())
         raise ConfigError(
-            f"blend: the weights would list records of {above} more than {MAX_REPEATS} times, because RL weights are "
-            "relative repetitions of records. Bring the weights closer together"
+            f"blend: the weights would repeat records more than {MAX_REPEATS} times ({counts}). With `stage: rl`, a "
+            "weight divided by the smallest weight is the number of repetitions. Bring the weights closer together"
         )
     return repeats
 
 
 def record_shares(rows: Mapping[str, int], times: Mapping[str, float]) -> dict[str, float]:
     """Return each dataset's share of all records read, if each of its `rows` is read this many times."""
-    read = {name: count * times[name] for name, count in rows.items()}
-    total = sum(read.values())
-    return {name: count / total if total else 0.0 for name, count in read.items()}
+    read_counts = {name: count * times[name] for name, count in rows.items()}
+    total = sum(read_counts.values())
+    return {name: count / total if total else 0.0 for name, count in read_counts.items()}

@@ -11,17 +11,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dataprep_assets.errors import ConfigError, count_of
-from dataprep_assets.planning.manifest import ManifestEntry, split_of
+from dataprep_assets.planning.manifest import ManifestEntry, split_name
+from dataprep_assets.table import format_share
 
 SHARDS_A_RUN = 50
 """Shards per run of a backfill: tens of runs for a thousand shards, and at most minutes of work lost."""
 RANGE_BYTES = 32 << 20
 """Part size of ranged downloads and of uploads."""
 HEADROOM = 1.2
-"""Factor for free disk space, 20 % to spare, as in the check `disk_headroom` of a snapshot."""
+"""Factor for free disk space, 20% to spare, as in the check `disk_headroom` of a snapshot."""
 OTHER_RUNS = 3
 """Runs of a dataset in addition to its shards' runs: manifest and certificate, combined bins, views."""
 MINUTE, HOUR = 60.0, 3600.0
+_RATED_CPU_SECONDS = 0.5
+"""Shortest tokenizing from which a rate is derived. Before that, the cold word cache makes it several times slower."""
 _DENSITY = {"parquet": 0.7}
 _PLAIN = 0.3
 """Compressed size (zstd, level 3) per stored byte: for Parquet (Snappy 0.69, zstd 0.88), and for JSON lines that are
@@ -43,12 +46,12 @@ class Machine:
     def __post_init__(self) -> None:
         for name in ("cores", "bandwidth", "runs_at_a_time"):
             if not (value := getattr(self, name)) > 0:
-                raise ConfigError(f"plan: {name}: {value}: must be greater than 0")
+                raise ConfigError(f"plan: {name} must be greater than 0, not {value}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Unit costs; `of_receipts` takes the first three from finished shards.
+    """Unit costs; `from_receipts` takes the first three from finished shards.
 
     `source_bytes_per_cpu_second`: source bytes through decompression, parsing, tokenizing and digests. The default is
     for compressed bytes, from the project's benchmark over mixed text with the Qwen3 tokenizer and a cold word cache
@@ -70,7 +73,7 @@ class Rates:
     tick_seconds: float = 30.0
 
     @classmethod
-    def of_receipts(
+    def from_receipts(
         cls,
         source_bytes: int,
         tokens: int,
@@ -78,29 +81,35 @@ class Rates:
         *,
         bytes_per_token: float,
         density: float = 1.0,
-        **others: float,
+        **other_seconds: float,
     ) -> "Rates":
-        """Return the rates measured on finished shards; without any, the defaults for a source of this `density_of`.
+        """Return the rates measured on finished shards; without any, the defaults for a source of this
+        `measure_density`.
+
+        The default speed also applies if tokenizing the shards took too little time to measure one.
 
         `source_bytes` of source became `tokens` in `cpu_seconds` of all cores together. `bytes_per_token` is the width
-        of the dtype, 2 or 4; `others` are further fields of `Rates`.
+        of the dtype, 2 or 4; `other_seconds` are further fields of `Rates`.
         """
         if not (source_bytes and tokens and cpu_seconds):
             return cls(
                 source_bytes_per_cpu_second=cls.source_bytes_per_cpu_second / density,
                 tokens_per_source_byte=cls.tokens_per_source_byte * density,
                 bytes_per_token=bytes_per_token,
-                **others,
+                **other_seconds,
             )
+        is_rated = cpu_seconds >= _RATED_CPU_SECONDS
         return cls(
-            source_bytes_per_cpu_second=source_bytes / cpu_seconds,
+            source_bytes_per_cpu_second=(
+                source_bytes / cpu_seconds if is_rated else cls.source_bytes_per_cpu_second / density
+            ),
             tokens_per_source_byte=tokens / source_bytes,
             bytes_per_token=bytes_per_token,
-            **others,
+            **other_seconds,
         )
 
 
-def density_of(entries: Iterable[ManifestEntry]) -> float:
+def measure_density(entries: Iterable[ManifestEntry]) -> float:
     """Return these files' size after zstd per stored byte: 1 if they are compressed, 0.3 for plain text."""
     stored_bytes = packed_bytes = 0.0
     for entry in entries:
@@ -220,7 +229,7 @@ def split_sizes(
     """
     grouped: dict[str, list[list[int]]] = {}
     for partition, ordinals in plan.items():
-        grouped.setdefault(split_of(partition), []).append([entries[o].size_bytes for o in ordinals])
+        grouped.setdefault(split_name(partition), []).append([entries[o].size_bytes for o in ordinals])
     return [
         SplitSizes(
             split=split,
@@ -232,7 +241,7 @@ def split_sizes(
     ]
 
 
-def cost(
+def compute_cost(
     sizes: Sequence[SplitSizes], machine: Machine, rates: Rates | None = None, products: Products | None = None
 ) -> Cost:
     """Return the cost of building everything from scratch.
@@ -252,28 +261,29 @@ def cost(
     uploads = 0
     if products.uploads:
         objects = shards * 4 + npy_shards * 3
-        uploads = objects + products.uploads * _parts([stream // max(shards, 1)] * shards)
-        # The server joins the shards, on GCS at most 32 per request.
+        uploads = objects + products.uploads * _count_parts([stream // max(shards, 1)] * shards)
+        # The server joins the shards; GCS joins at most 32 per request.
         uploads += sum(-(-split.shards // 32) + split.shards for split in splits) if products.joined else 0
     return Cost(
         splits=splits,
-        # Snapshot and token bins are two assets over the same shards; parallel runs share the start-up time.
-        orchestration=(2 * shards + npy_shards) * rates.partition_seconds + _of_runs(runs, len(splits), machine, rates),
+        # Snapshot and token bins are two assets over the same shards. Parallel runs divide the start-up time.
+        orchestration=(2 * shards + npy_shards) * rates.partition_seconds
+        + _estimate_overhead(runs, len(splits), machine, rates),
         transfer=(mirror + stream * products.uploads) / machine.bandwidth,
         tokenizing=source / rates.source_bytes_per_cpu_second / machine.cores,
         tokens=tokens,
         mirror_bytes=mirror,
         artifact_bytes=products.copies * stream,
-        # The factor 2 is for the shard's parts, and for the files into which they are joined.
+        # Twice, for the shard's parts and the files into which they are joined.
         scratch_bytes=round(largest * rates.tokens_per_source_byte * rates.bytes_per_token)
         * 2
         * machine.runs_at_a_time,
-        get_requests=sum(_parts(split.files) for split in sizes if split.mirrored),
+        get_requests=sum(_count_parts(split.files) for split in sizes if split.mirrored),
         put_requests=uploads,
     )
 
 
-def _of_runs(runs: int, splits: int, machine: Machine, rates: Rates) -> float:
+def _estimate_overhead(runs: int, splits: int, machine: Machine, rates: Rates) -> float:
     """Return the seconds of overhead of `runs` of shards and of the other runs, without the work on data."""
     if machine.runs_at_a_time == 1:
         return rates.build_seconds
@@ -294,23 +304,23 @@ def _split_cost(sizes: SplitSizes, rates: Rates, tokens_per_shard: int | None) -
     )
 
 
-def _parts(sizes: Iterable[int]) -> int:
+def _count_parts(sizes: Iterable[int]) -> int:
     return sum(max(1, -(-size // RANGE_BYTES)) for size in sizes)  # an empty file also takes one request
 
 
-def table(dataset: str, found: Cost, machine: Machine) -> str:
-    """Return the cost `found` as text: a heading with `dataset` and `machine`, a line per split, then the sums."""
-    released = any(split.npy_shards for split in found.splits)
+def format_cost(dataset: str, cost: Cost, machine: Machine) -> str:
+    """Return `cost` as text: a heading with `dataset` and `machine`, a line per split, then the sums."""
+    released = any(split.npy_shards for split in cost.splits)
     rows = [["split", "files", "shards", *(["npy shards"] if released else []), "runs", "source"]]
-    splits = list(found.splits)
+    splits = list(cost.splits)
     if len(splits) > 1:
         splits.append(
             SplitCost(
                 split="all",
                 files=sum(split.files for split in splits),
-                shards=found.shards,
-                runs=found.runs,
-                source_bytes=found.source_bytes,
+                shards=cost.shards,
+                runs=cost.runs,
+                source_bytes=cost.source_bytes,
                 npy_shards=sum(split.npy_shards for split in splits),
             )
         )
@@ -333,15 +343,16 @@ def table(dataset: str, found: Cost, machine: Machine) -> str:
             "",
             *lines,
             "",
-            f"transfer       {format_seconds(found.transfer)}",
-            f"tokenizing     {format_seconds(found.tokenizing)}   about {count_of(found.tokens, 'token')}",
-            f"orchestration  {format_seconds(found.orchestration)}   {found.orchestration_share:.1%} of the whole",
-            f"expected       {format_seconds(found.seconds)}",
+            f"transfer       {format_seconds(cost.transfer)}",
+            f"tokenizing     {format_seconds(cost.tokenizing)}   about {count_of(cost.tokens, 'token')}",
+            f"orchestration  {format_seconds(cost.orchestration)}   "
+            f"{format_share(cost.orchestration_share)} of the whole",
+            f"expected       {format_seconds(cost.seconds)}",
             "",
-            f"disk           {format_bytes(found.disk_bytes)}: mirror {format_bytes(found.mirror_bytes)}, "
-            f"artifacts {format_bytes(found.artifact_bytes)}, shards at work {format_bytes(found.scratch_bytes)}, "
-            "and 20 % to spare",
-            f"requests       {found.get_requests:,} to read, {found.put_requests:,} to write",
+            f"disk           {format_bytes(cost.disk_bytes)}: mirror {format_bytes(cost.mirror_bytes)}, "
+            f"artifacts {format_bytes(cost.artifact_bytes)}, shards at work {format_bytes(cost.scratch_bytes)}, "
+            "and 20% to spare",
+            f"requests       {cost.get_requests:,} to read, {cost.put_requests:,} to write",
         ]
     )
 

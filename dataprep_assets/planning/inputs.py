@@ -12,7 +12,7 @@ _ROOM = "dataprep_assets.sources.readers"
 INPUTS = Extensions(
     "input format",
     "dataprep_assets.inputs",
-    own={
+    own_modules={
         "jsonl": f"{_ROOM}.rows:JSON",
         "json": f"{_ROOM}.rows:JSON",
         "parquet": f"{_ROOM}.rows:PARQUET",

@@ -22,14 +22,14 @@ from unicodedata import normalize
 
 import orjson
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.stores.files import cache_by_file
-from dataprep_assets.stores.store import why_not_a_name
+from dataprep_assets.stores.store import explain_invalid_name
 
 _MAGIC = re.compile(r"([*?[])")
-# `.` and `..` do not count as hidden names, because a path that contains them is reported as an error.
+# `.` and `..` are not hidden names here, because a path that contains them is reported as an error.
 _HIDDEN = re.compile(r"(?:^|/)(?:\.(?!\.?(?:/|$))|_[^/=]*(?:/|$))")
 
 
@@ -38,37 +38,37 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
     A character class also stays inside one component, unless it contains `/` itself.
     """
-    out, i = [], 0
+    pattern, i = [], 0
     while i < len(glob):
         if glob.startswith("**/", i):
-            out.append("(?:[^/]+/)*")
+            pattern.append("(?:[^/]+/)*")
             i += 3
         elif glob.startswith("**", i):
-            out.append(".*")
+            pattern.append(".*")
             i += 2
         elif glob[i] == "*":
-            out.append("[^/]*")
+            pattern.append("[^/]*")
             i += 1
         elif glob[i] == "?":
-            out.append("[^/]")
+            pattern.append("[^/]")
             i += 1
         elif glob[i] == "[" and (end := glob.find("]", i + (3 if glob.startswith("[!", i) else 2))) > 0:
-            # A `]` at the start of a class, even after `!`, belongs to the class and does not end it.
+            # A `]` at the beginning of a class, even after `!`, belongs to the class and does not end it.
             kind = glob[i : end + 1]
             if "/" not in kind or kind[1] == "!":
-                out.append("(?!/)")
+                pattern.append("(?!/)")
             # The suffix that fnmatch adds depends on the version of Python.
-            out.append(translate(kind).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z"))
+            pattern.append(translate(kind).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z"))
             i = end + 1
         else:
-            out.append(re.escape(glob[i]))
+            pattern.append(re.escape(glob[i]))
             i += 1
-    return re.compile("".join(out), re.DOTALL)
+    return re.compile("".join(pattern), re.DOTALL)
 
 
-def match_any(globs: Sequence[str]) -> Callable[[str], re.Match[str] | None]:
+def glob_matcher(globs: Sequence[str]) -> Callable[[str], re.Match[str] | None]:
     """Return a function that matches paths against all of these globs."""
-    # The globs are one expression, because it is applied to a million files; `(?!)` matches nothing.
+    # Join the globs into one expression, because it is applied to a million files; `(?!)` matches nothing.
     patterns = [glob_pattern(glob).pattern for glob in globs]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)", re.DOTALL).fullmatch
 
@@ -86,7 +86,7 @@ def include_predicate(include: Sequence[str], *, naming: Sequence[str] = ()) -> 
 
     A hidden path is taken only if a glob with a hidden part, in `include` or `naming`, also matches it.
     """
-    matches, names = match_any(include), match_any([glob for glob in (*include, *naming) if is_hidden(glob)])
+    matches, names = glob_matcher(include), glob_matcher([glob for glob in (*include, *naming) if is_hidden(glob)])
 
     def is_taken(path: str) -> bool:
         return matches(path) is not None and (not is_hidden(path) or names(path) is not None)
@@ -102,13 +102,13 @@ def require_named(key: str, glob: str, paths: Collection[str]) -> None:
             raise ConfigError(f"{key}: {glob} does not match the file with exactly this name. Write it as {escaped}")
     elif _MAGIC.search(glob) is None:
         form = normalize("NFC", glob)
-        alike = any(normalize("NFC", path) == form for path in paths)
-        why = (
+        is_normalized = any(normalize("NFC", path) == form for path in paths)
+        reason = (
             ". The file exists, but its name has a different Unicode form, as on macOS. Rename it"
-            if alike
-            else ". Correct it"
+            if is_normalized
+            else ". Correct the pattern"
         )
-        raise ConfigError(f"{key}: {glob}: the source has no such file{why}")
+        raise ConfigError(f"{key}: {glob}: the source has no such file{reason}")
 
 
 MANIFEST = "manifest.jsonl"
@@ -140,12 +140,12 @@ class SourceFile(NamedTuple):
 class ManifestEntry(NamedTuple):
     """One line of `manifest.jsonl`; docs/formats/manifest.md#lines has the original's fields.
 
-    `ordinal` counts over the whole manifest, `file_index` within the split (it is not the number in the name);
+    `ordinal` counts across the whole manifest, `file_index` within the split (it is not the number in the name);
     `path` is `relpath` for local sources and a URL pinned to `commit` for remote ones.
     Entries are tuples, because there may be a million of them.
     """
 
-    # The fields are in alphabetical order, as in the line.
+    # Fields in alphabetical order, as in the line.
     chunk: str
     commit: str | None
     compression: str | None
@@ -162,7 +162,7 @@ class ManifestEntry(NamedTuple):
     @property
     def line(self) -> bytes:
         """The entry's canonical JSON (`stores.files`)."""
-        # A dict display with the names takes half the time of `_asdict`.
+        # Spell the names out, because `_asdict` takes twice the time.
         return orjson.dumps(
             {
                 "chunk": self.chunk,
@@ -188,20 +188,20 @@ def natural_key(text: str) -> str:
     character that sorts before all others, and a number is preceded by its number of digits. The text itself comes
     last, to break ties.
     """
-    return f"{_by_number(text)}\x03{text}"
+    return f"{_number_sort_key(text)}\x03{text}"
 
 
-def _by_number(text: str) -> str:
+def _number_sort_key(text: str) -> str:
     parts = _DIGITS.split(text)  # text and digits alternate
     parts[::2] = [f"\x01{part}\x00" if part else "" for part in parts[::2]]
     for index in range(1, len(parts), 2):
         digits = parts[index].lstrip("0")
-        # `\d` matches digits of every script, but only ASCII digits are ordered as numbers.
+        # order only ASCII digits as numbers, because `\d` matches digits of every script
         parts[index] = f"\x02{chr(len(digits))}{digits}" if digits.isascii() else f"\x01{parts[index]}\x00"
     return "".join(parts)
 
 
-def _path_key() -> Callable[[SourceFile], str]:
+def _build_path_key() -> Callable[[SourceFile], str]:
     """Return the `natural_key` of files' paths; the part of each folder is computed once, for few folders."""
     folder_keys: dict[str, tuple[int, str]] = {}
 
@@ -209,12 +209,12 @@ def _path_key() -> Callable[[SourceFile], str]:
         path = file.relpath
         folder = path[: path.rfind("/") + 1]
         if (folder_key := folder_keys.get(folder)) is None:
-            # The folder is cut after its last digit, because the rest may continue in the file name.
+            # Cut the folder after its last digit, because the rest may continue in the file name.
             numbered = _TO_LAST_DIGIT.match(folder)
             length = numbered.end() if numbered else 0
-            folder_key = folder_keys[folder] = length, _by_number(folder[:length])
+            folder_key = folder_keys[folder] = length, _number_sort_key(folder[:length])
         length, head = folder_key
-        return f"{head}{_by_number(path[length:])}\x03{path}"
+        return f"{head}{_number_sort_key(path[length:])}\x03{path}"
 
     return key
 
@@ -231,6 +231,10 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
+NARROW = ". Narrow `include` to the data files"
+"""Remedy of the error for an unknown extension; a file that `include` does not select needs a different one."""
+
+
 def file_format(relpath: str) -> tuple[str, str | None]:
     """Return `(format, compression)` by the suffixes of a path; raises SourceError for an unknown suffix."""
     stem, ending = splitext(relpath.lower())
@@ -241,7 +245,7 @@ def file_format(relpath: str) -> tuple[str, str | None]:
         extensions = ", ".join(f".{name}" for name in sorted({*INPUTS, *_JSON}))
         raise SourceError(
             f"{relpath}: unknown extension. Available: {extensions}, all except .parquet also with "
-            f"{', '.join(COMPRESSION)}. Narrow `include` to the data files"
+            f"{', '.join(COMPRESSION)}{NARROW}"
         )
     return format_name, compression
 
@@ -251,8 +255,8 @@ def files_of_no_split(
     files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Return the included source files that match no split, in natural order; arguments as in `build_manifest`."""
-    claimed = [glob for globs in splits.values() for glob in globs]
-    is_included, of_splits = include_predicate(include, naming=claimed), match_any(claimed)
+    claimed_globs = [glob for globs in splits.values() for glob in globs]
+    is_included, of_splits = include_predicate(include, naming=claimed_globs), glob_matcher(claimed_globs)
     paths = [file.relpath for file in files if is_included(file.relpath) and not of_splits(file.relpath)]
     return sorted(paths, key=natural_key)
 
@@ -287,29 +291,30 @@ def build_manifest(
         include_predicate(include, naming=[glob for globs in splits.values() for glob in globs]),
         0,
     )
-    patterns = [(name, match_any(globs)) for name, globs in splits.items()]
+    patterns = [(name, glob_matcher(globs)) for name, globs in splits.items()]
     by_split: dict[str, list[SourceFile]] = {name: [] for name in splits}
     paths: set[str] = set()
     for file in files:
         if file.relpath in paths:
-            raise SourceError(f"{file.relpath}: listed twice by the source")
+            raise SourceError(f"{file.relpath}: the source lists this file twice. Remove one of the two")
         paths.add(file.relpath)
         if not is_included(file.relpath):
             continue
         included_count += 1
-        homes = [name for name, belongs in patterns if belongs(file.relpath)]
-        if len(homes) > 1:
+        matching_splits = [name for name, belongs in patterns if belongs(file.relpath)]
+        if len(matching_splits) > 1:
             raise ConfigError(
-                f"splits: {file.relpath} is in {' and '.join(homes)}, but must be in one split. Narrow the globs"
+                f"splits: {file.relpath} is in {' and '.join(matching_splits)}, but must be in one split. "
+                "Narrow the globs"
             )
-        if homes:
-            # Only included files are checked, because other files of the source may have any name.
-            if why := why_not_a_name(file.relpath):
+        if matching_splits:
+            # Check only included files, because others in the source may have any name.
+            if reason := explain_invalid_name(file.relpath):
                 raise SourceError(
-                    f"{file.relpath!r}: this file name is not allowed in a manifest: {why}. Rename the file, or "
+                    f"{file.relpath!r}: this file name is not allowed in a manifest: {reason}. Rename the file, or "
                     "exclude it with `include`"
                 )
-            by_split[homes[0]].append(file)
+            by_split[matching_splits[0]].append(file)
     if not included_count and (hidden := included_paths(paths, include)):
         raise ConfigError(
             f"include: {', '.join(include)} matches only names that begin with `.` or `_`, such as {hidden[0]}, which "
@@ -318,7 +323,7 @@ def build_manifest(
     if not included_count:
         raise ConfigError(
             f"include: {', '.join(include)} matches none of the source's files"
-            + (f", for example {', '.join(sorted(paths, key=natural_key)[:3])}. Correct it" if paths else "")
+            + (f", for example {', '.join(sorted(paths, key=natural_key)[:3])}. Correct the pattern" if paths else "")
         )
     for key, globs in {"include": include, **{f"splits.{name}": globs for name, globs in splits.items()}}.items():
         for glob in globs:
@@ -326,12 +331,12 @@ def build_manifest(
     for name, members in by_split.items():
         if not members:
             raise ConfigError(
-                f"splits.{name}: {', '.join(splits[name])} matches none of the files that `include` "
-                f"takes, for example {', '.join(sorted(filter(is_included, paths), key=natural_key)[:3])}. Correct it"
+                f"splits.{name}: {', '.join(splits[name])} matches none of the files that `include` selects, for "
+                f"example {', '.join(sorted(filter(is_included, paths), key=natural_key)[:3])}. Correct the pattern"
             )
     entries: list[ManifestEntry] = []
     for name, members in by_split.items():
-        members.sort(key=_path_key())
+        members.sort(key=_build_path_key())
         for index, file in enumerate(members):
             kind, compression = file_format(file.relpath)
             entries.append(
@@ -355,34 +360,34 @@ def build_manifest(
 
 def included_paths(paths: Iterable[str], include: Sequence[str]) -> list[str]:
     """Return the paths that `include` matches, in natural order."""
-    return sorted(filter(match_any(include), paths), key=natural_key)
+    return sorted(filter(glob_matcher(include), paths), key=natural_key)
 
 
 def listing_digest(entries: Iterable[ManifestEntry]) -> str:
     """Return `digest_value` of a source's listing: split, path, size, SHA-256 and etag of each file, in order."""
-    return _digest(orjson.dumps([e.split, e.path, e.size_bytes, e.sha256, e.etag]) for e in entries)
+    return _digest_values(orjson.dumps([e.split, e.path, e.size_bytes, e.sha256, e.etag]) for e in entries)
 
 
-def _digest(values: Iterable[bytes]) -> str:
+def _digest_values(values: Iterable[bytes]) -> str:
     """Return the SHA-256 (hex) of a list of canonical JSON values.
 
     The values are hashed in pieces, because all together may take a gigabyte.
     """
-    digest, before, remaining_values = hashlib.sha256(b"["), b"", iter(values)
+    digest, delimiter, remaining_values = hashlib.sha256(b"["), b"", iter(values)
     while chunk := list(islice(remaining_values, _VALUES_AT_ONCE)):
-        digest.update(before)
+        digest.update(delimiter)
         digest.update(b",".join(chunk))
-        before = b","
+        delimiter = b","
     digest.update(b"]")
     return digest.hexdigest()
 
 
-def summarize(entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> dict[str, Any]:
+def summarize_manifest(entries: Sequence[ManifestEntry], shards: Mapping[str, int]) -> dict[str, Any]:
     """Return the content of `manifest_summary.json`: files, bytes and shards per split, commit, manifest digest."""
-    return _summary(entries, shards, _digest(entry.line for entry in entries))
+    return _build_summary(entries, shards, _digest_values(entry.line for entry in entries))
 
 
-def _summary(entries: Sequence[ManifestEntry], shards: Mapping[str, int], sha256: str) -> dict[str, Any]:
+def _build_summary(entries: Sequence[ManifestEntry], shards: Mapping[str, int], sha256: str) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for entry in entries:
         split = summary.setdefault(entry.split, {"files": 0, "bytes": 0, "shards": shards[entry.split]})
@@ -411,7 +416,7 @@ def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Ma
             yield line
 
     with open(directory / MANIFEST, "wb") as file:
-        summary = _summary(entries, shards, _digest(write_lines(file)))
+        summary = _build_summary(entries, shards, _digest_values(write_lines(file)))
     (directory / SUMMARY).write_text(json.dumps(summary, indent=1, sort_keys=True) + "\n")
 
 
@@ -420,27 +425,27 @@ def describe_other_bytes(directory: Path, entries: Sequence[ManifestEntry]) -> s
     with open(directory / MANIFEST, "rb") as file:
         for number, entry in enumerate(entries, 1):
             if file.readline() != entry.line + b"\n":
-                return f"line {number} is not in the canonical form"
-        return "it contains more than its lines" if file.read(1) else ""
+                return f"line {number} is not in canonical form"
+        return "extra bytes after the last line" if file.read(1) else ""
 
 
 def read_summary(directory: Path) -> Any:
     """Return the content of `manifest_summary.json`; raises FormatError if the file is not JSON."""
     path = directory / SUMMARY
     try:
-        return json_of(path.read_bytes())
+        return load_untrusted_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise FormatError(f"{path}: invalid summary: {error}. Materialize `manifest` again") from error
+        raise FormatError(f"{path}: invalid summary: {error}. Rebuild `manifest`") from error
 
 
 def read_manifest(directory: Path) -> list[ManifestEntry]:
     """Return the entries of `manifest.jsonl`; raises FormatError, naming the line, if a line is not an entry."""
     path = directory / MANIFEST
     try:
-        # The list is copied, because `_read_entries` keeps its result for the next caller.
+        # Copy the list, because `_read_entries` returns the same one to the next caller.
         return list(_read_entries(str(path)))
     except OSError as error:
-        raise FormatError(f"{path}: {error.strerror or error}. Materialize `manifest` again") from error
+        raise FormatError(f"{path}: {error.strerror or error}. Rebuild `manifest`") from error
 
 
 @cache_by_file
@@ -451,14 +456,14 @@ def _read_entries(path: str) -> list[ManifestEntry]:
         for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), 1):
             try:
                 if len(line) == _LONGEST_LINE:
-                    raise ValueError(f"longer than {_LONGEST_LINE:,} bytes")
+                    raise ValueError(f"has more than {_LONGEST_LINE:,} bytes")
                 entry = ManifestEntry(**orjson.loads(line))
                 for name in (entry.relpath, *([] if entry.commit is None else [entry.commit])):
-                    if why := why_not_a_name(name):
-                        raise ValueError(f"{name!r} is not a path inside a source: {why}")
+                    if reason := explain_invalid_name(name):
+                        raise ValueError(f"{name!r} is not a valid path in a source: {reason}")
                 entries.append(entry)
             except (ValueError, TypeError, RecursionError) as error:
-                raise FormatError(f"{path}: line {number}: {error}") from error
+                raise FormatError(f"{path}: line {number}: invalid entry: {error}. Rebuild `manifest`") from error
     return entries
 
 
@@ -481,7 +486,7 @@ MAX_SHARDS = 4000
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSizing:
-    """How a split is cut: into `count` shards, or into shards of about `target_bytes` of source each."""
+    """Sizes of a split's shards: either their `count`, or about `target_bytes` of source for each."""
 
     target_bytes: int | None = None
     count: int | None = None
@@ -491,7 +496,7 @@ class ShardSizing:
             raise ConfigError("shards: `target_bytes` cannot be combined with `count`. Remove one of them")
         for key in ("target_bytes", "count"):
             if (value := getattr(self, key)) is not None and value < 1:
-                raise ConfigError(f"shards.{key}: {value}: must be at least 1")
+                raise ConfigError(f"shards.{key} must be at least 1, not {value}")
 
 
 def shard_key(split: str, index: int) -> str:
@@ -508,7 +513,7 @@ def shard_index(partition: str) -> int:
 def plan_shards(
     entries: Sequence[ManifestEntry],
     sizing: ShardSizing,
-    kept: Mapping[str, Collection[str]] | None = None,
+    kept_files: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[list[ManifestEntry], dict[str, list[int]]]:
     """Return the plan of every split: partition key → manifest ordinals, in order.
 
@@ -518,7 +523,8 @@ def plan_shards(
     Args:
         entries: All files, split by split, each split in natural order.
         sizing: The number of shards, or their size.
-        kept: Partition key → paths of the files of that shard in an earlier plan. Files that still exist stay together.
+        kept_files: Partition key → paths of the files of that shard in an earlier plan. Files that still exist stay
+        together.
             Only other files are cut into new shards, of the earlier shards' size if `sizing` gives a count.
 
     Returns:
@@ -530,11 +536,11 @@ def plan_shards(
     ordered: list[ManifestEntry] = []
     plan: dict[str, list[int]] = {}
     for split, members in by_split.items():
-        earlier = {key: paths for key, paths in (kept or {}).items() if split_of(key) == split}
+        earlier = {key: paths for key, paths in (kept_files or {}).items() if split_name(key) == split}
         shards = _kept_shards(members, earlier)
         kept_paths = {e.relpath for shard in shards.values() for e in shard}
         added = [e for e in members if e.relpath not in kept_paths]
-        # New numbers come after all earlier shards, even those without files now, so that a name is not reused at once.
+        # Number new shards after all earlier ones, even those without files now, so that a name is not reused at once.
         first_index = max((shard_index(key) + 1 for key in earlier), default=0)
         for index, group in enumerate(_cut_groups(added, _count(added, sizing, list(shards.values())))):
             shards[shard_key(split, first_index + index)] = group
@@ -542,7 +548,7 @@ def plan_shards(
         for key, group in shards.items():
             plan[key] = list(range(len(ordered), len(ordered) + len(group)))
             for entry in group:
-                # Only entries that moved are rebuilt, because there may be a million.
+                # Rebuild only entries that moved, because there may be a million.
                 is_in_place = (entry.ordinal, entry.file_index) == (len(ordered), position)
                 ordered.append(entry if is_in_place else entry._replace(ordinal=len(ordered), file_index=position))
                 position += 1
@@ -561,21 +567,21 @@ def _kept_shards(
     return {key: group for key, group in shards.items() if group}
 
 
-def _count(added: Sequence[ManifestEntry], sizing: ShardSizing, before: Sequence[Sequence[ManifestEntry]]) -> int:
-    """Return the number of new shards for the files `added`, given the existing shards `before`."""
+def _count(added: Sequence[ManifestEntry], sizing: ShardSizing, entry_groups: Sequence[Sequence[ManifestEntry]]) -> int:
+    """Return the number of new shards for the files `added`, given the existing shards `entry_groups`."""
     if not added:
         return 0
     total = sum(e.size_bytes for e in added)
     if sizing.target_bytes is not None:
         count = -(-total // sizing.target_bytes)
     elif sizing.count is None:
-        count = min(-(-total // DEFAULT_TARGET_BYTES), MAX_SHARDS - len(before))
-    elif before:
-        usual = sum(e.size_bytes for shard in before for e in shard) / len(before)
+        count = min(-(-total // DEFAULT_TARGET_BYTES), MAX_SHARDS - len(entry_groups))
+    elif entry_groups:
+        usual = sum(e.size_bytes for shard in entry_groups for e in shard) / len(entry_groups)
         count = round(total / usual) if usual else 1
     else:
         count = sizing.count
-    # When `MAX_SHARDS` is reached, all new files form one shard.
+    # At `MAX_SHARDS`, all new files form one shard.
     return max(1, min(count, len(added)))
 
 
@@ -588,18 +594,19 @@ def _cut_groups(members: Sequence[ManifestEntry], count: int) -> list[list[Manif
     for position, entry in enumerate(members):
         remaining_files = len(members) - position
         must = remaining_files == count - len(groups)  # each remaining file must start a shard
-        # A shard begins with the file whose middle is beyond the boundary, to be as near to the boundary as possible.
-        due = (
+        # Begin a shard with the file whose middle is beyond the boundary, which is as near to the boundary as
+        # possible.
+        is_full = (
             groups[-1] and len(groups) < count and (grouped_bytes + entry.size_bytes / 2) * count >= total * len(groups)
         )
-        if groups[-1] and (must or due):
+        if groups[-1] and (must or is_full):
             groups.append([])
         groups[-1].append(entry)
         grouped_bytes += entry.size_bytes
     return groups
 
 
-def split_of(partition: str) -> str:
+def split_name(partition: str) -> str:
     """Return the split of a shard's partition key."""
     return partition.rpartition("-")[0]
 
@@ -608,7 +615,7 @@ def shard_counts(plan: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """Return the number of shards per split."""
     counts: dict[str, int] = {}
     for key in plan:
-        counts[split_of(key)] = counts.get(split_of(key), 0) + 1
+        counts[split_name(key)] = counts.get(split_name(key), 0) + 1
     return counts
 
 
@@ -631,10 +638,10 @@ def read_plan(directory: Path) -> dict[str, range]:
     """
     path = directory / SHARD_PLAN
     try:
-        plan = {key: range(start, stop) for key, (start, stop) in json_of(path.read_bytes()).items()}
+        plan = {key: range(start, stop) for key, (start, stop) in load_untrusted_json(path.read_bytes()).items()}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise FormatError(f"{path}: invalid shard plan: {error}") from error
+        raise FormatError(f"{path}: invalid shard plan: {error}. Rebuild `manifest`") from error
     for key, ordinals in plan.items():
         if not ordinals:
-            raise FormatError(f"{path}: invalid shard plan: shard {key} has no file")
+            raise FormatError(f"{path}: invalid shard plan: shard {key} has no files. Rebuild `manifest`")
     return plan

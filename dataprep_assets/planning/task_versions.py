@@ -4,7 +4,7 @@ A version is a folder `version_<major>[-<minor>]`. Versions are ordered by (majo
 number. Alphabetical order would put `version_9-2` after `version_13-2`. A folder with a different name
 (`version_5-discard`, `fail_1`, `backup`) is reported with the reason, and is chosen only if it is named explicitly.
 
-Entry points: `parse`, `latest_version`, `choose`.
+Entry points: `parse_version`, `latest_version`, `choose_versions`.
 """
 
 import re
@@ -15,7 +15,7 @@ from dataprep_assets.errors import ConfigError
 
 BASE = "base"
 """Name for the files directly in the task's folder."""
-# Leading zeros are not allowed, because they would give one version several names.
+# No leading zeros, because they would give one version several names.
 _NUMBER = "(0|[1-9][0-9]*)"
 _NAME = re.compile(f"version_{_NUMBER}(?:-{_NUMBER})?")
 
@@ -30,7 +30,7 @@ class TaskVersion:
 
 
 @dataclass(frozen=True)
-class Unordered:
+class UnorderedFolder:
     """A folder whose name cannot be ordered among the versions, and the reason."""
 
     name: str
@@ -38,25 +38,25 @@ class Unordered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class VersionChoice:
     """The chosen versions, in order, and the folders that cannot be ordered."""
 
     chosen: tuple[str, ...]
-    unordered: tuple[Unordered, ...]
+    unordered: tuple[UnorderedFolder, ...]
 
 
-def parse(name: str) -> TaskVersion | Unordered:
+def parse_version(name: str) -> TaskVersion | UnorderedFolder:
     """Return a folder's version, or the reason why its name cannot be ordered."""
     if match := _NAME.fullmatch(name):
         return TaskVersion(int(match[1]), int(match[2] or 0), name)
     suffix = name.removeprefix("version_")
     if suffix == name:
-        return Unordered(name, "is not named version_<major>[-<minor>]")
+        return UnorderedFolder(name, "is not named version_<major>[-<minor>]")
     if re.fullmatch(r"[0-9]+(-[0-9]+)?", suffix):
-        return Unordered(name, "has a number with leading zeros")
+        return UnorderedFolder(name, "has a number with leading zeros")
     if match := re.fullmatch(rf"{_NUMBER}-(.+)", suffix):
-        return Unordered(name, f"has {match[2]!r} instead of a minor number")
-    return Unordered(name, f"has {suffix!r} instead of numbers")
+        return UnorderedFolder(name, f"has {match[2]!r} instead of a minor number")
+    return UnorderedFolder(name, f"has {suffix!r} instead of numbers")
 
 
 def latest_version(names: Iterable[str]) -> str:
@@ -68,40 +68,40 @@ def latest_version(names: Iterable[str]) -> str:
     ordered = _sort_versions(folders)[0]
     if not ordered:
         raise ConfigError(f"version: latest: no version_<major>[-<minor>] found among {_format_versions(folders)}")
-    # Two names can be the highest version, because a missing minor number is 0.
+    # Two names can be the highest version, because a missing minor number equals 0.
     best = [v.name for v in ordered if (v.major, v.minor) == (ordered[-1].major, ordered[-1].minor)]
     if len(best) > 1:
         raise ConfigError(f"version: latest: {' and '.join(best)} are the same version. Set one of them")
     return best[0]
 
 
-def choose(names: Iterable[str], wanted: str) -> Choice:
-    """Return the versions of `names` selected by `wanted`: `base`, `latest`, `all` (in order), or one of `names`.
+def choose_versions(names: Iterable[str], version: str) -> VersionChoice:
+    """Return the versions of `names` selected by `version`: `base`, `latest`, `all` (in order), or one of `names`.
 
     Raises ConfigError for an unknown name, and for `latest` or `all` without any version.
     """
     folders = list(names)
     ordered, unordered = _sort_versions(folders)
-    if wanted == BASE:
-        return Choice(chosen=(BASE,), unordered=unordered)
-    if wanted == "latest":
-        return Choice(chosen=(latest_version(folders),), unordered=unordered)
-    if wanted == "all":
+    if version == BASE:
+        return VersionChoice(chosen=(BASE,), unordered=unordered)
+    if version == "latest":
+        return VersionChoice(chosen=(latest_version(folders),), unordered=unordered)
+    if version == "all":
         if not ordered:
             raise ConfigError(f"version: all: no version_<major>[-<minor>] found among {_format_versions(folders)}")
-        return Choice(chosen=tuple(v.name for v in ordered), unordered=unordered)
-    if wanted not in folders:
+        return VersionChoice(chosen=tuple(v.name for v in ordered), unordered=unordered)
+    if version not in folders:
         raise ConfigError(
-            f"version: {wanted}: unknown version. Available: {_format_versions(folders)}, base, latest, all"
+            f"version: {version}: unknown version. Available: {_format_versions(folders)}, base, latest, all"
         )
-    return Choice(chosen=(wanted,), unordered=tuple(u for u in unordered if u.name != wanted))
+    return VersionChoice(chosen=(version,), unordered=tuple(u for u in unordered if u.name != version))
 
 
-def _sort_versions(names: Iterable[str]) -> tuple[list[TaskVersion], tuple[Unordered, ...]]:
-    folders = [parse(name) for name in sorted(set(names))]
+def _sort_versions(names: Iterable[str]) -> tuple[list[TaskVersion], tuple[UnorderedFolder, ...]]:
+    folders = [parse_version(name) for name in sorted(set(names))]
     return (
         sorted(p for p in folders if isinstance(p, TaskVersion)),
-        tuple(p for p in folders if isinstance(p, Unordered)),
+        tuple(p for p in folders if isinstance(p, UnorderedFolder)),
     )
 
 

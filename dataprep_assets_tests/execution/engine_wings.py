@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from dataprep_assets.cli.support import project
-from dataprep_assets.engine.artifact.build import in_order
-from dataprep_assets.engine.lock.lock import lock_bytes, lock_dataset
+from dataprep_assets.engine.artifact.build import build_order
+from dataprep_assets.engine.lock.lock import encode_lock, lock_dataset
 from dataprep_assets.execution.pool import ENGINE, RayPool
 from dataprep_assets.execution.run_task import Task
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -28,20 +28,20 @@ def main(folder: Path, engine: str, names: list[str]) -> None:
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         submit = RayPool.submit
 
-        def noted(pool: RayPool, task: Task, *, first: bool = False) -> None:
+        def noted(pool: RayPool, task: Task, *, is_first: bool = False) -> None:
             given.append(f"{name} {task.id}")
-            submit(pool, task, first=first)
+            submit(pool, task, is_first=is_first)
 
         RayPool.submit = noted  # type: ignore[method-assign]
     store, failed = LocalArtifacts(folder / "artifacts"), list[str]()
     for name in names:
-        specs = project.component(name).specs
-        for spec, partitions in in_order(specs, store):
+        specs = project.use_dataset(name).specs
+        for spec, partitions in build_order(specs, store):
             build_all(specs, store, [(spec, partitions)])
             if engine == "ray" and spec.checks:
                 found = spec.examine(store, partitions)
                 failed += [f"{spec.name}: {proof}: {one.summary}" for proof, one in found if not one.passed]
-        (folder / f"{name}.lock").write_bytes(lock_bytes(lock_dataset(specs, store)))
+        (folder / f"{name}.lock").write_bytes(encode_lock(lock_dataset(specs, store)))
     print(json.dumps({"failed": failed, "given": given}))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import BadRecordError
 from dataprep_assets.execution.jobs import Outcome, TaskJob
-from dataprep_assets.execution.run_task import FinishedTask, Pool, Task, TaskId, report
+from dataprep_assets.execution.run_task import FinishedTask, Pool, Task, TaskId, report_work
 from dataprep_assets.integrity.artifacts import Artifact
 from dataprep_assets.integrity.receipt import Receipt
 
@@ -44,7 +44,7 @@ def work(piece: Piece) -> tuple[Receipt, bool]:
         die_the_first_time(Path(piece.error.removeprefix("killed once ")), None)
     if not piece.reused:
         for _ in range(4):
-            report(source_bytes=piece.source_bytes // 4, tokens=10)
+            report_work(source_bytes=piece.source_bytes // 4, tokens=10)
     artifact = piece.artifact
     receipt = Receipt(
         dataset=artifact.dataset,
@@ -96,7 +96,7 @@ class NotedJob:
     seconds: float = 0.0
     dies: bool = False
     source_bytes: int = 0
-    most_outstanding: list[int] = field(default_factory=list)
+    max_outstanding: list[int] = field(default_factory=list)
 
     def first_task(self) -> Task:
         return Task(TaskId(self.partition, "look"), wait, (self.looks,))
@@ -112,7 +112,7 @@ class NotedJob:
         """Nothing is held."""
 
     def on_turn(self, pool: Pool) -> Outcome | None:
-        self.most_outstanding.append(pool.outstanding)
+        self.max_outstanding.append(pool.outstanding)
         self.notes.append(("turn", self.partition))
         for piece in range(self.pieces):
             function, arguments = (die, ()) if self.dies else (wait, (self.seconds,))

@@ -14,7 +14,7 @@ from typing import Any
 
 from dataprep_assets.errors import BadRecordError, DataprepError
 from dataprep_assets.execution.pool import RayPool
-from dataprep_assets.execution.run_task import FinishedTask, Task, TaskCounts, TaskId, report
+from dataprep_assets.execution.run_task import FinishedTask, Task, TaskCounts, TaskId, report_work
 
 SETTINGS = {"RAYON_NUM_THREADS": "1", "DATAPREP_TEST_SETTING": "seen"}
 
@@ -42,7 +42,7 @@ def divide(by: int) -> float:
 
 def count(steps: int) -> int:
     for _ in range(steps):
-        report(tokens=10, documents=1)
+        report_work(tokens=10, documents=1)
         time.sleep(0.3)
     return steps
 

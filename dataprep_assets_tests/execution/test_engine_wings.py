@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.integrity.verify import receipts_below
+from dataprep_assets.integrity.verify import read_receipts_below
 
 pytestmark = pytest.mark.slow
-DATASETS = ["sample_notes", "sample_release", "sample_blend_pretrain", "sample_blend_sft", "sample_blend_rl"]
+DATASETS = [
+    "sample_notes",
+    "sample_release",
+    "sample_blend_pretrain",
+    "sample_blend_sft",
+    "sample_blend_pairs",
+    "sample_blend_rl",
+]
 ON_ENGINES = {
     "token_bins",
     "npy_shards",
@@ -21,6 +28,7 @@ ON_ENGINES = {
     "array_record_shards",
     "indexed_bins",
     "packed_sft",
+    "pairs",
     "rl_jsonl",
 }
 
@@ -45,7 +53,7 @@ def test_all_heavy_steps_and_their_proofs_are_tasks_of_ray_with_the_same_bytes(t
     assert nothing == []
     found, given = made(tmp_path / "built", "ray")
     assert found == expected
-    heavy = [r for _, r in receipts_below(tmp_path / "built" / "artifacts of ray") if r.artifact in ON_ENGINES]
+    heavy = [r for _, r in read_receipts_below(tmp_path / "built" / "artifacts of ray") if r.artifact in ON_ENGINES]
     assert {receipt.artifact for receipt in heavy} >= ON_ENGINES - {"array_record_shards"}
     tasks = [f"{receipt.dataset} {receipt.partition}" for receipt in heavy]
     assert sorted(given) == sorted([*tasks, *(f"{task} (checks)" for task in tasks)])

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pytest
-
 from dataprep_assets.errors import BadRecordError, DataprepError, SourceError, WorkerDiedError
 from dataprep_assets.execution.jobs import (
     Outcome,
@@ -20,6 +18,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.run_task import FinishedTask, Pool, Task, TaskId
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets_tests.execution.job_tasks import NotedJob, Piece, PlacedJob, work
+from dataprep_assets_tests.messages import raises
 
 
 def jobs(pieces: Sequence[Piece]) -> list[TaskJob]:
@@ -59,8 +58,8 @@ def test_a_turn_waits_until_the_pool_has_room() -> None:
     jobs = [NotedJob(f"p-{n}", notes, pieces=6, seconds=0.05) for n in range(3)]
     with WorkerPool(2) as pool:
         assert len(list(run_jobs(pool, jobs, Progress()))) == 3
-    assert all(outstanding < 2 * 2 for job in jobs for outstanding in job.most_outstanding)
-    assert [len(job.most_outstanding) for job in jobs] == [1, 1, 1]
+    assert all(outstanding < 2 * 2 for job in jobs for outstanding in job.max_outstanding)
+    assert [len(job.max_outstanding) for job in jobs] == [1, 1, 1]
 
 
 def test_a_job_without_pieces_is_known_at_its_turn() -> None:
@@ -76,7 +75,7 @@ def test_a_task_whose_workers_keep_dying_ends_the_loop_and_names_partition_and_s
     def listen(pool: WorkerPool) -> None:
         known.extend(outcome.partition for outcome in run_jobs(pool, jobs, Progress()))
 
-    with WorkerPool(1) as pool, pytest.raises(WorkerDiedError, match=r"train-00001 \(encode 0\): .*killed by signal 9"):
+    with WorkerPool(1) as pool, raises(WorkerDiedError, "train-00001", "encode 0", 9):
         listen(pool)
     assert known == ["train-00000"], "what was finished before was told"
 
@@ -88,7 +87,7 @@ def test_a_worker_that_dies_once_costs_no_partition(tmp_path: Path) -> None:
 
 
 def test_dead_workers_of_a_single_task_name_the_partition() -> None:
-    with pytest.raises(WorkerDiedError, match=r"^p-0: .*killed by signal 9"):
+    with raises(WorkerDiedError, "p-0", 9):
         list(run_tasks(jobs([Piece("p-0", error="killed")]), workers=1))
 
 

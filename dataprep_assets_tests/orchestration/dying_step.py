@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import dagster as dg
 
-from dataprep_assets.orchestration.runs.terminal import say, write_said_lines
+from dataprep_assets.orchestration.runs.terminal import print_line, write_printed_lines
 
 
 def main(arguments: list[str]) -> None:
@@ -18,10 +18,10 @@ def main(arguments: list[str]) -> None:
 
     @dg.asset
     def says() -> None:
-        say("said while the step is at work")
+        print_line("said while the step is at work")
         os._exit(9)
 
-    hearing = write_said_lines(sys.stdout) if arguments == ["yes"] else contextlib.nullcontext()
+    hearing = write_printed_lines(sys.stdout) if arguments == ["yes"] else contextlib.nullcontext()
     with TemporaryDirectory() as folder, dg.DagsterInstance.local_temp(folder) as instance, hearing:
         dg.materialize([says], instance=instance)
 

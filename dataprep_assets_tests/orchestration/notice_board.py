@@ -11,12 +11,12 @@ import dagster as dg
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.staleness.decide import Action
-from dataprep_assets.engine.staleness.status import check_decisions
+from dataprep_assets.engine.staleness.status import decide_checks
 from dataprep_assets.engine.yaml.automation import Automation
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.component import definitions_of
+from dataprep_assets.orchestration.component import build_definitions
 from dataprep_assets.orchestration.partitions import asset_key, job_name
-from dataprep_assets.orchestration.runs.runs import Recorded, RunEnd, RunResult, execute
+from dataprep_assets.orchestration.runs.runs import DagsterEvents, RunEnd, RunResult, execute_job
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized
 from dataprep_assets_tests.engine.notices import Notices, notices_specs, write_notices
@@ -27,11 +27,11 @@ def left_to_do(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, instance: dg.DagsterInstance, *kinds: str
 ) -> set[str]:
     """The names of artifacts for which Dagster or a check lacks something, of any kind or of these."""
-    events = Recorded(instance)
+    events = DagsterEvents(instance)
     return {
         spec.name
         for spec in specs
-        for one in check_decisions(spec, store, spec.slots(store), events).values()
+        for one in decide_checks(spec, store, spec.slots(store), events).values()
         if one.action is not Action.KEEP and (not kinds or one.kind in kinds)
     }
 
@@ -57,7 +57,7 @@ class NoticeBoard:
     @cached_property
     def definitions(self) -> dg.Definitions:
         """Its definitions, bound to the storage."""
-        return dg.Definitions.merge(definitions_of(self.specs), dg.Definitions(resources=resources_of(self.storage)))
+        return dg.Definitions.merge(build_definitions(self.specs), dg.Definitions(resources=resources_of(self.storage)))
 
     def say(self, partition: str, text: str) -> None:
         """Change a notice's source."""
@@ -69,7 +69,7 @@ class NoticeBoard:
 
     def executed(self) -> RunResult:
         """The job, as `dataprep run` executes it."""
-        return execute(self.definitions.resolve_job_def(job_name("notices")), self.instance)
+        return execute_job(self.definitions.resolve_job_def(job_name("notices")), self.instance)
 
     def tick(self, name: str, cursor: str | None = None) -> Any:
         """What the daemon gets of a sensor, or with no cursor of a schedule, at a tick."""

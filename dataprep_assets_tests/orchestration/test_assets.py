@@ -10,14 +10,15 @@ import pytest
 from dataprep_assets.engine.artifact.spec import BuildRequest, DatasetInput
 from dataprep_assets.errors import DataprepError, WorkerDiedError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.orchestration.component import asset_of
+from dataprep_assets.orchestration.component import build_asset
 from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets.orchestration.runs.runs import POOLS
-from dataprep_assets.orchestration.runs.step_build import _failure
+from dataprep_assets.orchestration.runs.step_build import _build_failure
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.resources import io_manager
 from dataprep_assets_tests.engine import notices as notices_module
 from dataprep_assets_tests.engine.notices import KEYS, NoticeFacts
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 from dataprep_assets_tests.project import failure_of
 
@@ -48,7 +49,7 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
     declaration = notices.declaration.model_copy(
         update={"description": "Of a school.", "owners": ("team:signs",), "sensitive": True, "storage": "s3://b/p"}
     )
-    made = asset_of(replace(notices, declaration=declaration, name="snapshot", split="hall"))
+    made = build_asset(replace(notices, declaration=declaration, name="snapshot", split="hall"))
     (spec,) = made.specs
     assert spec.key == dg.AssetKey(["notices", "snapshot_hall"])
     assert spec.description is not None
@@ -62,7 +63,7 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
     assert made.partitions_def == dg.StaticPartitionsDefinition(list(KEYS))
     assert made.backfill_policy == dg.BackfillPolicy.multi_run(SHARDS_A_RUN)
     assert made.op.pool == POOLS["network"]
-    other = asset_of(replace(everything, inputs=(notices, DatasetInput(dataset="corpus", name="nanogpt_bins"))))
+    other = build_asset(replace(everything, inputs=(notices, DatasetInput(dataset="corpus", name="nanogpt_bins"))))
     assert {dep.asset_key for dep in next(iter(other.specs)).deps} == {
         asset_key(notices),
         dg.AssetKey(["corpus", "nanogpt_bins"]),
@@ -72,14 +73,14 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
 
 
 def test_the_catalog_which_shows_marks_as_they_are_has_none_of_markdown(board: NoticeBoard) -> None:
-    made = asset_of(replace(board.specs[0], description="`<split>.bin` and `meta.pkl` of a folder."))
+    made = build_asset(replace(board.specs[0], description="`<split>.bin` and `meta.pkl` of a folder."))
     (spec,) = made.specs
     assert (spec.description or "").partition("\n")[0] == "SPLIT.bin and meta.pkl of a folder."
 
 
 def test_an_asset_says_where_it_is_built_and_what_its_rows_are_before_it_is_made(board: NoticeBoard) -> None:
     columns = {"greeting": "string", "words": "list<int32>"}
-    (spec,) = asset_of(replace(board.specs[0], columns=columns, version=3), {"dataprep/pipeline": "notices"}).specs
+    (spec,) = build_asset(replace(board.specs[0], columns=columns, version=3), {"dataprep/pipeline": "notices"}).specs
     (reference,) = spec.metadata["dagster/code_references"].code_references
     assert reference.file_path == notices_module.__file__
     lines = Path(reference.file_path).read_text().splitlines()
@@ -91,7 +92,10 @@ def test_an_asset_says_where_it_is_built_and_what_its_rows_are_before_it_is_made
 
 def test_rows_are_counted_of_each_partition_and_of_a_whole(board: NoticeBoard) -> None:
     notices, whole, _ = board.specs
-    specs = [replace(notices, rows=lambda receipt: NoticeFacts.of(receipt).words), replace(whole, rows=lambda _: 9)]
+    specs = [
+        replace(notices, rows=lambda receipt: NoticeFacts.from_receipt(receipt).words),
+        replace(whole, rows=lambda _: 9),
+    ]
     counting = NoticeBoard(board.declaration, specs, board.instance, board.storage)
     outcomes = [counting.run(specs[0], partitions=KEYS), counting.run(specs[1])]
     events = [event for outcome in outcomes for event in outcome.get_asset_materialization_events()]
@@ -128,7 +132,7 @@ def test_failed_partitions_are_named_and_the_others_are_reported_as_they_are(boa
     assert board.instance.get_materialized_partitions(asset_key(board.specs[0])) == {"n-0", "n-2"}
     kept = {key: board.store.require(board.declaration.artifact("notices", key)).content[:32] for key in ("n-0", "n-2")}
     assert versions(outcome) == kept
-    assert "1 of 3 notices failed; the others are finished and kept. n-1: n-1.txt: is not there" in failure_of(outcome)
+    assert_names(failure_of(outcome), 1, 3, "n-1", "n-1.txt")
     (failure,) = [e.step_failure_data for e in outcome.all_events if e.is_step_failure]
     assert failure.user_failure_data is not None
     (table,) = [v for k, v in failure.user_failure_data.metadata.items() if k == "failed_notices"]
@@ -136,7 +140,9 @@ def test_failed_partitions_are_named_and_the_others_are_reported_as_they_are(boa
 
 
 def test_of_many_failed_partitions_it_is_said_how_many_are_left_out(board: NoticeBoard) -> None:
-    failure = _failure(board.specs[0], board.store, {f"n-{n:02}": DataprepError("is not there") for n in range(25)}, 3)
+    failure = _build_failure(
+        board.specs[0], board.store, {f"n-{n:02}": DataprepError("is not there") for n in range(25)}, 3
+    )
     assert str(failure.description).startswith("25 of 28 notices failed")
     assert str(failure.description).count("is not there") == 1, "one reason is given once, with all that have it"
     assert str(failure.description).endswith("n-19: is not there | and 5 more: the log names every notice")

@@ -10,15 +10,16 @@ import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
 from dataprep_assets.engine.checks.check import Check, Finding
-from dataprep_assets.engine.checks.results import NotPassed, results
+from dataprep_assets.engine.checks.results import UnpassedCheck, read_results
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.orchestration.build import StepResult, job_of
-from dataprep_assets.orchestration.component import definitions_of
+from dataprep_assets.orchestration.build import StepResult, build_job
+from dataprep_assets.orchestration.component import build_definitions
 from dataprep_assets.orchestration.partitions import DATASET, asset_key, job_name
 from dataprep_assets.resources import resources_of
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, left_to_do, notice_board
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
 from dataprep_assets_tests.samples import SMALL
@@ -71,7 +72,7 @@ def test_of_a_changed_partition_only_it_and_what_is_made_of_it_are_made(board: N
     again = build(board)
     assert made(again) == [("notices", "n-1"), ("board", None), ("report", None)]
     (evaluation,) = [e for e in again.get_asset_check_evaluations() if e.check_name == "has_words"]
-    assert evaluation.metadata["notices_examined"].value == 1
+    assert evaluation.metadata["notices_checked"].value == 1
 
 
 def test_a_failure_is_told_in_the_words_of_what_failed_and_the_next_launch_repairs(board: NoticeBoard) -> None:
@@ -97,7 +98,7 @@ def read_by_another(board: NoticeBoard) -> dg.ExecuteInProcessResult:
     others = tuple(DatasetInput(dataset="notices", name=name) for name in ("notices", "board"))
     declared = DatasetDeclaration(dataset="readers")
     reader = replace(board.specs[1], declaration=declared, kept=False, inputs=others, build=of_it, check_groups=())
-    mine = dg.Definitions.merge(definitions_of([reader]), dg.Definitions(resources=resources_of(board.storage)))
+    mine = dg.Definitions.merge(build_definitions([reader]), dg.Definitions(resources=resources_of(board.storage)))
     job = mine.resolve_job_def(job_name("readers"))
     return job.execute_in_process(instance=board.instance, raise_on_error=False, run_config=QUIET)
 
@@ -109,7 +110,7 @@ def test_what_failed_as_a_whole_holds_up_another_dataset(board: NoticeBoard) -> 
     checks = WholeChecks(checks=(check,), open=lambda *_: signed)
     checked = replace(board, specs=[notices, replace(whole, check_groups=(checks,))])
     assert not build(checked).success
-    assert "notices/board, because its blocking check is_signed failed" in failure_of(read_by_another(checked))
+    assert_names(failure_of(read_by_another(checked)), "notices/board", "is_signed")
     signed[0] = True
     assert build(checked).success
     assert read_by_another(checked).success
@@ -130,7 +131,7 @@ def test_nothing_is_made_of_what_failed_by_hand_or_in_another_dataset_until_it_p
     assert not build(board).success
     first, second = told()
     for said in (first, second):
-        assert "nothing is built from notices/notices, because its blocking check has_words failed" in said
+        assert_names(said, "notices/notices", "has_words")
         assert "`dataprep run notices`" in said
     board.say("n-1", "mended")
     assert board.run(board.specs[0], partitions=["n-1"]).success
@@ -141,7 +142,7 @@ def test_a_partition_that_fails_leaves_the_others_made_and_recorded(board: Notic
     (board.declaration.folder / "n-1.txt").unlink()
     result = build(board)
     assert not result.success
-    assert "1 of 3 notices failed; the others are finished and kept. n-1: " in failure_of(result)
+    assert_names(failure_of(result), 1, 3, "n-1")
     assert made(result) == [("notices", "n-0"), ("notices", "n-2")]
     board.say("n-1", "here it is")
     assert made(build(board))[0] == ("notices", "n-1")
@@ -218,7 +219,7 @@ class Watch:
 
     def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
         self.seen.append(("after", spec.name, list(partitions), None))
-        self.results.append((spec.name, result.built, result.reused, list(result.warned)))
+        self.results.append((spec.name, result.built_count, result.reused, list(result.warned)))
 
     def failed(self, spec: ArtifactSpec, why: str) -> None:
         self.failures.append((spec.name, why))
@@ -229,7 +230,7 @@ class Watch:
 
 def attended(board: NoticeBoard, watch: Watch, only: dict[ArtifactSpec, Sequence[str]] | None = None) -> bool:
     """The job with an attendant, or a part of it."""
-    job = job_of(board.specs, only=only, attendants=[watch])
+    job = build_job(board.specs, only=only, listeners=[watch])
     bound = dg.Definitions(jobs=[job], resources=resources_of(board.storage)).resolve_job_def(job.name)
     return bool(bound.execute_in_process(instance=board.instance, raise_on_error=False).success)
 
@@ -294,8 +295,8 @@ def test_no_check_is_left_unexamined_after_a_file_came_and_went(tmp_path: Path) 
         run_job(corpus)
         added.unlink()
         run_job(corpus)
-        found = [(spec.path, *one) for spec in corpus.specs for one in results(spec, corpus.store).items()]
-        assert [(path, name) for path, name, result in found if result == NotPassed()] == []
+        found = [(spec.path, *one) for spec in corpus.specs for one in read_results(spec, corpus.store).items()]
+        assert [(path, name) for path, name, result in found if result == UnpassedCheck()] == []
 
 
 def run_job(corpus: Project) -> None:

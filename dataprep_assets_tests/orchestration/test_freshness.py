@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 from dagster._core.loader import LoadingContextForTest
 
-from dataprep_assets.engine.card.products import products
-from dataprep_assets.orchestration.sensors.freshness import FRESH, freshness_finding, was_just_materialized
+from dataprep_assets.engine.card.products import find_products
+from dataprep_assets.orchestration.sensors.freshness import FRESH, judge_freshness, was_just_materialized
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
@@ -37,13 +37,13 @@ def reported(board: NoticeBoard) -> Any:
 
 
 def test_a_window_is_judged_by_the_last_materialization() -> None:
-    assert freshness_finding(0.0, 36 * 3600 - 1, WINDOW).passed
-    late = freshness_finding(0.0, 36 * 3600, WINDOW)
+    assert judge_freshness(0.0, 36 * 3600 - 1, WINDOW).passed
+    late = judge_freshness(0.0, 36 * 3600, WINDOW)
     assert (late.passed, late.warning) == (False, True)
     assert late.summary == (
         "Last built at 1970-01-01 00:00 UTC, more than 36 h ago. Launch its job, or find out why no run was launched."
     )
-    assert freshness_finding(None, 0.0, timedelta(days=2)).summary == "Never built; it should be built every 2 days."
+    assert judge_freshness(None, 0.0, timedelta(days=2)).summary == "Never built; it should be built every 2 days."
 
 
 def test_nothing_is_evaluated_in_the_second_of_the_materialization() -> None:
@@ -54,7 +54,7 @@ def test_nothing_is_evaluated_in_the_second_of_the_materialization() -> None:
 
 def test_the_products_have_policy_and_check(tmp_path: Path) -> None:
     with notice_board(tmp_path, automation={"freshness": "36h"}) as board:
-        assert [spec.name for spec in products(board.specs)] == ["report"]
+        assert [spec.name for spec in find_products(board.specs)] == ["report"]
         graph = board.definitions.get_repository_def().asset_graph
         policies = {key: graph.get(key).freshness_policy for key in graph.materializable_asset_keys}
         assert policies.pop(REPORT) == dg.FreshnessPolicy.time_window(fail_window=WINDOW)
@@ -64,7 +64,7 @@ def test_the_products_have_policy_and_check(tmp_path: Path) -> None:
 
 def test_views_are_the_products_of_a_corpus() -> None:
     corpus = CorpusDeclaration.model_validate(sample_attributes(views=["nanogpt", "olmo"]))
-    assert [spec.name for spec in products(TokenizedCorpus(corpus).specs)] == ["nanogpt_bins", "olmo_bins"]
+    assert [spec.name for spec in find_products(TokenizedCorpus(corpus).specs)] == ["nanogpt_bins", "olmo_bins"]
 
 
 def test_a_stale_product_is_told_once_and_a_rerun_makes_it_fresh(tmp_path: Path) -> None:
@@ -116,5 +116,5 @@ def test_time_alone_makes_it_stale_without_a_run(tmp_path: Path) -> None:
         entry = board.instance.get_asset_records([REPORT])[0].asset_entry
         assert entry.last_materialization_record is not None
         at = entry.last_materialization_record.timestamp
-        assert not freshness_finding(at, at + 36 * 3600, WINDOW).passed
+        assert not judge_freshness(at, at + 36 * 3600, WINDOW).passed
         assert board.instance.get_runs() == []

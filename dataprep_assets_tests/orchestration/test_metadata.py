@@ -4,9 +4,9 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
+from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, ShownValue, Table
 from dataprep_assets.integrity.receipt import FileRecord, Ledger, Receipt
-from dataprep_assets.orchestration.metadata import receipt_metadata, render, table
+from dataprep_assets.orchestration.metadata import build_receipt_metadata, render_table, render_value
 
 
 @pytest.mark.parametrize(
@@ -23,15 +23,15 @@ from dataprep_assets.orchestration.metadata import receipt_metadata, render, tab
         (Location("gs://bucket/prefix"), dg.TextMetadataValue, "gs://bucket/prefix"),
     ],
 )
-def test_a_value_is_rendered_as_what_it_is(value: Shown, kind: type, shown: object) -> None:
-    found = render(value)
+def test_a_value_is_rendered_as_what_it_is(value: ShownValue, kind: type, shown: object) -> None:
+    found = render_value(value)
     assert isinstance(found, kind)
     assert found.value == shown
     assert type(found.value) in (int, float, bool, str), "NumPy's own scalars cannot be stored"
 
 
 def test_columns_of_a_table_are_in_the_order_of_their_first_appearance_and_gaps_are_empty() -> None:
-    found = render(Table([{"file": "a", "rows": 1}, {"file": "b", "share": 0.5}, {"rows": 2, "file": "c"}]))
+    found = render_value(Table([{"file": "a", "rows": 1}, {"file": "b", "share": 0.5}, {"rows": 2, "file": "c"}]))
     assert isinstance(found, dg.TableMetadataValue)
     assert [dict(record.data) for record in found.records] == [
         {"file": "a", "rows": 1, "share": ""},
@@ -46,7 +46,7 @@ def test_columns_of_a_table_are_in_the_order_of_their_first_appearance_and_gaps_
 
 
 def test_columns_of_numbers_are_typed() -> None:
-    found = table([{"rows": 1, "share": 1}, {"rows": 2, "share": 0.5}])
+    found = render_table([{"rows": 1, "share": 1}, {"rows": 2, "share": 0.5}])
     assert isinstance(found, dg.TableMetadataValue)
     assert [(column.name, column.type) for column in found.schema.columns] == [("rows", "int"), ("share", "float")]
 
@@ -65,7 +65,7 @@ def receipt(**changes: object) -> Receipt:
 
 def test_every_artifact_shows_where_it_lies_its_size_and_its_content() -> None:
     made = receipt()
-    assert receipt_metadata(made, "/a/folder", True) == {
+    assert build_receipt_metadata(made, "/a/folder", True) == {
         "dagster/uri": "file:///a/folder",
         "path": Location("/a/folder"),
         "bytes": 23,
@@ -76,7 +76,7 @@ def test_every_artifact_shows_where_it_lies_its_size_and_its_content() -> None:
 
 
 def test_an_artifact_in_a_bucket_has_a_uri_and_no_path() -> None:
-    shown = receipt_metadata(receipt(), "gs://bucket/d/token_bins", False)
+    shown = build_receipt_metadata(receipt(), "gs://bucket/d/token_bins", False)
     assert shown["dagster/uri"] == "gs://bucket/d/token_bins"
     assert "path" not in shown
 
@@ -87,7 +87,7 @@ def test_an_artifact_with_a_ledger_shows_its_counts() -> None:
         sources=({"file": "a"}, {"file": "b"}),
         measured={"cpu_seconds": 4.0},
     )
-    shown = receipt_metadata(made, "/a", False)
+    shown = build_receipt_metadata(made, "/a", False)
     assert (shown["rows_in"], shown["documents"], shown["tokens"]) == (10, 7, 100)
     assert (shown["dropped"], shown["dropped_bad_json"], shown["dropped_null_text"]) == (3, 2, 1)
     assert (shown["source_files"], shown["tokens_per_cpu_second"]) == (2, 25.0)

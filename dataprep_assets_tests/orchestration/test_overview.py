@@ -9,11 +9,17 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.code_location import definitions_of
-from dataprep_assets.engine.card.card import data_card_spec
+from dataprep_assets.engine.card.card import build_data_card_spec
 from dataprep_assets.engine.card.contents import CardSubject
-from dataprep_assets.engine.checks.results import NotPassed
+from dataprep_assets.engine.checks.results import UnpassedCheck
 from dataprep_assets.errors import SourceError
-from dataprep_assets.orchestration.overview import DATASETS, DatasetState, overview, overview_definitions, page
+from dataprep_assets.orchestration.overview import (
+    DATASETS,
+    DatasetState,
+    build_overview,
+    build_page,
+    summarize_datasets,
+)
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.planning import PLANNER
 from dataprep_assets.project_template import write_project
@@ -41,19 +47,19 @@ def carded(board: NoticeBoard) -> NoticeBoard:
         counted=[],
         sources=lambda _store, _receipts: [],
     )
-    board.specs = [*specs, data_card_spec(card)]
+    board.specs = [*specs, build_data_card_spec(card)]
     return board
 
 
 def definitions(board: NoticeBoard) -> dg.Definitions:
-    page_of = overview_definitions(lambda: every, lambda: {"notices": (board.specs, board.store)})
+    page_of = build_overview(lambda: every, lambda: {"notices": (board.specs, board.store)})
     every = dg.Definitions.merge(board.definitions, page_of)
     return every
 
 
 def seen(board: NoticeBoard) -> DatasetState:
     specs = list(board.definitions.resolve_all_asset_specs())
-    (state,) = overview({"notices": (board.specs, board.store)}, board.instance, specs)
+    (state,) = summarize_datasets({"notices": (board.specs, board.store)}, board.instance, specs)
     return state
 
 
@@ -64,7 +70,7 @@ def markdown(shown: dict[str, dg.MetadataValue], name: str) -> str:
 def test_a_dataset_that_never_ran_is_on_the_page(board: NoticeBoard) -> None:
     state = seen(board)
     assert (state.state, state.last_build, state.passed) == ("never run", None, 0)
-    shown = page([state], {})
+    shown = build_page([state], {})
     assert list(shown) == [*NUMBERS, "all datasets", "details"]
     assert markdown(shown, "details") == "- **[notices](/assets/notices)**: never run"
 
@@ -79,9 +85,9 @@ def test_what_was_built_is_up_to_date_whoever_built_it(board: NoticeBoard) -> No
     assert not state.is_broken
     # another instance has no record of it, as where a command built it: then nothing says that it was never made
     with dg.DagsterInstance.ephemeral() as other:
-        (elsewhere,) = overview({"notices": (board.specs, board.store)}, other)
+        (elsewhere,) = summarize_datasets({"notices": (board.specs, board.store)}, other)
     assert (elsewhere.state, elsewhere.last_build) == ("up to date", None)
-    assert "never" not in markdown(page([elsewhere], {}), "details")
+    assert "never" not in markdown(build_page([elsewhere], {}), "details")
 
 
 def test_what_is_stale_is_told_with_the_reason_of_status(board: NoticeBoard) -> None:
@@ -98,9 +104,9 @@ def test_a_failed_check_is_told_until_it_passes(board: NoticeBoard) -> None:
     board.materialize()
     state = seen(board)
     assert POLITE in state.not_passed
-    assert state.not_passed[POLITE] == NotPassed("shouted")
+    assert state.not_passed[POLITE] == UnpassedCheck("shouted")
     assert state.is_broken
-    text = markdown(page([state], {}), "look at 1")
+    text = markdown(build_page([state], {}), "needs attention 1")
     assert "[notices/is\\_polite](/assets/notices/notices?view=checks&checkDetail=is_polite)" in text
     board.say("n-1", "please leave")
     assert board.materialize()
@@ -118,7 +124,7 @@ def test_a_planning_run_is_not_the_last_build(board: NoticeBoard) -> None:
     assert state.last_build is not None
     assert state.last_build.dagster_run.run_id == failed.dagster_run.run_id
     assert state.is_broken
-    assert "last build [failure " in markdown(page([state], {}), "look at 1")
+    assert "last build [failure " in markdown(build_page([state], {}), "needs attention 1")
 
 
 def test_an_accepted_failure_needs_nobody(board: NoticeBoard) -> None:
@@ -126,23 +132,23 @@ def test_an_accepted_failure_needs_nobody(board: NoticeBoard) -> None:
     carded(board)
     board.say("n-1", "LEAVE")
     assert board.materialize()
-    assert list(page([seen(board)], {})) == [*NUMBERS, "all datasets", "details"]
+    assert list(build_page([seen(board)], {})) == [*NUMBERS, "all datasets", "details"]
 
 
 def test_a_store_that_cannot_be_read_is_told(board: NoticeBoard, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object, **__: object) -> bool:
         raise SourceError("the bucket cannot be reached")
 
-    monkeypatch.setattr("dataprep_assets.orchestration.overview.never_built", unreachable)
+    monkeypatch.setattr("dataprep_assets.orchestration.overview.is_never_built", unreachable)
     state = seen(board)
     assert (state.state, state.why) == ("unknown", "the bucket cannot be reached")
-    assert "the bucket cannot be reached" in markdown(page([state], {}), "look at 1")
+    assert "the bucket cannot be reached" in markdown(build_page([state], {}), "needs attention 1")
 
 
 def test_freshness_is_what_dagster_says(board: NoticeBoard) -> None:
     policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=36))
     specs = [dg.AssetSpec(["notices", "board"], freshness_policy=policy)]
-    (state,) = overview({"notices": (board.specs, board.store)}, board.instance, specs)
+    (state,) = summarize_datasets({"notices": (board.specs, board.store)}, board.instance, specs)
     assert state.freshness == "UNKNOWN"
 
 
@@ -157,19 +163,28 @@ def test_of_a_sensitive_dataset_no_small_count_is_told(tmp_path: Path) -> None:
 
 
 def test_what_needs_a_person_comes_first_and_is_shown_in_place() -> None:
-    results = {(dg.AssetKey(["b", "train", "bins"]), f"c{at}"): NotPassed("a | <b> *c*" * 40, True) for at in range(30)}
+    results = {
+        (dg.AssetKey(["b", "train", "bins"]), f"c{at}"): UnpassedCheck("a | <b> *c*" * 40, True) for at in range(30)
+    }
     states = [
         DatasetState(dataset="a_long_name", state="up to date", passed=30),
         DatasetState(dataset="b", state="2 to build", to_build=2, not_passed=results),
-        DatasetState(dataset="c", state="up to date", not_passed={(dg.AssetKey(["c"]), "x"): NotPassed("odd")}),
+        DatasetState(dataset="c", state="up to date", not_passed={(dg.AssetKey(["c"]), "x"): UnpassedCheck("odd")}),
     ]
-    shown = page(states, {dg.AssetKey(["e", "cannot_be_loaded"]): "defs.yaml:3: splits: <wrong>"})
-    assert list(shown) == ["cannot be loaded", *NUMBERS, "look at 1", "look at 2", "all datasets", "details"]
+    shown = build_page(states, {dg.AssetKey(["e", "cannot_be_loaded"]): "defs.yaml:3: splits: <wrong>"})
+    assert list(shown) == [
+        "cannot be loaded",
+        *NUMBERS,
+        "needs attention 1",
+        "needs attention 2",
+        "all datasets",
+        "details",
+    ]
     assert [shown[name].value for name in NUMBERS] == [2, 30, 1]
     assert markdown(shown, "cannot be loaded") == (
         "- [e](/assets/e/cannot_be_loaded): defs.yaml:3: splits: \\<wrong\\>"
     )
-    text = markdown(shown, "look at 1")
+    text = markdown(shown, "needs attention 1")
     assert len(text) < 1_000, "the UI keeps longer Markdown behind a click"
     assert r"a \| \<b\> \*c\*" in text
     assert f"and {30 - text.count('- failed')} more" in text

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.orchestration.partitions import register_in_order
-from dataprep_assets_tests.session.migrations import read_migrations_once
+from dataprep_assets_tests.session.storages import keep_what_storages_make
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ KEYS = [f"train_{i}" for i in range(40)]
 
 
 def register(folder: str) -> None:
-    read_migrations_once()
+    keep_what_storages_make()
     with dg.DagsterInstance.local_temp(folder) as instance:
         register_in_order(instance, "shards", KEYS)
 

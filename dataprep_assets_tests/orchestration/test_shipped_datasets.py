@@ -1,5 +1,7 @@
 """What the project ships is apart from the user's own: tagged, and shown as DATAPREP_SHOW says."""
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import dagster as dg
@@ -7,12 +9,13 @@ import pytest
 
 from dataprep_assets import project as shipped_module
 from dataprep_assets.cli.support import project
-from dataprep_assets.code_location import bind_resources
-from dataprep_assets.declarations import files_below
+from dataprep_assets.code_location import bind_resources, definitions_of
+from dataprep_assets.declarations import find_files_below
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.orchestration.component import definitions_of_dataset
+from dataprep_assets.orchestration.component import build_dataset_definitions
 from dataprep_assets.project import SHIPPED_FOLDERS, SHOWN_AS, is_shown, shipped_kind
+from dataprep_assets_tests.messages import raises
 
 DEFS = PROJECT_ROOT / "dataprep_assets" / "defs"
 
@@ -51,31 +54,42 @@ def test_the_location_has_what_is_asked_for_and_tags_it(
     assert tags_of_groups() == {name: {SHIPPED_FOLDERS[folder]} for folder in folders for name in shipped(folder)}
 
 
+def loaded_keys() -> tuple[set[str], set[str]]:
+    """The assets of this project's code location, and the entries of its metadata."""
+    loaded = definitions_of(PROJECT_ROOT)
+    return {spec.key.to_user_string() for spec in loaded.resolve_all_asset_specs()}, set(loaded.metadata or {})
+
+
+def test_the_process_of_a_run_has_the_same_assets_without_the_documentation_of_component_types() -> None:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        assets_of_run, metadata_of_run = pool.submit(loaded_keys).result()
+    assets, metadata = loaded_keys()
+    assert assets_of_run == assets
+    assert metadata - metadata_of_run == {"plugin_component_types_json"}
+
+
 def test_a_word_that_means_nothing_is_named() -> None:
-    with pytest.raises(
-        ConfigError,
-        match=r"DATAPREP_SHOW: unknown value 'sample'",
-    ):
+    with raises(ConfigError, "DATAPREP_SHOW", "'sample'"):
         is_shown("sample", {"DATAPREP_SHOW": "examples,sample"})
 
 
 def test_the_users_own_are_always_shown_and_have_no_tag() -> None:
     assert is_shown(None, {"DATAPREP_SHOW": "none"})
-    dataset = type(project.component("sample_replay"))(project.component("sample_replay").declaration)
-    definitions = bind_resources(definitions_of_dataset(dataset), PROJECT_ROOT)
+    dataset = type(project.use_dataset("sample_replay"))(project.use_dataset("sample_replay").declaration)
+    definitions = bind_resources(build_dataset_definitions(dataset), PROJECT_ROOT)
     assert all(SHOWN_AS not in spec.tags for spec in definitions.resolve_all_asset_specs())
 
 
 def test_a_hidden_example_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATAPREP_SHOW", raising=False)
-    component = project.component("dclm_2t")
+    component = project.use_dataset("dclm_2t")
     assert component.declaration.dataset == "dclm_2t"
-    definitions = bind_resources(definitions_of_dataset(component), PROJECT_ROOT)
+    definitions = bind_resources(build_dataset_definitions(component), PROJECT_ROOT)
     assert {spec.tags[SHOWN_AS] for spec in definitions.resolve_all_asset_specs() if SHOWN_AS in spec.tags} == {
         "example"
     }
-    assert project.folder("dclm_2t") == DEFS / "examples" / "dclm_2t"
-    assert project.folder("not_there") == DEFS / "not_there"
+    assert project.dataset_folder("dclm_2t") == DEFS / "examples" / "dclm_2t"
+    assert project.dataset_folder("not_there") == DEFS / "not_there"
 
 
 def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +104,7 @@ def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path, monkeypatch
         (tmp_path / folder).mkdir(parents=True)
         text = f"type: dataprep_assets.components.TokenizedCorpus\nattributes:\n  dataset: {name}\n"
         (tmp_path / folder / "defs.yaml").write_text(text)
-    files = files_below(tmp_path)
+    files = find_files_below(tmp_path)
     assert {name: path.parent.relative_to(tmp_path).as_posix() for name, path in files.items()} == {
         "dclm_2t": "mine/first",
         "tales": "samples/tales",

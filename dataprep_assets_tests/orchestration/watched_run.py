@@ -16,7 +16,7 @@ import dagster as dg
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.orchestration.runs import step_build as events
 from dataprep_assets.orchestration.runs import terminal
-from dataprep_assets.orchestration.runs.step_build import sinks_of
+from dataprep_assets.orchestration.runs.step_build import build_sinks
 from dataprep_assets.orchestration.runs.terminal import show_progress
 from dataprep_assets_tests.engine.specs import spec
 
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
 
     @dg.asset(key=KEY)
     def shows(context: dg.AssetExecutionContext) -> None:
-        found = sinks_of(context, SPEC)
+        found = build_sinks(context, SPEC)
         sinks.append([type(sink).__name__ for sink in found])
         print("said by the step")
         progress = Progress(source_bytes=1_000_000, sinks=found)

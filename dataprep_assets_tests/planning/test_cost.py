@@ -3,8 +3,18 @@
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, cost, density_of, split_sizes, table
+from dataprep_assets.planning.cost import (
+    Cost,
+    Machine,
+    Products,
+    Rates,
+    compute_cost,
+    format_cost,
+    measure_density,
+    split_sizes,
+)
 from dataprep_assets.planning.manifest import ManifestEntry, ShardSizing, SourceFile, build_manifest, plan_shards
+from dataprep_assets_tests.messages import assert_names, raises
 
 MACHINE = Machine(cores=16, bandwidth=125e6)
 IN_BUCKET = Products(copies=0, uploads=1)
@@ -26,7 +36,7 @@ def costed(
     products: Products | None = None,
 ) -> Cost:
     works = split_sizes(*plan_shards(entries, ShardSizing(count=shards)), mirrored=mirrored)
-    return cost(works, machine, products=products)
+    return compute_cost(works, machine, products=products)
 
 
 def test_slimpajama_is_a_thousand_shards_and_orchestration_is_under_five_percent() -> None:
@@ -97,9 +107,9 @@ def test_a_release_cuts_the_stream_again_into_shards_of_its_own() -> None:
     assert [split.runs for split in found.splits] == [1 + -(-s.npy_shards // 50) for s in found.splits]
     assert found.orchestration > plain.orchestration
     assert found.tokenizing == plain.tokenizing
-    text = table("release", found, MACHINE)
+    text = format_cost("release", found, MACHINE)
     assert "npy shards" in text
-    assert "npy shards" not in table("corpus", plain, MACHINE)
+    assert "npy shards" not in format_cost("corpus", plain, MACHINE)
 
 
 def test_requests_count_the_ranges_of_big_files() -> None:
@@ -108,31 +118,31 @@ def test_requests_count_the_ranges_of_big_files() -> None:
 
 
 def test_rates_come_from_what_was_built() -> None:
-    rates = Rates.of_receipts(1_000, 2_000, 10.0, bytes_per_token=2.0)
+    rates = Rates.from_receipts(1_000, 2_000, 10.0, bytes_per_token=2.0)
     assert (rates.source_bytes_per_cpu_second, rates.tokens_per_source_byte, rates.bytes_per_token) == (100.0, 2.0, 2.0)
-    assert Rates.of_receipts(0, 0, 0.0, bytes_per_token=2.0) == Rates(bytes_per_token=2.0)
+    assert Rates.from_receipts(0, 0, 0.0, bytes_per_token=2.0) == Rates(bytes_per_token=2.0)
 
 
 def test_the_rates_of_the_bench_are_those_of_a_source_as_it_is_stored() -> None:
     packed = corpus(3, 1_000)
     plain = [entry._replace(compression=None) for entry in packed]
     parquet = [entry._replace(compression=None, format="parquet") for entry in packed]
-    assert [density_of(files) for files in (packed, plain, parquet, packed + plain, [])] == [
+    assert [measure_density(files) for files in (packed, plain, parquet, packed + plain, [])] == [
         1.0,
         pytest.approx(0.3),
         pytest.approx(0.7),
         pytest.approx(0.65),
         1.0,
     ]
-    rates = Rates.of_receipts(0, 0, 0.0, bytes_per_token=4.0, density=0.3)
+    rates = Rates.from_receipts(0, 0, 0.0, bytes_per_token=4.0, density=0.3)
     assert rates.tokens_per_source_byte == pytest.approx(Rates.tokens_per_source_byte * 0.3)
     assert rates.source_bytes_per_cpu_second == pytest.approx(Rates.source_bytes_per_cpu_second / 0.3)
 
 
 def test_the_table_says_all_of_it() -> None:
     entries = corpus(59_166, 15_100_000, 31)
-    text = table("slimpajama", costed(entries), MACHINE)
-    assert "slimpajama: 16 cores, 125.0 MB/s, 1 run at a time" in text
+    text = format_cost("slimpajama", costed(entries), MACHINE)
+    assert_names(text, "slimpajama", 16, "125.0", "MB/s", 1)
     assert "59,166" in text
     assert "59,197" in text  # the line of all splits
     for word in ("transfer", "tokenizing", "orchestration", "expected", "disk", "requests"):
@@ -141,5 +151,5 @@ def test_the_table_says_all_of_it() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("cores", 0), ("bandwidth", 0.0), ("runs_at_a_time", 0)])
 def test_a_machine_without_means_is_refused_by_name(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"plan: {name}: {value}: must be greater than 0"):
+    with raises(ConfigError, "plan", name, value, 0):
         Machine(**{"cores": 1, "bandwidth": 1.0, name: value})

@@ -4,14 +4,14 @@ import pytest
 
 from dataprep_assets.cli.plan import OVERHEADS, engine_seconds, engine_table
 from dataprep_assets.execution.pool import ENGINES
-from dataprep_assets.planning.cost import Cost, Machine, SplitSizes, cost
+from dataprep_assets.planning.cost import Cost, Machine, SplitSizes, compute_cost
 
 MACHINE = Machine(cores=16, bandwidth=125e6)
 
 
 def of_shards(count: int, size: int, machine: Machine = MACHINE) -> Cost:
     sizes = (size,) * count
-    return cost([SplitSizes(split="train", files=sizes, shards=sizes, mirrored=False)], machine)
+    return compute_cost([SplitSizes(split="train", files=sizes, shards=sizes, mirrored=False)], machine)
 
 
 def test_every_engine_is_compared_with_the_processes_that_the_plan_is_of() -> None:
@@ -45,4 +45,4 @@ def test_one_shard_has_one_core_and_runs_beside_each_other_share_the_starts() ->
 def test_the_table_has_a_line_an_engine_with_its_time_and_overhead() -> None:
     lines = engine_table(of_shards(50, 1_000_000_000), MACHINE).splitlines()
     assert [line.split()[1] for line in lines] == list(OVERHEADS)
-    assert all(" a run begins after " in line and line.endswith(" ms of a core") for line in lines)
+    assert all(" overhead: " in line and line.endswith(" ms of CPU time per shard") for line in lines)

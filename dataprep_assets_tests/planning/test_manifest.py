@@ -22,11 +22,12 @@ from dataprep_assets.planning.manifest import (
     read_manifest,
     read_plan,
     shard_counts,
-    summarize,
+    summarize_manifest,
     write_manifest,
     write_plan,
 )
 from dataprep_assets.stores.files import canonical_json, digest_value
+from dataprep_assets_tests.messages import raises
 
 SPLITS = {"train": ["train/**"], "val": ["validation/**"]}
 INCLUDE = ["**/*.jsonl.zst"]
@@ -111,7 +112,7 @@ def test_a_line_is_the_canonical_json_of_its_fields() -> None:
     told_of = [[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries]
     assert listing_digest(entries) == digest_value(told_of)
     counts = {"train": 1, "val": 1}
-    assert summarize(entries, counts)["_manifest"]["sha256"] == digest_value([e._asdict() for e in entries])
+    assert summarize_manifest(entries, counts)["_manifest"]["sha256"] == digest_value([e._asdict() for e in entries])
 
 
 def test_names_that_differ_only_in_leading_zeros_still_have_one_order() -> None:
@@ -147,42 +148,42 @@ def test_globs_keep_to_path_components(glob: str, yes: str, no: str) -> None:
 
 
 def test_a_split_that_matches_nothing_is_an_error_that_shows_what_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"splits\.val: .* matches none of the files .*train/a\.jsonl\.zst"):
+    with raises(ConfigError, "splits.val", "train/a.jsonl.zst"):
         build_manifest(listed("train/a.jsonl.zst"), include=INCLUDE, splits=SPLITS)
 
 
 @pytest.mark.parametrize("paths", [["train/a.jsonl.zst"], []])
 def test_an_include_that_matches_nothing_is_the_key_at_fault(paths: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"^include: \*\*/\*\.arrow matches none") as raised:
+    with raises(ConfigError, "include", "**/*.arrow") as raised:
         build_manifest(listed(*paths), include=["**/*.arrow"], splits=SPLITS)
     assert all(path in str(raised.value) for path in paths)
 
 
 @pytest.mark.parametrize(
-    ("glob", "told"),
+    ("glob", "values"),
     [
-        ("train/b.jsonl", r"train/b\.jsonl: the source has no such file"),
-        ("train/é.jsonl", "different Unicode form"),
-        ("train/a[1].jsonl", r"train/a\[\[\]1\]\.jsonl"),
+        ("train/b.jsonl", ("train/b.jsonl",)),
+        ("train/é.jsonl", ("train/é.jsonl", "Unicode")),
+        ("train/a[1].jsonl", ("train/a[[]1].jsonl",)),
     ],
 )
 @pytest.mark.parametrize("key", ["include", "splits.train"])
-def test_a_file_that_is_named_and_not_taken_is_an_error(key: str, glob: str, told: str) -> None:
+def test_a_file_that_is_named_and_not_taken_is_an_error(key: str, glob: str, values: tuple[str, ...]) -> None:
     paths = ["train/a.jsonl", "train/e\u0301.jsonl", "train/a[1].jsonl", "train/a1.jsonl"]
     globs = {"include": ["train/*"], "splits.train": ["train/*"]}
     assert len(build_manifest(listed(*paths), include=globs["include"], splits={"train": globs["splits.train"]})) == 4
     globs[key] = ["train/a.jsonl", glob]
-    with pytest.raises(ConfigError, match=f"^{key}: .*{told}"):
+    with raises(ConfigError, key, *values):
         build_manifest(listed(*paths), include=globs["include"], splits={"train": globs["splits.train"]})
 
 
 def test_a_file_in_two_splits_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"train/a\.jsonl\.zst is in x and y"):
+    with raises(ConfigError, "train/a.jsonl.zst", "x", "y"):
         build_manifest(listed("train/a.jsonl.zst"), include=INCLUDE, splits={"x": ["train/**"], "y": ["**"]})
 
 
 def test_a_file_listed_twice_is_an_error() -> None:
-    with pytest.raises(SourceError, match="listed twice"):
+    with raises(SourceError, "train/a.jsonl.zst"):
         build_manifest(
             listed("train/a.jsonl.zst", "train/a.jsonl.zst"), include=INCLUDE, splits={"train": ["train/**"]}
         )
@@ -190,7 +191,7 @@ def test_a_file_listed_twice_is_an_error() -> None:
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a.zst", "a", "a.parquet.zst", "a.jsonl.lz4", "a.xz"])
 def test_an_unknown_format_is_refused_by_name(name: str) -> None:
-    with pytest.raises(SourceError, match="unknown extension"):
+    with raises(SourceError, f"train/{name}"):
         file_format(f"train/{name}")
 
 
@@ -201,7 +202,7 @@ def test_a_damaged_manifest_names_the_line(tmp_path: Path) -> None:
     write_manifest(tmp_path, entries, {"train": 1})
     path = tmp_path / MANIFEST
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(FormatError, match="line 2"):
+    with raises(FormatError, 2):
         read_manifest(tmp_path)
 
 

@@ -15,7 +15,7 @@ _RUNS_LOOKED_AT = 100
 
 Runs of a job and of its backfill are found by their tag. Other runs, launched by hand, are found among the newest runs.
 """
-# as strings, because Dagster has no public names for the states of a backfill
+# strings, because Dagster has no public names for a backfill's states
 _UNFINISHED_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
 
 
@@ -28,7 +28,7 @@ def builds_dataset(run: dg.DagsterRun, dataset: str) -> bool:
 def describe_run_in_progress(instance: dg.DagsterInstance, dataset: str) -> str | None:
     """Describe a run or backfill of the dataset that is queued or in progress; return None if there is none.
 
-    Runs of a killed process count as in progress until `end_lost_runs` ends them.
+    Runs of a killed process count as in progress until `end_lost_runs` marks them as failed.
     """
     tagged = dg.RunsFilter(statuses=_UNFINISHED, tags={DATASET: dataset})
     for run in [

@@ -28,5 +28,5 @@ def run_with_deadline(seconds: float, work: Callable[[], T]) -> T:
     if errors:
         raise errors[0]
     if not result:
-        raise TimeoutError(f"no answer within {seconds:g} s")
+        raise TimeoutError(f"no response within {seconds:g} s")
     return result[0]

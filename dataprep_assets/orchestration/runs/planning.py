@@ -28,12 +28,12 @@ PLANNER = "plan_new_datasets"
 
 def add_planning(definitions: dg.Definitions) -> dg.Definitions:
     """Add the sensor that plans datasets and the sensor that ends lost runs to the definitions."""
-    plans = dict(_plans(definitions))
-    sensors = [_planner(plans), _end_lost] if plans else [_end_lost]
+    plans = dict(_find_plans(definitions))
+    sensors = [_build_planner(plans), _end_lost] if plans else [_end_lost]
     return dg.Definitions.merge(definitions, dg.Definitions(sensors=sensors))
 
 
-def _plans(definitions: dg.Definitions) -> Iterator[tuple[dg.AssetKey, tuple[str, str]]]:
+def _find_plans(definitions: dg.Definitions) -> Iterator[tuple[dg.AssetKey, tuple[str, str]]]:
     """Yield the key of each asset that plans partitions, with its dataset and its declaration's digest."""
     for asset in definitions.assets or ():
         if isinstance(asset, dg.AssetsDefinition):
@@ -42,7 +42,7 @@ def _plans(definitions: dg.Definitions) -> Iterator[tuple[dg.AssetKey, tuple[str
                     yield spec.key, (str(spec.group_name), str(spec.metadata[PLANS]))
 
 
-def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinition:
+def _build_planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinition:
     @dg.sensor(
         name=PLANNER,
         asset_selection=dg.AssetSelection.assets(*plans),
@@ -65,18 +65,17 @@ def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinitio
                 and digest_entry.value == digest
             ):
                 continue
-            # include the latest event, so that a re-added declaration is planned again but a failed one is not
-            since = entry.last_materialization_storage_id if entry is not None else None
-            due[f"{dataset}:{digest}:{since or 0}"] = key
+            # include the latest event's id, so that a re-added declaration is planned again but a failed one is not
+            last_id = entry.last_materialization_storage_id if entry is not None else None
+            due[f"{dataset}:{digest}:{last_id or 0}"] = key
         new = sorted(due.keys() - requested)
-        # keep only what is due now, so that the cursor does not grow with every dataset that was ever planned
+        # keep only what is due now, so that the cursor does not grow with every planned dataset
         context.update_cursor(" ".join(sorted(due)))
         if not new:
             return dg.SkipReason("planning was already requested for every declared dataset")
         datasets = {plans[due[name]][0] for name in new}
         return dg.RunRequest(
-            # The key is the same after a tick that ended before its cursor was stored, so Dagster launches no second
-            # run.
+            # The key stays the same if a tick ends before its cursor is stored, so Dagster launches no second run.
             run_key=digest_value(new),
             asset_selection=[due[name] for name in new],
             tags={DATASET: datasets.pop()} if len(datasets) == 1 else {},
@@ -89,12 +88,12 @@ def _planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDefinitio
     name="end_lost_runs",
     minimum_interval_seconds=INTERVAL_SECONDS,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Ends runs whose process was lost, because they would block all other runs.",
+    description="Marks runs that lost their process as failed, because they would block all other runs.",
 )
 def _end_lost(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     run_ids = end_lost_runs(context.instance)
     for run_id in run_ids:
-        context.log.info(f"run {run_id[:8]} lost its process and was ended")
+        context.log.info(f"run {run_id[:8]} lost its process and was marked as failed")
     return dg.SkipReason(
-        f"{count_of(len(run_ids), 'lost run was', 'lost runs were')} ended" if run_ids else "no run was lost"
+        f"{count_of(len(run_ids), 'lost run was', 'lost runs were')} marked as failed" if run_ids else "no run was lost"
     )

@@ -24,10 +24,10 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.partitions import DATASET, FAILED_CHECKS, MISCONFIGURED, TOGETHER, Context, asset_key
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stores.locks import own_file, try_lock
+from dataprep_assets.stores.locks import open_own_file, try_lock
 
 
-class Recorded:
+class DagsterEvents:
     """Dagster's records of an instance (implements `staleness.status.Events`)."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
@@ -69,13 +69,13 @@ class Recorded:
 
     def _is_made(self, spec: ArtifactSpec) -> bool:
         """Return whether an artifact is materialized and, if it has no files, newer than its inputs."""
-        own_time = self._made_at(spec)
-        inputs = [] if spec.kept else [self._made_at(source) for source in spec.inputs]
+        own_time = self._build_time(spec)
+        inputs = [] if spec.kept else [self._build_time(source) for source in spec.inputs]
         return own_time is not None and not any(
             input_time is not None and input_time > own_time for input_time in inputs
         )
 
-    def _made_at(self, spec: ArtifactSpec | DatasetInput | AssetInput) -> float | None:
+    def _build_time(self, spec: ArtifactSpec | DatasetInput | AssetInput) -> float | None:
         event = self._instance.get_latest_materialization_event(asset_key(spec))
         return None if event is None else event.timestamp
 
@@ -101,14 +101,14 @@ class Recorded:
 # limit of one, no other run would ever leave the queue.
 #
 # Therefore a run holds a file lock while it is running. The kernel releases the lock when the process ends, in any way.
-# A run that is in progress while its lock is free is lost, and the next process that checks ends it.
+# A run that is in progress while its lock is free is lost, and the next process that checks marks it as failed.
 #
 # The lock files are stored next to the instance's own files, so machines with separate instances do not judge each
 # other's runs.
 #
-# Entry points: `hold_run_lock`, `stay_at_work`, `end_lost_runs`.
+# Entry points: `hold_run_lock`, `hold_run_lock_until_exit`, `end_lost_runs`.
 
-_TOLD = (
+_LOST_RUN_MESSAGE = (
     "The process of this run was killed, or its machine went down. Finished work is kept. Run the command again, or "
     "launch the job of the dataset."
 )
@@ -120,15 +120,15 @@ _held: dict[str, ExitStack] = {}
 """Run id → the lock that this process holds until it ends."""
 
 
-def _folder(instance: dg.DagsterInstance) -> Path:
+def _locks_folder(instance: dg.DagsterInstance) -> Path:
     return Path(instance.storage_directory()) / "dataprep_runs"
 
 
 @contextmanager
 def _lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
-    path = _folder(instance) / run_id
+    path = _locks_folder(instance) / run_id
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", opener=own_file) as lock:
+    with open(path, "a", opener=open_own_file) as lock:
         # blocks only briefly, while `end_lost_runs` of another process checks the new file
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -146,10 +146,10 @@ def hold_run_lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
             locks.enter_context(_lock(instance, run_id))
         yield
         with suppress(OSError):
-            (_folder(instance) / run_id).unlink(missing_ok=True)
+            (_locks_folder(instance) / run_id).unlink(missing_ok=True)
 
 
-def stay_at_work(context: Context) -> None:
+def hold_run_lock_until_exit(context: Context) -> None:
     """Hold the lock of a step's run until this process ends, if this process executes only that run.
 
     This is the case if Dagster's default launcher started the process and the in-process executor, which this project
@@ -167,17 +167,18 @@ def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
     """Report lost runs as failed and return their ids. This costs one directory listing if no run is in progress."""
     run_ids = []
     with suppress(FileNotFoundError):
-        for path in sorted(_folder(instance).iterdir()):
-            with suppress(OSError), open(path, "a", opener=own_file) as lock:
+        for path in sorted(_locks_folder(instance).iterdir()):
+            with suppress(OSError), open(path, "a", opener=open_own_file) as lock:
                 if not try_lock(lock):
                     continue
                 run = instance.get_run_by_id(path.name)
                 if run is None:  # the run is not recorded yet
                     continue
                 if not run.is_finished:
-                    instance.report_run_failed(run, _TOLD)
+                    instance.report_run_failed(run, _LOST_RUN_MESSAGE)
                     run_ids.append(run.run_id)
-                # also for an ended run, because a process that holds the lock until it ends leaves the file behind
+                # also remove an ended run's file, because a process that holds the lock until it ends leaves the file
+                # behind
                 path.unlink(missing_ok=True)
     return run_ids
 
@@ -186,29 +187,29 @@ PLANS = "dataprep/plans"
 """Metadata of an asset that plans partitions and has no partitioned input: the digest of its declaration."""
 DECLARATION = "declaration"
 """Metadata of its materialization: the digest of the declaration that it was built from."""
-# keys that do not affect a plan, so changing them needs no new plan
+# keys that do not affect a plan, so changing one needs no new plan
 _SHOWN_ALONE = {"description", "owners", "card", "accept", "automation", "small_cell", "prove"}
 
 
 def plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
     """Return the metadata that the sensor uses to decide what to plan; empty for other artifacts."""
-    return {PLANS: _digest(spec)} if spec.plans and not _of_partitions(spec) else {}
+    return {PLANS: _digest_declaration(spec)} if spec.plans and not _is_built_from_partitions(spec) else {}
 
 
 def plan_materialization_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
     """Return the metadata of a plan's materialization (its declaration's digest); empty for other artifacts."""
-    return {DECLARATION: _digest(spec)} if spec.plans else {}
+    return {DECLARATION: _digest_declaration(spec)} if spec.plans else {}
 
 
-def _digest(spec: ArtifactSpec) -> str:
+def _digest_declaration(spec: ArtifactSpec) -> str:
     """Return a digest of the parts of a declaration that may affect a plan."""
     return digest_value(spec.declaration.model_dump(mode="json", exclude=_SHOWN_ALONE))[:16]
 
 
-def _of_partitions(spec: ArtifactSpec) -> bool:
-    # an artifact built from partitions cannot be planned before they are built, and planning builds nothing
+def _is_built_from_partitions(spec: ArtifactSpec) -> bool:
+    # an artifact built from partitions cannot be planned before they are, and planning builds nothing
     sources = [source for source in spec.inputs if isinstance(source, ArtifactSpec)]
-    return any(source.partitions is not None or _of_partitions(source) for source in sources)
+    return any(source.partitions is not None or _is_built_from_partitions(source) for source in sources)
 
 
 # Dagster's pools: the maximum number of concurrent runs that use the network or the CPU.
@@ -231,7 +232,8 @@ def limit_pools(instance: dg.DagsterInstance) -> None:
             instance.event_log_storage.initialize_concurrency_limit_to_default(pool)
 
 
-# console log levels: the result contains each error once without its traceback, and the event log has everything
+# Log levels of the console. It needs few messages, because the result has each error once without its traceback, and
+# the event log has everything.
 _QUIET, _VERBOSE = ({"loggers": {"console": {"config": {"log_level": level}}}} for level in ("CRITICAL", "ERROR"))
 
 
@@ -267,7 +269,7 @@ class RunResult:
         return tuple(check for check in self.checks if check.startswith("check "))
 
 
-def execute(
+def execute_job(
     job: dg.JobDefinition,
     instance: dg.DagsterInstance,
     *,
@@ -279,25 +281,25 @@ def execute(
     Raises KeyboardInterrupt if the run was interrupted.
 
     Args:
-        job: The job of a dataset (`build.job_of`), bound to its resources.
+        job: The job of a dataset (`build.build_job`), bound to its resources.
         instance: The instance that records the run.
         tags: Tags of the run, in addition to the job's tags.
         verbose: Whether Dagster writes its own error messages with their tracebacks to standard error.
     """
-    # before all else, because a lost run may occupy the pool that this run's steps need
+    # end lost runs first, because one may occupy the pool that this run's steps need
     end_lost_runs(instance)
     run_id = str(uuid.uuid4())
-    with hold_run_lock(instance, run_id), interruptions():
+    with hold_run_lock(instance, run_id), raise_interruptions():
         outcome = job.execute_in_process(
             instance=instance,
             run_id=run_id,
             run_config=_VERBOSE if verbose else _QUIET,
-            # without Dagster's retries, because the user sees that the run failed and can restart it
+            # no Dagster retries, because the user sees that the run failed and can restart it
             tags={"dagster/max_retries": "0", **tags},
             raise_on_error=False,
         )
     failures = [event for event in outcome.all_events if event.is_failure]
-    # omit the event of the failed run, because it only repeats the failed steps
+    # omit the failed run's own event, because it only repeats the failed steps
     failures = [event for event in failures if event.is_step_failure] or failures
     end = RunEnd.FAILED
     if outcome.success:
@@ -308,9 +310,9 @@ def execute(
     return RunResult(
         ended=end,
         failures=tuple(
-            FailedStep(where=_step_artifact(event, dataset), why=why, misconfigured=_is_misconfigured(event))
+            FailedStep(where=_step_artifact(event, dataset), why=reason, misconfigured=_is_misconfigured(event))
             for event in ([] if outcome.success else failures)
-            if (why := _why(event)) is not None
+            if (reason := _explain_failure(event)) is not None
         ),
         checks=tuple(
             f"{'' if evaluation.severity == dg.AssetCheckSeverity.ERROR else 'warning: '}check "
@@ -333,7 +335,7 @@ def _is_misconfigured(event: dg.DagsterEvent) -> bool:
 
 
 @contextmanager
-def interruptions() -> Iterator[None]:
+def raise_interruptions() -> Iterator[None]:
     """Raise KeyboardInterrupt when this context ends, if a signal requested an interruption inside it.
 
     During a run Dagster sets its own signal handlers, which turn a signal into a failed step, or drop it between two
@@ -347,17 +349,17 @@ def interruptions() -> Iterator[None]:
         heard.setblocking(False)
         wakeup.setblocking(False)
         # the interpreter writes the number of each signal to this socket, regardless of what the signal's handler does
-        before = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+        old_descriptor = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         hook, sys.unraisablehook = sys.unraisablehook, _raise_later
         for pool in _POOLS:
-            pool.addFilter(_is_a_failure)
+            pool.addFilter(_is_failure)
         try:
             yield
         finally:
             for pool in _POOLS:
-                pool.removeFilter(_is_a_failure)
+                pool.removeFilter(_is_failure)
             sys.unraisablehook = hook
-            signal.set_wakeup_fd(before)
+            signal.set_wakeup_fd(old_descriptor)
         with suppress(BlockingIOError):
             if {signal.SIGINT, signal.SIGTERM} & set(heard.recv(4096)):
                 raise KeyboardInterrupt
@@ -367,7 +369,7 @@ _POOLS = [logging.getLogger(f"sqlalchemy.pool.impl.{kind}") for kind in ("NullPo
 """SQLAlchemy's pools log any error in closing a connection, with a traceback, and also raise it."""
 
 
-def _is_a_failure(record: logging.LogRecord) -> bool:
+def _is_failure(record: logging.LogRecord) -> bool:
     """Return whether a log record is about an error other than an interruption."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, KeyboardInterrupt | dg.DagsterExecutionInterruptedError)
@@ -381,7 +383,7 @@ def _raise_later(lost: "sys.UnraisableHookArgs") -> None:
         sys.__unraisablehook__(lost)
 
 
-def _why(event: dg.DagsterEvent) -> str | None:
+def _explain_failure(event: dg.DagsterEvent) -> str | None:
     """Return why a step or run failed: the message of a DataprepError, else the message of the first cause.
 
     Return None for a step that failed only because of its checks, which are reported separately.

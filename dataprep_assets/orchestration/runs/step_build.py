@@ -22,17 +22,24 @@ from dataclasses import replace
 import dagster as dg
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
-from dataprep_assets.engine.checks.results import failed_checks
-from dataprep_assets.engine.privacy import privacy_of
-from dataprep_assets.engine.staleness.status import check_decisions
-from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, SourceError, count_of, raise_alone
+from dataprep_assets.engine.checks.results import find_failed_checks
+from dataprep_assets.engine.privacy import load_privacy
+from dataprep_assets.engine.staleness.status import decide_checks
+from dataprep_assets.errors import (
+    ConfigError,
+    DataprepError,
+    MissingArtifactError,
+    SourceError,
+    count_of,
+    raise_detached,
+)
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.execution.progress import Progress, Sink
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import refusal_error
-from dataprep_assets.orchestration.checks import check_evaluation, findings, log_evaluation
-from dataprep_assets.orchestration.metadata import metadata_of, rendered_entries, version_tags
+from dataprep_assets.orchestration.checks import check_evaluation, examine_artifact, log_evaluation
+from dataprep_assets.orchestration.metadata import build_metadata, render_entries, version_tags
 from dataprep_assets.orchestration.partitions import (
     FAILED_CHECKS,
     MISCONFIGURED,
@@ -44,7 +51,8 @@ from dataprep_assets.orchestration.partitions import (
     step_name,
 )
 from dataprep_assets.orchestration.runs.runs import plan_materialization_metadata
-from dataprep_assets.orchestration.runs.terminal import watching
+from dataprep_assets.orchestration.runs.terminal import list_progress_sinks
+from dataprep_assets.table import format_share
 
 LOG_SECONDS = 15.0
 OBSERVE_SECONDS = 60.0
@@ -54,10 +62,10 @@ OBSERVE_SHARE = 0.1
 
 
 class LogSink:
-    """Writes a line to the run's log every `LOG_SECONDS`, and always the last one."""
+    """Sink that writes a line to the run's log every `LOG_SECONDS`, and always the last one."""
 
-    def __init__(self, context: Context, what: str) -> None:
-        self._log, self._what = context.log.info, what
+    def __init__(self, context: Context, title: str) -> None:
+        self._log, self._what = context.log.info, title
         self._logged = time.monotonic()
 
     def show(self, progress: Progress) -> None:
@@ -71,7 +79,7 @@ class LogSink:
 
 
 class ObservationSink:
-    """Reports observations of the asset while its step is running.
+    """Sink that reports observations of the asset while its step is running.
 
     Their metadata are texts, because numbers of an unfinished step would become points in the asset's plots.
     """
@@ -91,7 +99,7 @@ class ObservationSink:
                 asset_key=self._key,
                 description=f"Running: {progress.line().strip()}",
                 metadata={
-                    "progress": f"{progress.fraction:.1%}",
+                    "progress": format_share(progress.fraction),
                     "done": progress.amount,
                     "rate": progress.rate,
                     "time_left": progress.time_left,
@@ -103,10 +111,10 @@ class ObservationSink:
         """Do nothing, because the materialization or the failure shows how the step ended."""
 
 
-def sinks_of(context: Context, spec: ArtifactSpec) -> list[Sink]:
+def build_sinks(context: Context, spec: ArtifactSpec) -> list[Sink]:
     """Return the sinks that show the progress of a step that builds an artifact."""
-    what = "/".join(spec.path)
-    return [LogSink(context, what), ObservationSink(context, spec), *watching(what)]
+    title = "/".join(spec.path)
+    return [LogSink(context, title), ObservationSink(context, spec), *list_progress_sinks(title)]
 
 
 def build_partitions(
@@ -117,7 +125,7 @@ def build_partitions(
     A partition that fails on its source is retried if another run built its records, which may be out of date. `report`
     is called with each rebuilt record.
     """
-    records = [source for source in _records(spec) if not _made_by_this_run(context, source)]
+    records = [source for source in _list_records(spec) if not _is_built_by_run(context, source)]
     failed: dict[str, Outcome] = {}
     for outcome in spec.build(request):
         if records and isinstance(outcome.error, SourceError):
@@ -134,15 +142,15 @@ def build_partitions(
         yield from spec.build(replace(request, partitions=renewed))
 
 
-def _records(spec: ArtifactSpec) -> list[ArtifactSpec]:
+def _list_records(spec: ArtifactSpec) -> list[ArtifactSpec]:
     """Return the artifacts that describe a step's source, inputs first: the manifest and the snapshot of its files."""
     direct = [source for source in spec.inputs if isinstance(source, ArtifactSpec) and source.records_source]
-    return [record for source in direct for record in (*_records(source), source)]
+    return [record for source in direct for record in (*_list_records(source), source)]
 
 
-def _made_by_this_run(context: Context, record: ArtifactSpec) -> bool:
+def _is_built_by_run(context: Context, record: ArtifactSpec) -> bool:
     selection, steps = context.run.asset_selection, context.run.step_keys_to_execute
-    if steps is not None:  # a re-execution from failure, of the job or of assets
+    if steps is not None:  # the run re-executes a job or assets from a failure
         step_names = {name for step in steps for name in step.split(TOGETHER)}
         return not step_names.isdisjoint({step_name(record), "__".join(record.path)})
     return selection is None or asset_key(record) in selection
@@ -163,7 +171,7 @@ def _rebuild_records(
         except DataprepError as error:
             outcome = Outcome(partition=partition, error=error)
         if outcome.error is not None:
-            warning = privacy_of(record.declaration, request.store).error(outcome.error, "/".join(record.path))
+            warning = load_privacy(record.declaration, request.store).public_error(outcome.error, "/".join(record.path))
             context.log.warning(f"{'/'.join(record.path)}: {partition}: {warning}")
             return False
         if not outcome.reused:
@@ -182,7 +190,7 @@ class StepBuild:
         self, context: Context, spec: ArtifactSpec, store: ArtifactStore, tell: Callable[[str], None] | None = None
     ) -> None:
         """Prepare the build; `tell` is also called with each warning."""
-        self.built = 0  # number of partitions that `build` did not reuse
+        self.built_slots: list[str | None] = []  # the partitions that `build` did not reuse
         self._context, self._spec, self._store, self._tell = context, spec, store, tell
 
     def build(
@@ -190,7 +198,7 @@ class StepBuild:
         slots: Sequence[str | None],
         *,
         rebuild: Set[str | None] = frozenset(),
-        told: Set[str | None] = frozenset(),
+        warned_slots: Set[str | None] = frozenset(),
     ) -> Iterator[dg.AssetMaterialization]:
         """Build these partitions, or reuse the current ones; yield the materialization of each.
 
@@ -200,24 +208,24 @@ class StepBuild:
         Args:
             slots: The partitions; `[None]` for an unpartitioned artifact.
             rebuild: Partitions to build even if their keys are current.
-            told: Already reported partitions, which are not reported again if they are reused.
+            warned_slots: Already reported partitions, which are not reported again if they are reused.
         """
         spec, context = self._spec, self._context
         _refuse_failed_inputs(spec, self._store, slots)
         tags, failed, reused = version_tags(spec, context.instance), dict[str, Exception](), list[bool]()
         partitions = [slot for slot in slots if slot is not None]
-        workers, privacy = worker_count(spec.declaration.workers), privacy_of(spec.declaration, self._store)
+        workers, privacy = worker_count(spec.declaration.workers), load_privacy(spec.declaration, self._store)
 
         def warn(sentence: str) -> None:
-            told = privacy.text(sentence, f"{'/'.join(spec.path)}: a warning")
-            context.log.warning(told)
+            message = privacy.public_text(sentence, f"{'/'.join(spec.path)}: a warning")
+            context.log.warning(message)
             if self._tell is not None:
-                self._tell(told)
+                self._tell(message)
 
-        progress = Progress(workers=workers, sinks=sinks_of(context, spec), amounts=not privacy.closed)
-        replaced = [spec.located(self._store, slot) for slot in slots if slot in rebuild]
+        progress = Progress(workers=workers, sinks=build_sinks(context, spec), amounts=not privacy.closed)
+        replaced = [spec.locate_artifact(self._store, slot) for slot in slots if slot in rebuild]
         request = BuildRequest(
-            store=self._store.rebuilding(replaced) if replaced else self._store,
+            store=self._store.mark_rebuilding(replaced) if replaced else self._store,
             partitions=partitions,
             workers=workers,
             progress=progress,
@@ -225,37 +233,38 @@ class StepBuild:
         )
         try:
             for outcome in build_partitions(context, spec, request, self._report_record):
-                # an unpartitioned artifact has nothing else to finish, and `refusals` converts the error to the step's
+                # an unpartitioned artifact has nothing else to finish; `convert_errors` turns the error into the step's
                 # failure
                 if outcome.error is not None and spec.partitions is None:
                     raise outcome.error
                 if outcome.error is not None:
                     failed[outcome.partition] = outcome.error
-                    why = _error_text(spec, self._store, outcome.error, outcome.partition)
-                    context.log.error(f"{outcome.partition}: {why}")
+                    reason = _error_text(spec, self._store, outcome.error, outcome.partition)
+                    context.log.error(f"{outcome.partition}: {reason}")
                     continue
                 reused.append(outcome.reused)
-                self.built += not outcome.reused
                 slot = None if spec.partitions is None else outcome.partition
-                if not (outcome.reused and slot in told):
+                if not outcome.reused:
+                    self.built_slots.append(slot)
+                if not (outcome.reused and slot in warned_slots):
                     yield self._report(outcome, tags)
         finally:
             progress.close()
         if failed:
-            raise _failure(spec, self._store, failed, len(reused))
+            raise _build_failure(spec, self._store, failed, len(reused))
         self.register_plans()
         if spec.partitions is not None:
             new = sum(not is_reused for is_reused in reused)
             total = count_of(len(reused), spec.noun)
             line = f"{total}: {new:,} built, {len(reused) - new:,} reused"
-            context.log.info(privacy.text(line, f"{'/'.join(spec.path)}: built"))
+            context.log.info(privacy.public_text(line, f"{'/'.join(spec.path)}: built"))
 
-    def prove(self, slots: Sequence[str | None]) -> list[dg.AssetCheckEvaluation]:
+    def evaluate_checks(self, slots: Sequence[str | None]) -> list[dg.AssetCheckEvaluation]:
         """Return the evaluations of the artifact's checks."""
         spec = self._spec
         if not spec.checks:
             return []
-        results = findings(spec, self._store, slots)
+        results = examine_artifact(spec, self._store, slots)
         return [check_evaluation(spec, self._store, name, finding) for name, finding in results.items()]
 
     def register_plans(self) -> None:
@@ -265,10 +274,10 @@ class StepBuild:
 
     def _report(self, outcome: Outcome, tags: Mapping[str, str]) -> dg.AssetMaterialization:
         spec, receipt = self._spec, outcome.receipt
-        metadata = rendered_entries(spec, {**outcome.metadata, **plan_materialization_metadata(spec)})
+        metadata = render_entries(spec, {**outcome.metadata, **plan_materialization_metadata(spec)})
         content = outcome.content
         if receipt is not None:
-            metadata = {**metadata_of(spec, self._store, receipt, outcome.reused), **metadata}
+            metadata = {**build_metadata(spec, self._store, receipt, outcome.reused), **metadata}
             content = receipt.content
         return dg.AssetMaterialization(
             asset_key=asset_key(spec),
@@ -282,11 +291,11 @@ class StepBuild:
         tags = version_tags(record, self._context.instance)
         making = StepBuild(self._context, record, self._store)
         self._context.log_event(making._report(outcome, tags))
-        for evaluation in making.prove([None if record.partitions is None else outcome.partition]):
+        for evaluation in making.evaluate_checks([None if record.partitions is None else outcome.partition]):
             log_evaluation(self._context, evaluation)
 
 
-def refuse_failed(evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
+def raise_for_failed_checks(evaluations: Iterable[dg.AssetCheckEvaluation]) -> None:
     """Raise dg.Failure if a blocking check of an artifact failed."""
     failed = [
         evaluation
@@ -311,25 +320,25 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
         failed = set[str]()
         if isinstance(source, ArtifactSpec):
             with suppress(DataprepError):  # not planned yet, which the build reports
-                # if both have the same partitions, a slot depends only on the same partition of the input, so failures
-                # of other partitions do not block it
-                alike = source.partitions is not None and source.partitions is spec.partitions
-                decisions = check_decisions(source, store, slots if alike else source.slots(store))
+                # if both have the same partitions, a slot depends only on its own partition of the input, so other
+                # failed partitions do not block it
+                is_same = source.partitions is not None and source.partitions is spec.partitions
+                decisions = decide_checks(source, store, slots if is_same else source.slots(store))
                 failed = {check for decision in decisions.values() for check in decision.checks}
         elif isinstance(source, DatasetInput):
-            failed = failed_checks(source, store)
+            failed = find_failed_checks(source, store)
         if failed:
             names, dataset = ", ".join(sorted(failed)), source.path[0]
             raise dg.Failure(
                 f"nothing is built from {'/'.join(source.path)}, because its blocking "
-                f"{'check' if len(failed) == 1 else 'checks'} {names} failed. Run `dataprep status {dataset}` for the "
-                f"findings, `dataprep run {dataset}` to rebuild and check it",
+                f"{'check' if len(failed) == 1 else 'checks'} {names} failed. Run `dataprep status {dataset}` to see "
+                f"the findings, or `dataprep run {dataset}` to rebuild and check it",
                 allow_retries=False,
             )
 
 
 @contextmanager
-def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
+def convert_errors(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
     """Convert errors of a step into dg.Failure without a traceback and without retries.
 
     The message gives the remedy, and a retry would fail the same way. For a sensitive dataset bugs are converted as
@@ -339,7 +348,7 @@ def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
         yield
     except DataprepError as error:
         message = _error_text(spec, store, error, "/".join(spec.path))
-        raise dg.Failure(message, metadata=_misconfigured([error]), allow_retries=False) from None
+        raise dg.Failure(message, metadata=_flag_misconfiguration([error]), allow_retries=False) from None
     except OSError as error:
         message = _error_text(spec, store, refusal_error(error, store.root), "/".join(spec.path))
         raise dg.Failure(message, allow_retries=False) from None
@@ -349,10 +358,10 @@ def refusals(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
         if not spec.declaration.sensitive:
             raise
         message = _error_text(spec, store, error, "/".join(spec.path))
-        raise_alone(dg.Failure(message, allow_retries=False))
+        raise_detached(dg.Failure(message, allow_retries=False))
 
 
-def _error_text(spec: ArtifactSpec, store: ArtifactStore, error: Exception, where: str) -> str:
+def _error_text(spec: ArtifactSpec, store: ArtifactStore, error: Exception, location: str) -> str:
     """Return the text of an error for the UI; for a missing artifact it also names the job that builds it."""
     advice = ""
     if isinstance(error, MissingArtifactError):
@@ -360,18 +369,20 @@ def _error_text(spec: ArtifactSpec, store: ArtifactStore, error: Exception, wher
         jobs = " and ".join(map(job_name, dict.fromkeys(datasets))) or job_name(spec.declaration.dataset)
         verb = "build" if " and " in jobs else "builds"
         advice = f". The job{'s' if verb == 'build' else ''} {jobs} {verb} all missing artifacts in order"
-    return privacy_of(spec.declaration, store).error(error, where, advice)
+    return load_privacy(spec.declaration, store).public_error(error, location, advice)
 
 
-def _misconfigured(errors: Iterable[Exception]) -> dict[str, bool]:
-    """Return the metadata of a failure that only a change of the declaration or environment can resolve."""
+def _flag_misconfiguration(errors: Iterable[Exception]) -> dict[str, bool]:
+    """Return the metadata of a failure that only a change to the declaration or environment can resolve."""
     return {MISCONFIGURED: True} if all(isinstance(error, ConfigError) for error in errors) else {}
 
 
-def _failure(spec: ArtifactSpec, store: ArtifactStore, failed: Mapping[str, Exception], done: int) -> dg.Failure:
+def _build_failure(
+    spec: ArtifactSpec, store: ArtifactStore, failed: Mapping[str, Exception], done_count: int
+) -> dg.Failure:
     noun, first_failures = spec.noun, sorted(failed.items())[:_FAILURES_SHOWN]
     errors = {partition: _error_text(spec, store, error, partition) for partition, error in first_failures}
-    summary = f"{len(failed):,} of {count_of(len(failed) + done, noun)} failed; "
+    summary = f"{len(failed):,} of {count_of(len(failed) + done_count, noun)} failed; "
     if spec.declaration.sensitive:
         summary = "failed; "
     elif len(failed) > _FAILURES_SHOWN:
@@ -381,13 +392,13 @@ def _failure(spec: ArtifactSpec, store: ArtifactStore, failed: Mapping[str, Exce
         by_error.setdefault(error, []).append(partition)
     return dg.Failure(
         description=summary
-        + ("the others are finished and kept. " if done else "")
+        + ("the others are finished and kept. " if done_count else "")
         + " | ".join(f"{', '.join(partitions)}: {error}" for error, partitions in by_error.items()),
         metadata={
             f"failed_{noun}s": dg.MetadataValue.table(
                 [dg.TableRecord({noun: partition, "error": error}) for partition, error in errors.items()]
             ),
-            **_misconfigured(failed.values()),
+            **_flag_misconfiguration(failed.values()),
         },
         allow_retries=False,
     )

@@ -4,9 +4,9 @@ A terminal shows the progress on a live line, and a pipe gets occasional plain l
 descriptors 1 and 2 to its compute log. Another process shows that log with a delay, and on a busy machine without its
 end. Therefore progress and messages use separate descriptors.
 
-Entry points: `show_progress` encloses the runs of a command, and `watched_in_notebook` the runs in a notebook. Inside
-them, `show_step` and `clear_step` show and erase the current step, and `watching` returns the sinks of a step. `say`
-prints a line inside `write_said_lines`.
+Entry points: `show_progress` encloses the runs of a command, and `show_notebook_progress` the runs in a notebook.
+Inside them, `show_step` and `clear_step` show and erase the current step, and `list_progress_sinks` returns the sinks
+of a step. `print_line` prints a line inside `write_printed_lines`.
 """
 
 import contextlib
@@ -26,6 +26,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dataprep_assets.execution.progress import Progress, Sink
+from dataprep_assets.screen import read_width, wrap_line
+from dataprep_assets.table import format_share
 
 LINE_SECONDS = 15.0
 _DRAW_SECONDS = 0.2
@@ -33,6 +35,8 @@ _BAR_COLUMNS = 24
 _NOTEBOOK_COLUMNS = 130
 _WORD_COLUMNS = 80
 """Width of the text next to the bar: `99.0% ETA 12.3 min 1,234,567,890 of ~2,345,678,901 tokens 0.50 M tokens/s`."""
+_CTRL_C_COLUMNS = 3
+"""Columns at the end of the line for `^C`, which would otherwise begin another row that is not erased."""
 _STYLES = {"red": "31", "yellow": "33", "green": "32", "dim": "2"}
 
 
@@ -46,11 +50,12 @@ class StepLine:
     def draw(self, row: RenderableType) -> None:
         """Show `row` in place of the previous one."""
         with contextlib.suppress(OSError):  # the terminal was closed, but the step continues
-            # set the width explicitly, because rich queries the standard descriptors, which are redirected inside a
-            # step
-            self.console.width = os.get_terminal_size(self.console.file.fileno()).columns or 80
+            # set the width explicitly, because rich would query the standard descriptors, which are redirected inside
+            # a step
+            columns = os.get_terminal_size(self.console.file.fileno()).columns or 80
+            self.console.width = max(1, columns - _CTRL_C_COLUMNS)
             if self._live is None:
-                # refreshed only here, in the step's own thread, so that the line always shows the latest counts
+                # refresh only here, in the step's own thread, so that the line always shows the latest counts
                 self._live = Live(
                     console=self.console,
                     auto_refresh=False,
@@ -73,7 +78,7 @@ class NotebookLine(StepLine):
     """A progress line below a notebook cell; IPython's kernel sends it, regardless of redirected descriptors."""
 
     def __init__(self) -> None:
-        # write to memory, because rich would itself send each drawing to the notebook as a new output
+        # write to memory, because rich itself would send each drawing to the notebook as a new output
         super().__init__(
             Console(
                 file=io.StringIO(),
@@ -105,7 +110,7 @@ class NotebookLine(StepLine):
             self._display.update(data, raw=True)
 
 
-def _in_notebook() -> bool:
+def _is_in_notebook() -> bool:
     """Return whether this process is a notebook kernel, without importing IPython."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
@@ -126,29 +131,31 @@ _heard: ContextVar[TextIO | None] = ContextVar("heard", default=None)
 @contextlib.contextmanager
 def show_progress(stream: TextIO) -> Iterator[None]:
     """Show the progress of this process's steps on `stream` (a terminal, pipe or file) inside this context."""
-    with _own(stream) as own:
-        if own is None:
+    with _separate_stream(stream) as own_stream:
+        if own_stream is None:
             yield
             return
-        # decide by the stream only, because FORCE_COLOR would put escape codes into a pipe
-        console = Console(file=own, force_terminal=own.isatty(), highlight=False, markup=False, emoji=False)
+        # let only the stream decide, because FORCE_COLOR would put escape codes into a pipe
+        console = Console(
+            file=own_stream, force_terminal=own_stream.isatty(), highlight=False, markup=False, emoji=False
+        )
         has_line = console.is_terminal and not console.is_dumb_terminal
-        with _watched_by(_Watcher(own, StepLine(console) if has_line else None)):
+        with _show_watcher(_Watcher(own_stream, StepLine(console) if has_line else None)):
             yield
 
 
 @contextlib.contextmanager
-def watched_in_notebook() -> Iterator[None]:
+def show_notebook_progress() -> Iterator[None]:
     """Show the progress of steps below the notebook cell inside this context; outside of a notebook do nothing."""
-    if not _in_notebook():
+    if not _is_in_notebook():
         yield
         return
-    with _watched_by(_Watcher(sys.stderr, NotebookLine())):
+    with _show_watcher(_Watcher(sys.stderr, NotebookLine())):
         yield
 
 
 @contextlib.contextmanager
-def _watched_by(watcher: _Watcher) -> Iterator[None]:
+def _show_watcher(watcher: _Watcher) -> Iterator[None]:
     with _set(_watched, watcher):
         try:
             yield
@@ -157,18 +164,18 @@ def _watched_by(watcher: _Watcher) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def write_said_lines(stream: TextIO) -> Iterator[None]:
-    """Write the lines of `say` to `stream` immediately inside this context, even during a step."""
-    with _own(stream) as own:
-        if own is None:
+def write_printed_lines(stream: TextIO) -> Iterator[None]:
+    """Write the lines of `print_line` to `stream` immediately inside this context, even during a step."""
+    with _separate_stream(stream) as own_stream:
+        if own_stream is None:
             yield
             return
-        with _set(_heard, own):
+        with _set(_heard, own_stream):
             yield
 
 
 @contextlib.contextmanager
-def _own(stream: TextIO) -> Iterator[TextIO | None]:
+def _separate_stream(stream: TextIO) -> Iterator[TextIO | None]:
     """Yield the stream on a separate descriptor; None if it is closed or in memory, where no redirection affects it."""
     try:
         stream.flush()
@@ -176,12 +183,12 @@ def _own(stream: TextIO) -> Iterator[TextIO | None]:
     except (OSError, ValueError):
         yield None
         return
-    own = os.fdopen(descriptor, "w", encoding="utf-8", errors="replace")
+    own_stream = os.fdopen(descriptor, "w", encoding="utf-8", errors="replace")
     try:
-        yield own
+        yield own_stream
     finally:
         with contextlib.suppress(OSError):  # the pipe was closed before the rest was written
-            own.close()
+            own_stream.close()
 
 
 @contextlib.contextmanager
@@ -207,42 +214,46 @@ def clear_step() -> None:
         watcher.line.erase()
 
 
-def say(line: str, style: str = "") -> None:
-    """Print a line, inside `heard` to its stream. On a terminal the line has the `style`, unless NO_COLOR is set."""
+def print_line(line: str, style: str = "") -> None:
+    """Print a line to the stream of `write_printed_lines`, else to standard output.
+
+    On a terminal the line is wrapped at words, and has the `style` unless NO_COLOR is set.
+    """
     stream = _heard.get()
     if stream is None:
         print(line, flush=True)
         return
     with contextlib.suppress(OSError):  # the reader closed the pipe, but the step continues
+        text = "\n".join(wrap_line(line, read_width(stream)))
         if style and stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
-            line = f"\x1b[{_STYLES[style]}m{line}\x1b[0m"
-        print(line, file=stream, flush=True)
+            text = f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+        print(text, file=stream, flush=True)
 
 
-def watching(what: str) -> list[Sink]:
-    """Return the sinks that show the progress of the step `what` to the user; none outside of `show_progress`."""
+def list_progress_sinks(title: str) -> list[Sink]:
+    """Return the sinks that show the progress of the step `title` to the user; none outside of `show_progress`."""
     if (watcher := _watched.get()) is None:
         return []
-    return [LineSink(watcher.stream, what) if watcher.line is None else TerminalSink(watcher.line, what)]
+    return [LineSink(watcher.stream, title) if watcher.line is None else TerminalSink(watcher.line, title)]
 
 
 class TerminalSink:
-    """Shows the progress of a step on the last line of a terminal."""
+    """Sink that shows the progress of a step on the last line of a terminal."""
 
-    def __init__(self, line: StepLine, what: str) -> None:
-        self._line, self._what, self._drawn = line, what, 0.0
+    def __init__(self, line: StepLine, title: str) -> None:
+        self._line, self._what, self._drawn = line, title, 0.0
 
     def show(self, progress: Progress) -> None:
         if time.monotonic() - self._drawn >= _DRAW_SECONDS:
             self._drawn = time.monotonic()
-            self._line.draw(self._row(progress))
+            self._line.draw(self._build_row(progress))
 
     def close(self, progress: Progress) -> None:
         self._line.erase()
 
-    def _row(self, progress: Progress) -> Table:
+    def _build_row(self, progress: Progress) -> Table:
         name = f"  {self._line.label or self._what}"
-        words = [f"{progress.fraction:.1%}", f"ETA {progress.time_left}", progress.amount, progress.rate]
+        words = [format_share(progress.fraction), f"ETA {progress.time_left}", progress.amount, progress.rate]
         room = self._line.console.width - len(name) - 1
         bar = min(_BAR_COLUMNS, room - _WORD_COLUMNS - 1)
         row = Table.grid(padding=(0, 1, 0, 0))
@@ -252,16 +263,21 @@ class TerminalSink:
             row.add_column(width=bar)
             cells.append(ProgressBar(total=1.0, completed=progress.fraction, width=bar))
             room -= bar + 1
-        row.add_column(width=max(1, room - 1), no_wrap=True, overflow="ellipsis")
+        width = max(1, room - 1)
+        row.add_column(width=width, no_wrap=True, overflow="ellipsis")
+        words = [word for word in words if word]
+        # omit the last values, because a part of a number would be misread
+        while len(words) > 1 and len("  ".join(words)) > width:
+            words.pop()
         row.add_row(*cells, "  ".join(words))
         return row
 
 
 class LineSink:
-    """Writes a plain line every `LINE_SECONDS`, and a last line if any was written."""
+    """Sink that writes a plain line every `LINE_SECONDS`, and a last line if any was written."""
 
-    def __init__(self, stream: TextIO, what: str) -> None:
-        self._stream, self._what = stream, what
+    def __init__(self, stream: TextIO, title: str) -> None:
+        self._stream, self._what = stream, title
         # start the interval with the step, so that a short step writes no line
         self._written, self._any = time.monotonic(), False
 

@@ -18,17 +18,17 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
-from dataprep_assets.engine.artifact.spec import ArtifactSpec, PollResult, SourceWatch, look
-from dataprep_assets.engine.card.products import products
-from dataprep_assets.engine.privacy import privacy_of
-from dataprep_assets.engine.yaml.automation import Automation, Email, EnvironmentVariable, OnFailure
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, PollResult, SourceWatch, poll_source
+from dataprep_assets.engine.card.products import find_products
+from dataprep_assets.engine.privacy import load_privacy
+from dataprep_assets.engine.yaml.automation import Automation, Email, EnvironmentVariable, FailureNotifications
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.errors import ConfigError, DataprepError, TransferError
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.dataset_runs import builds_dataset, describe_run_in_progress
 from dataprep_assets.orchestration.runs.deadline import run_with_deadline
-from dataprep_assets.orchestration.sensors.freshness import fresh_check, freshness_sensor
+from dataprep_assets.orchestration.sensors.freshness import build_fresh_check, build_freshness_sensor
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.files import private_files
 
@@ -40,7 +40,7 @@ from dataprep_assets.stores.files import private_files
 # For a sensitive dataset the report omits the messages of errors and checks.
 
 UI = "DATAPREP_UI_URL"
-"""Environment variable with the public address of the UI, e.g. https://dagster.example.org."""
+"""Environment variable with the public address of the UI, e.g., https://dagster.example.org."""
 _LONGEST_ERROR = 500
 """Maximum length of an error in characters, because the error of a batch names each failed partition."""
 _FIRST, _LAST = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -103,22 +103,22 @@ class Failure:
         return f"{self.dataset}: run {self.run_id[:8]} failed", "\n".join(lines)
 
 
-def concerns(instance: dg.DagsterInstance, run: dg.DagsterRun, dataset: str) -> bool:
+def is_failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, dataset: str) -> bool:
     """Return whether to report a failed run for a dataset: the run builds only it, or one of its steps failed."""
     if not builds_dataset(run, dataset) or run.tags.get(DATASET) == dataset:
         return builds_dataset(run, dataset)
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
     # steps of assets and of asset checks have names that begin with the asset's key
-    own = tuple("__".join(key.path) for key in keys if key.path[0] == dataset)
+    own_names = tuple("__".join(key.path) for key in keys if key.path[0] == dataset)
     failed = [
-        event.step_key for event in _events(instance, run) if event.event_type == dg.DagsterEventType.STEP_FAILURE
+        event.step_key for event in _list_events(instance, run) if event.event_type == dg.DagsterEventType.STEP_FAILURE
     ]
     steps = [step for step in failed if step is not None]
     # without a failed step the run itself failed, which affects all of its datasets
-    return not steps or any(step.startswith(own) for step in steps)
+    return not steps or any(step.startswith(own_names) for step in steps)
 
 
-def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: DatasetDeclaration) -> Failure:
+def describe_failure(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: DatasetDeclaration) -> Failure:
     """Collect the reported facts of a failed run.
 
     Args:
@@ -126,7 +126,7 @@ def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: Da
         run: The failed run.
         declaration: The dataset's declaration.
     """
-    events = _events(instance, run)
+    events = _list_events(instance, run)
     failures = [event for event in events if event.event_type == dg.DagsterEventType.STEP_FAILURE]
     deepest = [e for e in failures if e.step_key is not None]
     return Failure(
@@ -134,15 +134,15 @@ def failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, declaration: Da
         run_id=run.run_id,
         job=run.job_name,
         steps=tuple(dict.fromkeys(event.step_key for event in deepest if event.step_key is not None)),
-        partitions=_partitions(run),
+        partitions=_describe_partitions(run),
         failed_checks=tuple(_failed_checks(events, declaration)),
-        error=None if declaration.sensitive else _error(failures, events),
+        error=None if declaration.sensitive else _find_error(failures, events),
         will_retry=run.tags.get("dagster/will_retry") == "true",
-        link=f"{_ui()}/runs/{run.run_id}",
+        link=f"{_read_ui_address()}/runs/{run.run_id}",
     )
 
 
-def _ui() -> str:
+def _read_ui_address() -> str:
     """Return the UI's address without a trailing slash, "" if none is set; raise ConfigError for an invalid address."""
     url = os.environ.get(UI, "").rstrip("/")
     if url and not url.startswith(("http://", "https://")):
@@ -150,12 +150,12 @@ def _ui() -> str:
     return url
 
 
-def _events(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[dg.DagsterEvent]:
+def _list_events(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[dg.DagsterEvent]:
     records = instance.get_records_for_run(run.run_id, of_type=_EVENTS).records
     return [e for record in records if (e := record.event_log_entry.dagster_event) is not None]
 
 
-def _partitions(run: dg.DagsterRun) -> str | None:
+def _describe_partitions(run: dg.DagsterRun) -> str | None:
     if key := run.tags.get("dagster/partition"):
         return key
     first_key, last_key = run.tags.get(_FIRST), run.tags.get(_LAST)
@@ -177,21 +177,21 @@ def _failed_checks(events: Iterable[dg.DagsterEvent], declaration: DatasetDeclar
             )
 
 
-def _error(failures: Sequence[dg.DagsterEvent], events: Sequence[dg.DagsterEvent]) -> str | None:
+def _find_error(failures: Sequence[dg.DagsterEvent], events: Sequence[dg.DagsterEvent]) -> str | None:
     """Return the message of the first failed step, else Dagster's message about the run."""
     for event in failures:
         data = event.step_failure_data
         if data.user_failure_data is not None and data.user_failure_data.description:
-            return _one_line(data.user_failure_data.description)
+            return _join_lines(data.user_failure_data.description)
         if data.error is not None:
-            return _one_line((data.error.cause or data.error).message)
+            return _join_lines((data.error.cause or data.error).message)
     messages = [e.message for e in events if e.event_type == dg.DagsterEventType.RUN_FAILURE and e.message]
-    return _one_line(messages[-1]) if messages else None
+    return _join_lines(messages[-1]) if messages else None
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     line = " ".join(text.split())
-    # the class in `package.module.SourceError: message` does not help the reader
+    # drop the class name in `package.module.SourceError: message`, which does not help the reader
     kind, colon, words = line.partition(": ")
     if colon and kind.rpartition(".")[2].endswith("Error") and " " not in kind:
         line = words
@@ -204,14 +204,14 @@ _PACKET_SECONDS = 4.0
 """Timeout for one packet, in seconds."""
 
 
-def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg.SensorDefinition:
+def build_failure_sensor(declaration: DatasetDeclaration, on_failure: FailureNotifications) -> dg.SensorDefinition:
     """Return the sensor that reports failed runs of a dataset.
 
     Args:
         declaration: The dataset's declaration.
         on_failure: The declared recipients.
     """
-    channels = dict(_channels(on_failure))
+    channels = dict(_list_channels(on_failure))
 
     @dg.run_failure_sensor(
         name=f"{declaration.dataset}_on_failure",
@@ -221,21 +221,21 @@ def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg
     )
     def reports(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
         run = context.dagster_run
-        if not concerns(context.instance, run, declaration.dataset):
+        if not is_failure_of(context.instance, run, declaration.dataset):
             return dg.SkipReason(f"run {run.run_id[:8]} failed, but not in {declaration.dataset}")
-        failure = failure_of(context.instance, run, declaration)
+        failure = describe_failure(context.instance, run, declaration)
         undelivered = []
         for channel, send in channels.items():
             try:
                 run_with_deadline(LONGEST_TRY_SECONDS, lambda send=send: send(failure))  # type: ignore[misc]
-            # continue with the other channel, and show no foreign message, because it may contain a secret
+            # continue with the other channel, and do not show a foreign message, because it may contain a secret
             except Exception as error:
                 is_safe_to_show = isinstance(error, ConfigError | TransferError)
-                late = f"no answer within {LONGEST_TRY_SECONDS:.0f} s"
-                why = (
+                late = f"no response within {LONGEST_TRY_SECONDS:.0f} s"
+                reason = (
                     str(error) if is_safe_to_show else late if isinstance(error, TimeoutError) else type(error).__name__
                 )
-                undelivered.append(f"not reported by {channel}: {why}")
+                undelivered.append(f"not reported by {channel}: {reason}")
         if undelivered:
             raise TransferError(f"run {run.run_id[:8]}: {'; '.join(undelivered)}") from None
         return None
@@ -243,12 +243,12 @@ def failure_sensor(declaration: DatasetDeclaration, on_failure: OnFailure) -> dg
     return reports
 
 
-def _channels(on_failure: OnFailure) -> Iterator[tuple[str, Callable[[Failure], None]]]:
+def _list_channels(on_failure: FailureNotifications) -> Iterator[tuple[str, Callable[[Failure], None]]]:
     webhook, email = on_failure.webhook, on_failure.email
     if webhook is not None:
         yield "webhook", lambda failure: _post(webhook, failure)
     if email is not None:
-        yield "mail", lambda failure: _mail(email, failure)
+        yield "mail", lambda failure: _send_mail(email, failure)
 
 
 def _post(webhook: str | EnvironmentVariable, failure: Failure) -> None:
@@ -259,45 +259,45 @@ def _post(webhook: str | EnvironmentVariable, failure: Failure) -> None:
     webhook_name = (
         f"the webhook of {webhook.env}" if isinstance(webhook, EnvironmentVariable) else f"{urlsplit(url).hostname}"
     )
-    # ASCII, because a file name in the failure may not be valid Unicode
+    # use ASCII, because a file name in the failure may not be valid Unicode
     body, kind = json.dumps(failure.to_json()), {"Content-Type": "application/json"}
     try:
-        answer = httpx.post(url, content=body, headers=kind, timeout=_PACKET_SECONDS)
+        response = httpx.post(url, content=body, headers=kind, timeout=_PACKET_SECONDS)
     except httpx.ConnectError:
-        raise TransferError(f"{webhook_name} cannot be reached") from None
+        raise TransferError(f"{webhook_name} cannot be reached. Check the URL") from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise TransferError(f"{webhook_name}: {type(error).__name__}. Check the URL") from None
-    if not answer.is_success:
-        raise TransferError(f"{webhook_name} answered {answer.status_code}")
+    if not response.is_success:
+        raise TransferError(f"{webhook_name} answered with HTTP status {response.status_code}")
 
 
-def _mail(email: Email, failure: Failure) -> None:
+def _send_mail(email: Email, failure: Failure) -> None:
     """Send a mail. Raise TransferError if the server rejects it, ConfigError if a variable is not set."""
     message = EmailMessage()
     message["From"], message["To"] = email.sender, ", ".join(email.to)
     message["Subject"], text = failure.mail
-    # a file name may contain a lone surrogate, which UTF-8 cannot encode
+    # a file name may contain a lone surrogate, which UTF-8 cannot encode, so escape it
     message.set_content(text.encode(errors="backslashreplace").decode())
     login = None
     if email.user is not None and email.password is not None:
         setting = "automation.on_failure.email"
         login = email.user.read(f"{setting}.user"), email.password.read(f"{setting}.password")
     try:
-        with _server(email) as server:
+        with _connect_to_server(email) as server:
             if login is not None:
                 server.login(*login)
             server.send_message(message)
     # all of SMTP's and TLS's errors are subclasses of these, and their messages may quote the mail
     except (OSError, ValueError) as error:
         server_name, code = f"the mail server {email.host}:{email.port}", getattr(error, "smtp_code", "")
-        why = f"{type(error).__name__} {code}".strip()
+        reason = f"{type(error).__name__} {code}".strip()
         raise TransferError(
-            f"{server_name} did not accept the mail ({why}). Check `host`, `port`, `tls` and `user`"
+            f"{server_name} did not accept the mail ({reason}). Check `host`, `port`, `tls` and `user`"
         ) from None
 
 
 @contextmanager
-def _server(email: Email) -> Iterator[smtplib.SMTP]:
+def _connect_to_server(email: Email) -> Iterator[smtplib.SMTP]:
     tls = ssl.create_default_context()
     if email.tls == "tls":
         server: smtplib.SMTP = smtplib.SMTP_SSL(email.host, email.port, timeout=_PACKET_SECONDS, context=tls)
@@ -312,7 +312,7 @@ def _server(email: Email) -> Iterator[smtplib.SMTP]:
 # `automation.on_new_files`: a sensor, or with a cron expression a schedule, that polls a dataset's source for changes.
 #
 # Each change launches the dataset's job once. If the source cannot be reached, the tick shows one sentence, and the
-# next tick polls again. A tick fetches and writes no data. `look` defines how a source is polled.
+# next tick polls again. A tick fetches and writes no data. `poll_source` defines how a source is polled.
 
 SOURCE = "dataprep/source"
 """Run tag: identity of the source for which the run was launched."""
@@ -323,19 +323,21 @@ LONGEST_LOOK_SECONDS = 40.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Tick:
+class _TickResult:
     """The result of a tick: a `sentence` to show, and the poll (`look`), which is None if polling failed."""
 
     sentence: str
     look: PollResult | None = None
 
 
-def watch_of(specs: Sequence[ArtifactSpec]) -> SourceWatch:
+def find_source_watch(specs: Sequence[ArtifactSpec]) -> SourceWatch:
     """Return how to poll the dataset's source; exactly one artifact of each dataset reads it."""
     return next(spec.watch for spec in specs if spec.watch is not None)
 
 
-def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg.JobDefinition) -> dg.SensorDefinition:
+def build_source_sensor(
+    specs: Sequence[ArtifactSpec], automation: Automation, job: dg.JobDefinition
+) -> dg.SensorDefinition:
     """Return the sensor of a dataset that declares a polling interval.
 
     Args:
@@ -343,7 +345,7 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
         automation: The declared automation.
         job: The job that a change launches.
     """
-    declaration, watch = specs[0].declaration, watch_of(specs)
+    declaration, watch = specs[0].declaration, find_source_watch(specs)
     dataset = declaration.dataset
 
     @dg.sensor(
@@ -354,30 +356,29 @@ def source_sensor(specs: Sequence[ArtifactSpec], automation: Automation, job: dg
         description=f"Polls the source of {dataset} for changes, and builds the affected artifacts.",
     )
     def on_new_files(context: dg.SensorEvaluationContext, storage: StorageResource) -> dg.SensorResult:
-        # The cursor is the identity at the last successful poll, and the number of launches so far. Because of that
-        # number, the run key differs if a source returns to an earlier state, and stays the same after an interrupted
-        # tick.
+        # The cursor has the identity at the last successful poll and the number of launches. With this number, the run
+        # key differs if a source returns to an earlier state, and stays the same after an interrupted tick.
         last_identity, _, count = (context.cursor or "").partition(" ")
         launches = int(count or 0)
-        tick = _ask(declaration, watch, storage, last_identity or None)
+        tick = _poll_source(declaration, watch, storage, last_identity or None)
         if tick.look is None:
-            # keep the cursor, so that changes during the outage are noticed later
+            # keep the cursor, so that the next poll finds changes made during the outage
             return dg.SensorResult(skip_reason=tick.sentence, cursor=context.cursor)
         identity = tick.look.identity
         if not tick.look.change:
             return dg.SensorResult(skip_reason=tick.sentence, cursor=f"{identity} {launches}")
-        # queried only now, because most polls find no change and need no query of the run database
+        # query the run database only now, because most polls find no change
         if busy := describe_run_in_progress(context.instance, dataset):
-            # keep the cursor, because the change must be built after that run
+            # keep the cursor, because the change must be built after the current run
             return dg.SensorResult(skip_reason=_postponed_reason(tick, busy), cursor=context.cursor)
         context.log.info(tick.sentence)
-        request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_tags(dataset, tick.look))
+        request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_build_tags(dataset, tick.look))
         return dg.SensorResult(run_requests=[request], cursor=f"{identity} {launches + 1}")
 
     return on_new_files
 
 
-def source_schedule(
+def build_source_schedule(
     specs: Sequence[ArtifactSpec], automation: Automation, job: dg.JobDefinition
 ) -> dg.ScheduleDefinition:
     """Return the schedule of a dataset that declares a cron expression.
@@ -389,14 +390,14 @@ def source_schedule(
         automation: The declared automation.
         job: The job that a change launches.
     """
-    declaration, watch = specs[0].declaration, watch_of(specs)
+    declaration, watch = specs[0].declaration, find_source_watch(specs)
     dataset = declaration.dataset
     name = f"{dataset}_on_new_files"
 
     @dg.schedule(
         name=name,
         job=job,
-        cron_schedule=automation.look_cron or "",
+        cron_schedule=automation.poll_cron or "",
         execution_timezone=automation.timezone,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description=f"Polls the source of {dataset} for changes, and builds the affected artifacts.",
@@ -404,54 +405,60 @@ def source_schedule(
     def on_new_files(context: dg.ScheduleEvaluationContext, storage: StorageResource) -> dg.RunRequest | dg.SkipReason:
         launched = dg.RunsFilter(tags={DATASET: dataset, "dagster/schedule_name": name})
         last_run = next(iter(context.instance.get_runs(launched, limit=1)), None)
-        tick = _ask(declaration, watch, storage, last_run.tags.get(SOURCE) if last_run is not None else None)
+        tick = _poll_source(declaration, watch, storage, last_run.tags.get(SOURCE) if last_run is not None else None)
         if tick.look is None or not tick.look.change:
             return dg.SkipReason(tick.sentence)
         if busy := describe_run_in_progress(context.instance, dataset):
             return dg.SkipReason(_postponed_reason(tick, busy))
         context.log.info(tick.sentence)
-        return dg.RunRequest(tags=_tags(dataset, tick.look))
+        return dg.RunRequest(tags=_build_tags(dataset, tick.look))
 
     return on_new_files
 
 
-def _tags(dataset: str, found: PollResult) -> dict[str, str]:
-    return {DATASET: dataset, SOURCE: found.identity, CHANGE: found.change}
+def _build_tags(dataset: str, result: PollResult) -> dict[str, str]:
+    return {DATASET: dataset, SOURCE: result.identity, CHANGE: result.change}
 
 
-def _postponed_reason(asked: _Tick, busy: str) -> str:
-    return f"{asked.sentence}; {busy}, so the source is polled again when it has ended"
+def _postponed_reason(result: _TickResult, busy: str) -> str:
+    return f"{result.sentence}; {busy}, so the source is polled again when it has ended"
 
 
-def _ask(declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageResource, seen: str | None) -> _Tick:
+def _poll_source(
+    declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageResource, last_identity: str | None
+) -> _TickResult:
     """Poll the source.
 
     Args:
         declaration: The dataset's declaration.
         watch: How to poll the source.
         storage: The storage of the dataset's plan.
-        seen: Identity of the source at the last successful poll.
+        last_identity: Identity of the source at the last successful poll.
     """
-    privacy = privacy_of(declaration, declaration.store(storage))
+    privacy = load_privacy(declaration, declaration.store(storage))
     try:
         with private_files(declaration.sensitive):
-            poll = run_with_deadline(LONGEST_LOOK_SECONDS, lambda: look(watch, declaration.store(storage), seen))
+            poll = run_with_deadline(
+                LONGEST_LOOK_SECONDS, lambda: poll_source(watch, declaration.store(storage), last_identity)
+            )
     except TimeoutError:
-        return _Tick(
-            sentence=f"the source was not listed within {LONGEST_LOOK_SECONDS:.0f} s and will be polled again. If it "
-            "always takes that long, use `automation.schedule`"
+        return _TickResult(
+            sentence=f"the source was not listed within {LONGEST_LOOK_SECONDS:.0f} s and will be polled again. If "
+            "listing it always takes longer, use `automation.schedule`"
         )
     except Exception as error:
-        # Dagster would record the error's traceback, which may contain the name of a source file
+        # omit the error, because Dagster would record its traceback, which may contain the name of a source file
         if not (declaration.sensitive or isinstance(error, DataprepError)):
             raise
-        reason = privacy.error(error, "the source cannot be polled").rstrip(".")
-        return _Tick(sentence=f"the source cannot be polled: {reason}. It will be polled again")
+        reason = privacy.public_error(error, "the source cannot be polled").rstrip(".")
+        return _TickResult(sentence=f"the source cannot be polled: {reason}. It will be polled again")
     if poll.change:
-        poll = replace(poll, change=privacy.text(poll.change, "the source changed"))
-        return _Tick(sentence=poll.change, look=poll)
-    sentence = "nothing changed since the last poll" if poll.identity == seen else "the source matches the plan"
-    return _Tick(sentence=sentence, look=poll)
+        poll = replace(poll, change=privacy.public_text(poll.change, "the source changed"))
+        return _TickResult(sentence=poll.change, look=poll)
+    sentence = (
+        "nothing changed since the last poll" if poll.identity == last_identity else "the source matches the plan"
+    )
+    return _TickResult(sentence=sentence, look=poll)
 
 
 def check_crons(automation: Automation, yaml_path: Path) -> None:
@@ -460,20 +467,21 @@ def check_crons(automation: Automation, yaml_path: Path) -> None:
         try:
             # built only to validate the expression with Dagster's own parser
             dg.ScheduleDefinition(name="tried", job_name="tried", cron_schedule=cron)
-            # only this detects a schedule that never comes due; otherwise the daemon would log a traceback every minute
+            # only this call detects a schedule that never comes due, for which the daemon would log a traceback every
+            # minute
             dg.TimeWindowPartitionsDefinition(
                 start=datetime(2000, 1, 1), fmt="%Y-%m-%d", cron_schedule=cron, timezone=automation.timezone
             ).get_first_partition_key()
         except Exception as error:  # Dagster raises a private error class for a date that does not exist
             (document, *_) = read_documents(yaml_path)
-            line = document.line_of(["automation", key])
+            line = document.find_line(["automation", key])
             raise ConfigError(
-                f"{yaml_path}:{line}: automation.{key}: {cron!r} is not a cron expression that ever matches. Use "
-                'minute, hour, day, month and weekday, such as "0 3 * * 1"'
+                f"{yaml_path}:{line}: automation.{key}: {cron!r} is not a valid cron expression, or never matches. "
+                'Use minute, hour, day, month and weekday, such as "0 3 * * 1"'
             ) from error
 
 
-def automation_of(specs: Sequence[ArtifactSpec], job: dg.JobDefinition) -> dg.Definitions:
+def build_automation(specs: Sequence[ArtifactSpec], job: dg.JobDefinition) -> dg.Definitions:
     """Return the sensors, schedules and checks that a dataset declares in `automation`.
 
     Args:
@@ -488,17 +496,17 @@ def automation_of(specs: Sequence[ArtifactSpec], job: dg.JobDefinition) -> dg.De
     schedules: list[dg.ScheduleDefinition] = []
     checks: list[dg.AssetChecksDefinition] = []
     if automation.interval is not None:
-        sensors.append(source_sensor(specs, automation, job))
-    if automation.look_cron is not None:
-        schedules.append(source_schedule(specs, automation, job))
+        sensors.append(build_source_sensor(specs, automation, job))
+    if automation.poll_cron is not None:
+        schedules.append(build_source_schedule(specs, automation, job))
     if automation.schedule is not None:
         schedules.append(_build_schedule(declaration.dataset, automation.schedule, automation.timezone, job))
     if automation.on_failure is not None:
-        sensors.append(failure_sensor(declaration, automation.on_failure))
+        sensors.append(build_failure_sensor(declaration, automation.on_failure))
     if (window := automation.window) is not None:
-        product_specs = products(specs)
-        checks += [fresh_check(spec, window) for spec in product_specs]
-        sensors.append(freshness_sensor(declaration.dataset, product_specs, window))
+        product_specs = find_products(specs)
+        checks += [build_fresh_check(spec, window) for spec in product_specs]
+        sensors.append(build_freshness_sensor(declaration.dataset, product_specs, window))
     return dg.Definitions(sensors=sensors, schedules=schedules, asset_checks=checks)
 
 

@@ -25,7 +25,7 @@ FRESH = "fresh"
 """Name of the check."""
 _LONGEST_INTERVAL_SECONDS = 600
 _SHORTEST_INTERVAL_SECONDS = 30
-# the sensor notices a stale product within a twentieth of its window, if the limits above allow it
+# a stale product is noticed within a twentieth of its window, if the limits above allow it
 _LOOKS_A_WINDOW = 20
 
 
@@ -43,56 +43,60 @@ class _Evaluation:
     at: float
     run: str
 
-    def is_of(self, made: dg.EventLogRecord) -> bool:
-        """Return whether the UI shows this evaluation as a result of the materialization `made`."""
-        return (bool(self.run) and self.run == made.run_id) or self.at > made.timestamp
+    def is_of(self, event: dg.EventLogRecord) -> bool:
+        """Return whether the UI shows this evaluation as a result of the materialization `event`."""
+        return (bool(self.run) and self.run == event.run_id) or self.at > event.timestamp
 
 
-def policy_of(automation: Automation | None) -> dg.FreshnessPolicy | None:
+def build_policy(automation: Automation | None) -> dg.FreshnessPolicy | None:
     """Return Dagster's freshness policy for the declared one; None if none is declared."""
     if automation is None or automation.window is None:
         return None
     return dg.FreshnessPolicy.time_window(fail_window=automation.window)
 
 
-def freshness_finding(made: float | None, now: float, window: timedelta) -> Finding:
+def judge_freshness(timestamp: float | None, now: float, window: timedelta) -> Finding:
     """Check whether an asset is fresh: return a passed finding, or a warning.
 
     Args:
-        made: The time of the last materialization, in seconds since 1970; None if there is none.
+        timestamp: The time of the last materialization, in seconds since 1970; None if there is none.
         now: The current time, in seconds since 1970.
         window: The maximum age of the asset.
     """
-    if made is None:
-        return Finding(passed=False, warning=True, summary=f"Never built; it should be built every {_words(window)}.")
-    when = f"{datetime.fromtimestamp(made, UTC):%Y-%m-%d %H:%M} UTC"
-    passed = now - made < window.total_seconds()
+    if timestamp is None:
+        return Finding(
+            passed=False, warning=True, summary=f"Never built; it should be built every {_format_age(window)}."
+        )
+    when = f"{datetime.fromtimestamp(timestamp, UTC):%Y-%m-%d %H:%M} UTC"
+    passed = now - timestamp < window.total_seconds()
     sentence = (
-        f"Last built at {when}; stale after {_words(window)}."
+        f"Last built at {when}; stale after {_format_age(window)}."
         if passed
-        else f"Last built at {when}, more than {_words(window)} ago. Launch its job, or find out why no run was "
+        else f"Last built at {when}, more than {_format_age(window)} ago. Launch its job, or find out why no run was "
         "launched."
     )
     return Finding(passed=passed, warning=True, summary=sentence)
 
 
-def fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefinition:
+def build_fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefinition:
     """Return the check `fresh` of a product."""
     key = asset_key(spec)
 
     @dg.asset_check(
-        name=FRESH, asset=key, description=f"It was built, or found up to date, in the last {_words(window)}."
+        name=FRESH,
+        asset=key,
+        description=f"The artifact was built or confirmed as up to date in the last {_format_age(window)}.",
     )
     def fresh(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        finding = freshness_finding(
-            _materialized_at(_last_materializations(context.instance, [key]).get(key)), time.time(), window
+        finding = judge_freshness(
+            _event_time(_last_materializations(context.instance, [key]).get(key)), time.time(), window
         )
         return check_result(spec, None, FRESH, finding)
 
     return fresh
 
 
-def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timedelta) -> dg.SensorDefinition:
+def build_freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timedelta) -> dg.SensorDefinition:
     """Return the sensor that evaluates `fresh` of a dataset's products when they are built or become stale.
 
     Args:
@@ -110,21 +114,20 @@ def freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: timede
         name=f"{dataset}_freshness",
         minimum_interval_seconds=interval,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Warns when a product of {dataset} is older than {_words(window)}, in its check `{FRESH}`.",
+        description=f"Warns in the check `{FRESH}` if a final artifact of {dataset} is older than "
+        f"{_format_age(window)}.",
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         materializations, evaluations = (
             _last_materializations(context.instance, keys),
             _last_evaluations(context.instance, keys),
         )
-        findings = {
-            key: freshness_finding(_materialized_at(materializations.get(key)), time.time(), window) for key in keys
-        }
+        findings = {key: judge_freshness(_event_time(materializations.get(key)), time.time(), window) for key in keys}
         due_keys = [
             key
             for key in keys
             if not _is_still_valid(evaluations.get(key), materializations.get(key), findings[key].passed)
-            and not was_just_materialized(_materialized_at(materializations.get(key)), time.time())
+            and not was_just_materialized(_event_time(materializations.get(key)), time.time())
         ]
         events = [check_evaluation(by_key[key], None, FRESH, findings[key]) for key in due_keys]
         stale_names = [key.to_user_string() for key in keys if not findings[key].passed]
@@ -162,30 +165,34 @@ def _last_evaluations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey])
     return evaluations
 
 
-def _materialized_at(made: dg.EventLogRecord | None) -> float | None:
+def _event_time(event: dg.EventLogRecord | None) -> float | None:
     """Return the time of a materialization, in seconds since 1970; None for None."""
-    return None if made is None else made.timestamp
+    return None if event is None else event.timestamp
 
 
-def was_just_materialized(made: float | None, now: float) -> bool:
+def was_just_materialized(timestamp: float | None, now: float) -> bool:
     """Return whether the asset was materialized within the current second.
 
     SQLite stores the time of an evaluation in whole seconds, so an evaluation now would count as older than the
     materialization.
 
     Args:
-        made: The time of the last materialization, in seconds since 1970; None if there is none.
+        timestamp: The time of the last materialization, in seconds since 1970; None if there is none.
         now: The current time, in seconds since 1970.
     """
-    return made is not None and int(now) <= made
+    return timestamp is not None and int(now) <= timestamp
 
 
-def _is_still_valid(said: _Evaluation | None, made: dg.EventLogRecord | None, passes: bool) -> bool:
+def _is_still_valid(last_evaluation: _Evaluation | None, event: dg.EventLogRecord | None, passes: bool) -> bool:
     """Return whether the last evaluation is of the latest materialization and would have the same result now."""
-    return said is not None and said.passed == passes and (made is None or said.is_of(made))
+    return (
+        last_evaluation is not None
+        and last_evaluation.passed == passes
+        and (event is None or last_evaluation.is_of(event))
+    )
 
 
-def _words(window: timedelta) -> str:
+def _format_age(window: timedelta) -> str:
     """Format a window for reading: `36 h`, `2 days`."""
     seconds = int(window.total_seconds())
     for unit, size in (("day", 86_400), ("h", 3600), ("min", 60)):
