@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from dataprep_assets.engine.artifact.losses import Loss
-from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, Shown, Table
+from dataprep_assets.engine.artifact.metadata_values import Location, Markdown, ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.verdicts import WholeChecks
@@ -20,11 +20,11 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend_checks import CHECKS, OpenedRun
+from dataprep_assets.pipelines.blend.blend_checks import OpenedRun, run_checks
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, WandbDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import finished_shards
-from dataprep_assets.pipelines.blend.losses import unused_rows
-from dataprep_assets.pipelines.blend.output.share_plot import plot_shares
+from dataprep_assets.pipelines.blend.losses import find_unused_rows
+from dataprep_assets.pipelines.blend.output.share_plot import plot_shares, shown_rows
 from dataprep_assets.pipelines.blend.output.trainer_entry import trainer_lines
 from dataprep_assets.pipelines.blend.plan.blend_plan import plan_rows
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import BLEND_SNAPSHOT, BlendSnapshotFacts
@@ -41,7 +41,7 @@ from dataprep_assets.pipelines.blend.stage_shards import SHARDS, stage_shards
 
 # Logging of a finished blend's tables to Weights & Biases, if declared.
 #
-# Only `log_tables` imports wandb, and only when it is called. Keys are those of Nemotron's `wandb_hook.py`
+# Only `log_tables` imports wandb, and only when it is called. The keys are the same as in Nemotron's `wandb_hook.py`
 # (docs/formats/wandb-tables.md#keys): `<stage>/plan_table`, `progress_table`, `stage_table`. The W&B run is named after
 # the run hash, which its id contains. Logging the same run again therefore adds to the same W&B run. wandb's own data
 # collection (console, machine, code, installed packages) is switched off.
@@ -51,24 +51,24 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def log_tables(
-    declared: WandbDeclaration, *, dataset: str, stage: str, config: Mapping[str, Any], tables: Mapping[str, Rows]
+    declaration: WandbDeclaration, *, dataset: str, stage: str, config: Mapping[str, Any], tables: Mapping[str, Rows]
 ) -> str:
     """Log the tables and the configuration, whose `run_hash` names the run; return its URL, or its folder if offline.
 
-    Raises ConfigError if the extra is not installed, TransferError if W&B cannot be reached or refuses. The blend run
-    is already finished and stays valid.
+    Raises ConfigError if the extra is not installed, TransferError if W&B cannot be reached or refuses the tables. The
+    blend run is already finished and stays valid.
     """
     try:
         import wandb
     except ImportError as error:
         raise ConfigError(
-            "wandb: logging to W&B needs the extra `wandb`: pip install 'dataprep-assets[wandb]'"
+            "wandb: wandb is not installed. Install the extra: pip install 'dataprep-assets[wandb]'"
         ) from error
     run_hash = str(config["run_hash"])
     settings = wandb.Settings(
         console="off",
         silent=True,
-        login_timeout=_LOGIN_SECONDS,  # limited, because wandb would wait for someone to enter a key
+        login_timeout=_LOGIN_SECONDS,  # without a limit, wandb would wait for a key on the terminal
         disable_git=True,
         disable_code=True,
         save_code=False,
@@ -78,9 +78,9 @@ def log_tables(
     )
     try:
         run = wandb.init(
-            project=declared.project,
-            entity=declared.entity,
-            mode=declared.mode,
+            project=declaration.project,
+            entity=declaration.entity,
+            mode=declaration.mode,
             id=f"{dataset}-{run_hash}",
             name=run_hash,
             group=dataset,
@@ -90,21 +90,21 @@ def log_tables(
             settings=settings,
         )
         try:
-            run.log({f"{stage}/{name}": _table(wandb, rows) for name, rows in tables.items()})
+            run.log({f"{stage}/{name}": _build_table(wandb, rows) for name, rows in tables.items()})
             return str(run.url or run.dir)
         finally:
             run.finish()
     except wandb.Error as error:
         raise TransferError(
             f"wandb: the run {run_hash} is finished and kept, but its tables were not logged: {error}. Log in with "
-            "`wandb login`, or set `wandb: {mode: offline}`, then materialize `blend` again"
+            "`wandb login`, or set `wandb: {mode: offline}`, then rebuild `blend`"
         ) from error
     finally:
-        # wandb documents its exit hook as unreliable in processes started by `multiprocessing`
+        # wandb calls its exit hook unreliable in processes started by `multiprocessing`
         wandb.teardown()
 
 
-def _table(wandb: Any, rows: Rows) -> Any:
+def _build_table(wandb: Any, rows: Rows) -> Any:
     columns = list(dict.fromkeys(column for row in rows for column in row))
     # a cell is a number, or an empty text if nothing was measured
     return wandb.Table(columns=columns, data=[[row.get(c) for c in columns] for row in rows], allow_mixed_types=True)
@@ -117,17 +117,17 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
     """
     rows = []
     for unit in plan.units:
-        receipts = _present_receipts(blend, store, SHARDS[blend.stage].name, unit.partitions)
+        receipts = _current_receipts(blend, store, SHARDS[blend.stage].name, unit.partitions)
         is_done = len(receipts) == len(unit.partitions)
         rows.append(
             {
                 "dataset_name": unit.name,
                 "size": unit.size_bytes,
                 "total_shards": len(unit.partitions),
-                "downloaded": len(_present_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
+                "downloaded": len(_current_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
                 "processed": len(receipts),
                 "total_tokens": sum(r.ledger.tokens for r in receipts if r.ledger),
-                # a document or a record is one sequence; a conversation may be several, which its shard counts
+                # a document or record is one sequence; a conversation may be several, which its shard counts
                 "total_sequences": sum(int(r.facts.get("sequences", r.ledger.documents)) for r in receipts if r.ledger),
                 "status": "completed" if is_done else "in_progress" if receipts else "pending",
             }
@@ -146,37 +146,44 @@ def stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -
     total = len(plan.partitions)
 
     def single(name: str, stage: str, partition: str | None = None) -> dict[str, Any]:
-        made = _present_receipts(blend, store, name, [partition])
-        return _stage(stage, made, queue_in=1 - len(made))
+        receipts = _current_receipts(blend, store, name, [partition])
+        return _build_stage_row(stage, receipts, queue_in=1 - len(receipts))
 
-    snapshots = _present_receipts(blend, store, BLEND_SNAPSHOT, plan.partitions)
-    shards = _present_receipts(blend, store, SHARDS[blend.stage].name, plan.partitions)
-    fetched = _stage(BLEND_SNAPSHOT, snapshots, total - len(snapshots), max(0, len(snapshots) - len(shards)))
-    made = _stage(SHARDS[blend.stage].name, shards, total - len(shards), actors=worker_count(blend.workers))
+    snapshots = _current_receipts(blend, store, BLEND_SNAPSHOT, plan.partitions)
+    shards = _current_receipts(blend, store, SHARDS[blend.stage].name, plan.partitions)
+    snapshot_row = _build_stage_row(
+        BLEND_SNAPSHOT, snapshots, total - len(snapshots), max(0, len(snapshots) - len(shards))
+    )
+    receipts = _build_stage_row(
+        SHARDS[blend.stage].name, shards, total - len(shards), actors=worker_count(blend.workers)
+    )
     return [
         single("blend_plan", "blend_plan"),
         single("blend_preview", "blend_preview"),
-        fetched | {"bytes": sum(BlendSnapshotFacts.of(receipt).source_bytes for receipt in snapshots)},
+        snapshot_row | {"bytes": sum(BlendSnapshotFacts.from_receipt(receipt).source_bytes for receipt in snapshots)},
         *([single("engine_certificate", "engine_certificate")] if blend.stage != "rl" else []),
-        made,
+        receipts,
         single(RUNS, "blend", plan.run_hash),
     ]
 
 
-def _stage(name: str, made: Sequence[Receipt], queue_in: int, queue_out: int = 0, actors: int = 1) -> dict[str, Any]:
-    ledgers = [receipt.ledger for receipt in made if receipt.ledger]
+def _build_stage_row(
+    name: str, receipts: Sequence[Receipt], queue_in: int, queue_out: int = 0, actors: int = 1
+) -> dict[str, Any]:
+    """Return the row of a pipeline step: its tasks, and the sums over their receipts."""
+    ledgers = [receipt.ledger for receipt in receipts if receipt.ledger]
     tokens = sum(ledger.tokens for ledger in ledgers)
-    wall, cpu = (_sum_measured(made, what) for what in ("wall_seconds", "cpu_seconds"))
-    finished = sorted(str(receipt.measured["created"]) for receipt in made if "created" in receipt.measured)
+    wall, cpu = (_sum_measured(receipts, measurement) for measurement in ("wall_seconds", "cpu_seconds"))
+    finished = sorted(str(receipt.measured["created"]) for receipt in receipts if "created" in receipt.measured)
     return {
         "stage": name,
-        "tasks": len(made),
+        "tasks": len(receipts),
         "queue_in": queue_in,
         "queue_out": queue_out,
         "actors": actors,
         "rows": sum(ledger.rows_in for ledger in ledgers),
         "tokens": tokens,
-        "bytes": sum(receipt.total_bytes for receipt in made),
+        "bytes": sum(receipt.total_bytes for receipt in receipts),
         "worker_seconds": "" if wall is None else round(wall, 1),
         "cpu_seconds": "" if cpu is None else round(cpu, 1),
         "tokens_per_cpu_second": round(tokens / cpu, 1) if cpu else "",
@@ -185,13 +192,13 @@ def _stage(name: str, made: Sequence[Receipt], queue_in: int, queue_out: int = 0
     }
 
 
-def _sum_measured(made: Sequence[Receipt], what: str) -> float | None:
+def _sum_measured(receipts: Sequence[Receipt], name: str) -> float | None:
     """Return the sum of a measurement over all receipts of a step; None unless every receipt has it."""
-    values = [receipt.measured[what] for receipt in made if what in receipt.measured]
-    return sum(values) if values and len(values) == len(made) else None
+    values = [receipt.measured[name] for receipt in receipts if name in receipt.measured]
+    return sum(values) if values and len(values) == len(receipts) else None
 
 
-def _present_receipts(
+def _current_receipts(
     blend: BlendDeclaration, store: ArtifactStore, name: str, partitions: Sequence[str | None]
 ) -> list[Receipt]:
     receipts = store.receipts([blend.artifact(name, partition) for partition in partitions])
@@ -202,6 +209,7 @@ BLEND = "blend"
 _READS = {
     "pretrain": "blend.json, which Megatron reads",
     "sft": "Split folders of packed Parquet, which Megatron Bridge reads",
+    "pairs": "Split folders of preference pairs as Parquet, which TRL reads",
     "rl": "A JSON Lines file per split, and manifest.json, which lists them",
 }
 
@@ -221,40 +229,41 @@ def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec
         kinds={"json", "file"},
         inputs=(shards,),
         artifact=partial(blend_run, blend),
-        names_places=frozenset(),  # its files contain the paths where the trainer finds the shards
-        recipes=partial(_recipes, blend),
-        build=partial(_build, blend),
-        metadata=partial(_metadata, blend),
-        losses=partial(_losses, blend),
-        check_groups=(WholeChecks(checks=CHECKS, open=partial(OpenedRun.open, blend)),),
+        names_places=frozenset(),  # the files contain the paths at which the trainer finds the shards
+        recipes=partial(_build_recipes, blend),
+        build=partial(_build_run, blend),
+        metadata=partial(_build_metadata, blend),
+        losses=partial(_find_losses, blend),
+        check_groups=(WholeChecks(checks=run_checks(blend), open=partial(OpenedRun.open, blend)),),
     )
 
 
 def blend_run(blend: BlendDeclaration, store: ArtifactStore) -> Artifact:
-    """Return the blend run of the committed plan; raise MissingArtifactError if there is no plan yet."""
+    """Return the blend run of the committed plan. Raises MissingArtifactError if there is no plan yet."""
     return blend.artifact(RUNS, load_blend_plan(blend, store).run_hash)
 
 
-def run_lines(receipt: Receipt) -> list[str]:
+def describe_run(receipt: Receipt) -> list[str]:
     """Return the lines with the trainer's settings for a finished blend run."""
-    facts = RunFacts.of(receipt)
+    facts = RunFacts.from_receipt(receipt)
     return trainer_lines(facts.stage, facts.root, facts.used, [record.path for record in receipt.files])
 
 
-def _recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
+def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
     plan = load_blend_plan(blend, store)
     yield run_recipe(blend, store, plan, finished_shards(blend, store, plan, stage_shards(blend, store, plan)))
 
 
-def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+def _build_run(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     store = request.store
     plan = load_blend_plan(blend, store)
     receipt, reused = build_blend_run(blend, store, plan, stage_shards(blend, store, plan))
-    logged = {} if blend.wandb is None else {"wandb": Location(_log(blend, store, plan))}
+    logged = {} if blend.wandb is None else {"wandb": Location(_log_tables(blend, store, plan))}
     yield Outcome(partition="", receipt=receipt, reused=reused, metadata=logged)
 
 
-def _losses(blend: BlendDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+def _find_losses(blend: BlendDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+    """Yield the shards that the sample leaves out, and the rows of shards that no split of the run uses."""
     plan, name = load_blend_plan(blend, store), SHARDS[blend.stage].name
     for unit in plan.units:
         left_out = len(unit.shards) - len(unit.chosen)
@@ -265,11 +274,13 @@ def _losses(blend: BlendDeclaration, store: ArtifactStore, receipts: Sequence[Re
         receipt for receipt in store.receipts([blend.artifact(name, p) for p in plan.partitions]) if receipt is not None
     ]
     for run in receipts:
-        used = {partition for partitions in RunFacts.of(run).used.values() for partition in partitions}
-        yield from unused_rows(blend, shards, used)
+        used_partitions = {
+            partition for partitions in RunFacts.from_receipt(run).used.values() for partition in partitions
+        }
+        yield from find_unused_rows(blend, shards, used_partitions)
 
 
-def _log(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
+def _log_tables(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
     """Log the three tables to W&B after the blend run is committed; return their URL or folder."""
     assert blend.wandb is not None
     return log_tables(
@@ -285,17 +296,17 @@ def _log(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
     )
 
 
-def _metadata(blend: BlendDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    plan, facts = load_blend_plan(blend, store), RunFacts.of(receipt)
-    rows = [asdict(row) for row in facts.realised]
+def _build_metadata(blend: BlendDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    plan, facts = load_blend_plan(blend, store), RunFacts.from_receipt(receipt)
+    rows = shown_rows([asdict(row) for row in facts.realised])
     return {
         "run_hash": plan.run_hash,
-        "realised": Table(rows),
-        "requested_and_realised": plot_shares(rows, "realised"),
+        "shares_table": Table(rows),
+        "requested_and_realized_shares": plot_shares(rows, "realized"),
         "progress_table": Table(progress_rows(blend, store, plan)),
         "stage_table": Table(stage_rows(blend, store, plan)),
         "empty_shards": len(facts.empty),
-        "empty": ", ".join(facts.empty) or "none",
-        "train_on_it": Markdown("\n".join(f"- `{line}`" for line in run_lines(receipt))),
-        **{f"realised_{row.split}_{row.name}": round(row.realised, 6) for row in facts.realised},
+        "names_of_empty_shards": ", ".join(facts.empty) or "none",
+        "how_to_train": Markdown("\n".join(f"- `{line}`" for line in describe_run(receipt))),
+        **{f"realized_share_{row.split}_{row.name}": round(row.realised, 6) for row in facts.realised},
     }

@@ -1,13 +1,13 @@
-"""Checks of a finished blend run: its files, shards, splits and shares, and its present sources.
+"""Checks of a finished blend run: its files, shards, splits and shares, and its current sources.
 
 The run is laid out again, without the shards' bytes, and compared with the stored one. This verifies that the entry
 files list every used shard exactly once, and nothing else.
 
-The present sources are compared with the plan, because a weight is chosen for the data at planning time. If a source
+The current sources are compared with the plan, because a weight is chosen for the data at planning time. If a source
 has grown or shrunk since, the same weight reads it less or more often, and its share of the rows changes. The blend run
 is still valid, but its owner may want to know.
 
-Splits without common files may still have common content, because sources may contain duplicates of each other. The
+Splits without shared files may still share content, because sources may contain duplicates of each other. The
 check compares 64-bit hashes of the trainer's units: documents (`pretrain`), sequences (`sft`) or lines (`rl`).
 
 Entry points: `CHECKS`, `OpenedRun`.
@@ -15,7 +15,7 @@ Entry points: `CHECKS`, `OpenedRun`.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import isfinite
@@ -26,29 +26,42 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, Row, first_of, ledger_of, verdict
+from dataprep_assets.engine.checks.check import (
+    Check,
+    Finding,
+    OpenedArtifact,
+    Row,
+    build_verdict,
+    join_first,
+    require_ledger,
+)
 from dataprep_assets.errors import SourceError, TransferError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.formats.packed_rows import open_packed
+from dataprep_assets.formats.packed_rows import open_packed_file
+from dataprep_assets.formats.preference_rows import read_preferences
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt, damage
+from dataprep_assets.integrity.receipt import Receipt, find_damage
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, ShardToBuild, finished_shards
-from dataprep_assets.pipelines.blend.plan.discovery import Discovered, open_place
+from dataprep_assets.pipelines.blend.pairs.lengths import build_length_rows
+from dataprep_assets.pipelines.blend.pairs.lengths import lengths_balanced as find_length_bias
+from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE
+from dataprep_assets.pipelines.blend.plan.discovery import DiscoveredDataset, open_place
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, load_blend_plan, partition_key
-from dataprep_assets.pipelines.blend.plan.planner import discover_again, discover_planned
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import lines_of
-from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, other_claims
+from dataprep_assets.pipelines.blend.plan.planner import rediscover_dataset, restore_planned_dataset
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import read_shard_lines
+from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, find_contradicted_claims
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts
 from dataprep_assets.pipelines.blend.stage_shards import stage_shards
-from dataprep_assets.planning.blend import drift, record_shares, requested_shares, source_outlooks
+from dataprep_assets.planning.blend import measure_drift, record_shares, requested_shares, source_outlooks
 from dataprep_assets.sources.readers.rows import count_rows
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
+from dataprep_assets.table import format_share
 
 
 @dataclass(frozen=True)
 class OpenedRun(OpenedArtifact):
-    """A run, opened for checks, with its plan and all chosen shards of the plan."""
+    """A run, opened for checks, with its plan and all its chosen shards."""
 
     blend: BlendDeclaration
     plan: BlendPlan
@@ -62,12 +75,12 @@ class OpenedRun(OpenedArtifact):
 
     @cached_property
     def facts(self) -> RunFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
-        return RunFacts.of(self.receipt)
+        """The receipt's facts. Raises IntegrityError if one is missing."""
+        return RunFacts.from_receipt(self.receipt)
 
     @cached_property
     def finished(self) -> Sequence[FinishedShard]:
-        """The shards as they were built; raises MissingArtifactError if one is missing."""
+        """The built shards. Raises MissingArtifactError if one is missing."""
         return finished_shards(self.blend, self.store, self.plan, self.shards)
 
     @cached_property
@@ -77,7 +90,7 @@ class OpenedRun(OpenedArtifact):
         return dict(zip(partitions, self.store.receipts([shard.artifact for shard in self.shards]), strict=True))
 
     def shared_content(self) -> list[str]:
-        """Return a sentence for each pair of splits with common content."""
+        """Return a sentence for each pair of splits with shared content."""
         artifacts = {str(shard.artifact.partition): shard.artifact for shard in self.shards}
         splits = {
             split: [(self.store.local(artifacts[p]), self.store.require(artifacts[p])) for p in names]
@@ -87,28 +100,32 @@ class OpenedRun(OpenedArtifact):
 
 
 Hashes = NDArray[np.uint64]
-_NOUNS: Mapping[Stage, str] = {"pretrain": "document", "sft": "sequence", "rl": "record"}
+_NOUNS: Mapping[Stage, str] = {"pretrain": "document", "sft": "sequence", "pairs": "prompt", "rl": "record"}
 
 
 def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Receipt]]]) -> list[str]:
-    """Return a sentence for each pair of splits with common content, with the amount.
+    """Return a sentence for each pair of splits with shared content, with the amount.
 
     `splits` has the directory and receipt of each shard that a split uses. A single split is not read.
     """
-    used = {split: shards for split, shards in splits.items() if shards}
-    if len(used) < 2:
+    used_splits = {split: shards for split, shards in splits.items() if shards}
+    if len(used_splits) < 2:
         return []
-    # the largest split is read last and never kept in memory, because held-out splits are a small part of the data
-    order = sorted(used, key=lambda split: sum(receipt.total_bytes for _, receipt in used[split]))
-    hashes = {split: _unique_hashes([_hashes(stage, *shard) for shard in used[split]]) for split in order[:-1]}
+    # read the largest split last and never keep it in memory, because held-out splits are a small part of the data
+    order = sorted(used_splits, key=lambda split: sum(receipt.total_bytes for _, receipt in used_splits[split]))
+    hashes = {
+        split: _unique_hashes([_hash_contents(stage, *shard) for shard in used_splits[split]]) for split in order[:-1]
+    }
     sentences = []
     for index, split in enumerate(order):
         for other_split in order[:index]:
-            blocks = [hashes[split]] if split in hashes else (_hashes(stage, *shard) for shard in used[split])
+            blocks = (
+                [hashes[split]] if split in hashes else (_hash_contents(stage, *shard) for shard in used_splits[split])
+            )
             shared = _unique_hashes([block[np.isin(block, hashes[other_split])] for block in blocks]).size
             if shared:
                 noun = _NOUNS[stage]
-                share = f"{shared / hashes[other_split].size:.1%} of those in {other_split}"
+                share = f"{format_share(shared / hashes[other_split].size)} of the split"
                 sentences.append(f"{count_of(shared, noun)} of {other_split} ({share}) are the same in {split}")
     return sentences
 
@@ -117,31 +134,39 @@ def _unique_hashes(blocks: Sequence[Hashes]) -> Hashes:
     return np.unique(np.concatenate([*blocks, np.zeros(0, np.uint64)]))
 
 
-def _hashes(stage: Stage, directory: Path, receipt: Receipt) -> Hashes:
-    contents = {"pretrain": _documents, "sft": _sequences, "rl": lines_of}[stage](directory, receipt)
+def _hash_contents(stage: Stage, directory: Path, receipt: Receipt) -> Hashes:
+    contents = {"pretrain": _read_documents, "sft": _read_sequences, "pairs": _read_prompts, "rl": read_shard_lines}[
+        stage
+    ](directory, receipt)
     return np.fromiter(map(xxhash.xxh3_64_intdigest, contents), np.uint64)
 
 
-def _documents(directory: Path, receipt: Receipt) -> Iterator[Any]:
-    tokens = flat_bins.open_tokens(directory / TOKENS, TokenBinsFacts.of(receipt).dtype)
+def _read_prompts(directory: Path, receipt: Receipt) -> Iterator[Any]:
+    """Yield the ids of each prompt: two pairs with one question share it."""
+    for rows in read_preferences(directory / PAIRS_FILE):
+        yield from (np.ascontiguousarray(row.prompt_ids).data for row in rows)
+
+
+def _read_documents(directory: Path, receipt: Receipt) -> Iterator[Any]:
+    tokens = flat_bins.open_tokens(directory / TOKENS, TokenBinsFacts.from_receipt(receipt).dtype)
     ends = document_ends.open_ends(directory / ENDS)
     yield from (tokens[start:stop].data for start, stop in pairwise([0, *ends.tolist()]))
 
 
-def _sequences(directory: Path, receipt: Receipt) -> Iterator[Any]:
-    if PackedSftFacts.of(receipt).empty:
+def _read_sequences(directory: Path, receipt: Receipt) -> Iterator[Any]:
+    if PackedSftFacts.from_receipt(receipt).empty:
         return
-    for rows in open_packed(directory / PACKED):
+    for rows in open_packed_file(directory / PACKED).without_padding():
         begins, ends = rows.bounds()
         yield from (rows.tokens[a:b].data for a, b in zip(begins.tolist(), ends.tolist(), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _BlendSource:
-    """A dataset of the plan, and its present files; None if they could not be listed."""
+    """A dataset of the plan, and its current files; None if they could not be listed."""
 
     unit: PlannedUnit
-    now: Discovered | None
+    now: DiscoveredDataset | None
 
     @property
     def bytes_now(self) -> int:
@@ -152,8 +177,8 @@ class _BlendSource:
     def changes(self) -> dict[str, int]:
         """Numbers of added, removed and changed files."""
         frozen, now = (
-            {path: version for path, *version in _files(dataset_files)}
-            for dataset_files in (discover_planned(self.unit), self.now)
+            {path: version for path, *version in _identify_files(dataset_files)}
+            for dataset_files in (restore_planned_dataset(self.unit), self.now)
         )
         return {
             "added": len(now.keys() - frozen.keys()),
@@ -162,8 +187,8 @@ class _BlendSource:
         }
 
 
-def _files(found: Discovered | None) -> Sequence[Sequence[str | int | None]]:
-    return [] if found is None else found.identities
+def _identify_files(dataset: DiscoveredDataset | None) -> Sequence[Sequence[str | int | None]]:
+    return [] if dataset is None else dataset.identities
 
 
 def blend_sources_unchanged(run: OpenedRun) -> Finding:
@@ -172,22 +197,24 @@ def blend_sources_unchanged(run: OpenedRun) -> Finding:
     Tokens of a changed source are estimated from its bytes.
     """
     blend, facts, plan = run.blend, run.facts, run.plan
-    sources = list(_sources(blend, plan))
-    unasked = [source for source in sources if source.now is None]
-    rows = [row for split in dict.fromkeys(u.home for u in plan.units) for row in _rows(blend, facts, split, sources)]
-    note = "" if not unasked else f" {len(unasked)} could not be checked: {unasked[0].unit.name}."
-    return verdict(
-        (_sentence(blend, row) for row in rows if row["changed_files"]),
-        f"The sources of {count_of(len(sources) - len(unasked), 'dataset is', 'datasets are')} unchanged since the "
+    sources = list(_list_sources(blend, plan))
+    unlisted = [source for source in sources if source.now is None]
+    rows = [
+        row for split in dict.fromkeys(u.home for u in plan.units) for row in _build_rows(blend, facts, split, sources)
+    ]
+    note = "" if not unlisted else f" {len(unlisted)} could not be checked: {unlisted[0].unit.name}."
+    return build_verdict(
+        (_describe_row(blend, row) for row in rows if row["changed_files"]),
+        f"The sources of {count_of(len(sources) - len(unlisted), 'dataset is', 'datasets are')} unchanged since the "
         f"plan {plan.run_hash}.{note}",
         "Run the blend again to read the current sources, and check whether its weights still fit; or pin the sources",
-        facts={"datasets": len(sources), "not_asked": len(unasked)},
+        facts={"datasets": len(sources), "unlisted_datasets": len(unlisted)},
         table=rows,
         warning=True,
     )
 
 
-def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSource]:
+def _list_sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSource]:
     reachable = True
     for unit in plan.units:
         is_mirrored = open_place(unit.dataset, blend.sources).access.mirrored
@@ -195,85 +222,86 @@ def _sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSource]
             yield _BlendSource(unit=unit, now=None)
             continue
         try:
-            now = discover_again(blend, unit)
+            now = rediscover_dataset(blend, unit)
         except TransferError:
-            reachable = False  # an unreachable hub is waited for only once, not for each dataset
+            reachable = False  # wait for an unreachable hub only once, not for each dataset
             yield _BlendSource(unit=unit, now=None)
             continue
         except SourceError:
             # a local folder without files is empty, but a hub or bucket that refuses to list files may still have them
-            now = None if is_mirrored else _without_files(unit)
-        yield _BlendSource(unit=unit, now=now if now is not None or is_mirrored else _without_files(unit))
+            now = None if is_mirrored else _clear_files(unit)
+        yield _BlendSource(unit=unit, now=now if now is not None or is_mirrored else _clear_files(unit))
 
 
-def _without_files(unit: PlannedUnit) -> Discovered:
-    dataset_files = discover_planned(unit)
-    return Discovered(unit=dataset_files.unit, entries=(), commit=None)
+def _clear_files(unit: PlannedUnit) -> DiscoveredDataset:
+    dataset_files = restore_planned_dataset(unit)
+    return DiscoveredDataset(unit=dataset_files.unit, entries=(), commit=None)
 
 
-def _rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_BlendSource]) -> Iterator[Row]:
-    """Yield a row for each dataset of a split, with its planned and its present amounts."""
-    own = [source for source in sources if source.unit.home == split]
+def _build_rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_BlendSource]) -> Iterator[Row]:
+    """Yield a row for each dataset of a split, with its planned and its current amounts."""
+    own_sources = [source for source in sources if source.unit.home == split]
     measure = "rows" if blend.stage == "rl" else "tokens"
     planned_amounts = {
         source.unit.name: sum(getattr(row, measure) for row in facts.realised if row.name == source.unit.name)
-        for source in own
+        for source in own_sources
     }
     now = {
         source.unit.name: round(planned_amounts[source.unit.name] * source.bytes_now / source.unit.size_bytes)
         if source.unit.size_bytes
         else planned_amounts[source.unit.name]
-        for source in own
+        for source in own_sources
     }
-    weights = requested_shares({source.unit.name: source.unit.dataset.weight for source in own})
-    # the same budget for both, because otherwise a grown source would seem to be read as often as before
+    weights = requested_shares({source.unit.name: source.unit.dataset.weight for source in own_sources})
+    # use the same budget for both, because a grown source would otherwise seem to be read as often as before
     budget = blend.train_tokens or sum(planned_amounts.values())
     epochs = [
         {look.name: look.epochs for look in source_outlooks(weights, amounts, train_tokens=budget)}
         for amounts in (planned_amounts, now)
     ]
-    for source in own:
+    for source in own_sources:
         name, changes = source.unit.name, {} if source.now is None else source.changes
         yield {
             "dataset": name,
             "split": split,
             "requested_share": round(weights[name], 6),
             f"planned_{measure}": planned_amounts[name],
-            f"{measure}_now": now[name],
-            "planned_share_of_data": _share(planned_amounts, name),
-            "share_of_data_now": _share(now, name),
-            "planned_epochs": _finite(epochs[0][name]),
-            "epochs_now": _finite(epochs[1][name]),
+            f"current_{measure}": now[name],
+            "planned_share_of_data": _compute_share(planned_amounts, name),
+            "current_share_of_data": _compute_share(now, name),
+            "planned_epochs": _replace_infinity(epochs[0][name]),
+            "current_epochs": _replace_infinity(epochs[1][name]),
             "changed_files": sum(changes.values()),
             **{f"files_{kind}": count for kind, count in changes.items()},
         }
 
 
-def _share(amounts: dict[str, int], name: str) -> float:
+def _compute_share(amounts: dict[str, int], name: str) -> float:
     total = sum(amounts.values())
     return round(amounts[name] / total, 6) if total else 0.0
 
 
-def _finite(epochs: float) -> float:
+def _replace_infinity(epochs: float) -> float:
     return round(epochs, 4) if isfinite(epochs) else 0.0  # infinite if no data is left to read
 
 
-def _sentence(blend: BlendDeclaration, row: Row) -> str:
+def _describe_row(blend: BlendDeclaration, row: Row) -> str:
     counts = {kind: row[f"files_{kind}"] for kind in ("added", "removed", "changed")}
     files = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     measure = "records" if blend.stage == "rl" else "tokens"
+    planned_share, now = (format_share(float(row[key])) for key in ("planned_share_of_data", "current_share_of_data"))
     sentence = (
         f"{row['dataset']}: files {files} since the plan: its share of the {measure} in {row['split']} was "
-        f"{row['planned_share_of_data']:.2%} and is now about {row['share_of_data_now']:.2%}"
+        f"{planned_share} and is now about {now}"
     )
     if blend.stage != "pretrain":
         return sentence
-    reads = f"{row['planned_epochs']:.2f} → {row['epochs_now']:.2f} times"
-    return f"{sentence}; its weight of {row['requested_share']:.2%} reads it {reads}"
+    reads = f"{row['planned_epochs']:.2f} → {row['current_epochs']:.2f} times"
+    return f"{sentence}; its weight of {format_share(float(row['requested_share']))} reads it {reads}"
 
 
-_REPLAN = "Materialize `blend_plan` again"
-_REFINALIZE = "Materialize the run again"
+_REPLAN = "Rebuild `blend_plan`"
+_REFINALIZE = "Rebuild the run"
 
 
 def shards_complete(run: OpenedRun) -> Finding:
@@ -281,27 +309,33 @@ def shards_complete(run: OpenedRun) -> Finding:
     plan, receipts = run.plan, run.receipts
     by_partition = {str(shard.artifact.partition): shard for shard in run.shards}
     missing = [p for p in plan.partitions if receipts.get(p) is None]
-    stale = [p for p, r in receipts.items() if r is not None and r.key != by_partition[p].key]
-    empty = [p for p, r in receipts.items() if r is not None and not ledger_of(r).documents]
+    stale_partitions = [p for p, r in receipts.items() if r is not None and r.key != by_partition[p].key]
+    empty = [p for p, r in receipts.items() if r is not None and not require_ledger(r).documents]
     defects = (
         [
             (
                 f"{len(missing)} of {count_of(len(plan.partitions), 'shard is', 'shards are')} missing or failed: "
-                f"{first_of(missing)}"
+                f"{join_first(missing)}"
             )
         ]
         if missing
         else []
     )
-    if stale:
+    if stale_partitions:
         defects.append(
-            f"{count_of(len(stale), 'shard was', 'shards were')} built from other inputs or settings: {first_of(stale)}"
+            f"{count_of(len(stale_partitions), 'shard was', 'shards were')} built from different inputs or "
+            f"settings: {join_first(stale_partitions)}"
         )
-    return verdict(
+    return build_verdict(
         defects,
         f"{count_of(len(plan.partitions), 'shard')} complete, {len(empty)} empty.",
-        "Materialize these partitions",
-        facts={"shards": len(plan.partitions), "missing": len(missing), "stale": len(stale), "empty": len(empty)},
+        "Build these partitions",
+        facts={
+            "shards": len(plan.partitions),
+            "missing": len(missing),
+            "stale": len(stale_partitions),
+            "empty": len(empty),
+        },
     )
 
 
@@ -315,7 +349,7 @@ def rows_read_once(run: OpenedRun) -> Finding:
     file_count = 0
     for unit in plan.units:
         access = open_place(unit.dataset, blend.sources).access
-        read: Counter[str] = Counter()
+        read_counts: Counter[str] = Counter()
         expected_rows: Counter[str] = Counter()
         totals: dict[str, int] = {}
         for shard in unit.shards:
@@ -339,15 +373,15 @@ def rows_read_once(run: OpenedRun) -> Finding:
                 end = totals[entry.relpath] + 1
                 expected_rows[entry.relpath] += max(0, min(part.rows.stop or end, end) - part.rows.first)
                 assert receipt is not None
-                ledger = ledger_of(receipt)
-                read[entry.relpath] += ledger.rows_in + ledger.blank_lines
+                ledger = require_ledger(receipt)
+                read_counts[entry.relpath] += ledger.rows_in + ledger.blank_lines
         file_count += len(totals)
         defects += [
-            f"{unit.name}: {path}: its shards read {count_of(read[path], 'row')} of {expected_rows[path]}"
+            f"{unit.name}: {path}: the shards read {read_counts[path]} of {count_of(expected_rows[path], 'row')}"
             for path in totals
-            if read[path] != expected_rows[path]
+            if read_counts[path] != expected_rows[path]
         ]
-    return verdict(
+    return build_verdict(
         defects,
         f"{count_of(file_count, 'split file')}, each row read once.",
         f"The file changed, or a shard belongs to a different plan. {_REPLAN}, then the shards",
@@ -358,8 +392,8 @@ def rows_read_once(run: OpenedRun) -> Finding:
 def blend_run_intact(run: OpenedRun) -> Finding:
     """Check that the run has exactly its receipt's files and digests, belongs to this plan, and equals a new layout."""
     directory, receipt, plan = run.directory, run.receipt, run.plan
-    defects = [f"{run.name}: {defect}" for defect in damage(directory, receipt, "full")]
-    defects += other_claims(run.blend, run.store, plan, run.finished, directory, receipt)
+    defects = [f"{run.name}: {defect}" for defect in find_damage(directory, receipt, "full")]
+    defects += find_contradicted_claims(run.blend, run.store, plan, run.finished, directory, receipt)
     run_hash = run.facts.run_hash
     if {receipt.partition, run_hash} != {plan.run_hash}:
         defects.append(f"{run.name}: belongs to the run {run_hash}, but the plan is {plan.run_hash}")
@@ -367,7 +401,7 @@ def blend_run_intact(run: OpenedRun) -> Finding:
     for folder in sorted((directory / "datasets").glob("*/*")):
         if folders.get(folder.parent.name) != folder.name:
             defects.append(f"{run.name}: {folder.relative_to(directory)} belongs to no dataset of the plan")
-    return verdict(
+    return build_verdict(
         defects,
         f"{count_of(len(receipt.files), 'file')} ({count_of(receipt.total_bytes, 'byte')}): all digests match the "
         "receipt.",
@@ -379,42 +413,42 @@ def blend_run_intact(run: OpenedRun) -> Finding:
 def splits_disjoint(run: OpenedRun) -> Finding:
     """Check that no shard, no source row (identified by the file's content) and no content is in two splits.
 
-    Common content is only a warning, because a source may contain duplicates.
+    Shared content is only a warning, because a source may contain duplicates.
     """
-    used, plan = run.facts.used, run.plan
-    homes: dict[str, str] = {}
+    used_shards, plan = run.facts.used, run.plan
+    split_by_content: dict[str, str] = {}
     rows: dict[str, list[tuple[str, str, int, int | None]]] = {}
     defects: list[str] = []
-    for split, partitions in used.items():
+    for split, partitions in used_shards.items():
         for partition in partitions:
-            if homes.setdefault(partition, split) != split:
-                defects.append(f"{partition} is in {homes[partition]} and in {split}")
-            for part in plan.find(partition)[1].parts:
+            if split_by_content.setdefault(partition, split) != split:
+                defects.append(f"{partition} is in {split_by_content[partition]} and in {split}")
+            for part in plan.find_shard(partition)[1].parts:
                 if not part.entry.size_bytes:  # empty files have equal digests, but no rows
                     continue
                 first_row, stop = (part.rows.first, part.rows.stop) if part.rows else (1, None)
-                # compared by content, because a copy with another path would leak the same rows into another split
+                # compare by content, because a copy with another path would put the same rows into another split
                 content = part.entry.sha256 or part.entry.etag or part.entry.path
                 for other_split, path, begin, end in rows.get(content, ()):
-                    # a range does not include its `stop`; None is the end of the file, after which no range begins
-                    apart = (end is not None and end <= first_row) or (stop is not None and stop <= begin)
-                    if other_split != split and not apart:
+                    # a range excludes its `stop`; None is the end of the file, and no range begins after it
+                    is_disjoint = (end is not None and end <= first_row) or (stop is not None and stop <= begin)
+                    if other_split != split and not is_disjoint:
                         defects.append(f"rows of {part.entry.relpath} are in {split}, and as {path} in {other_split}")
                 rows.setdefault(content, []).append((split, part.entry.relpath, first_row, stop))
     warning = not defects
-    return verdict(
+    return build_verdict(
         defects or run.shared_content(),
-        f"{count_of(len(homes), 'shard')} in {count_of(len(used), 'split')}: nothing in common.",
+        f"{count_of(len(split_by_content), 'shard')} in {count_of(len(used_shards), 'split')}, without shared content.",
         "Remove duplicates from the sources, or keep them in one split"
         if warning
         else "Give each split its own sources, or use `held_out`",
         warning=warning,
-        facts={"shards": len(homes), "splits": len(used)},
+        facts={"shards": len(split_by_content), "splits": len(used_shards)},
     )
 
 
 def mixture_matches_weights(run: OpenedRun) -> Finding:
-    """Check that realized shares are within the tolerance of the requested ones, and that epochs are within the limit.
+    """Check that realized shares are within the tolerance, and that epochs are within the limit.
 
     `blend_run_intact` verifies that the table in the receipt belongs to the trainer's files.
     """
@@ -423,12 +457,12 @@ def mixture_matches_weights(run: OpenedRun) -> Finding:
     worst = 0.0
     for split in dict.fromkeys(row.split for row in table):
         rows = [row for row in table if row.split == split]
-        requested, realised = _requested(run, split), {row.name: row.realised for row in rows}
-        worst = max(worst, drift(requested, realised))
+        requested, realized = _requested_shares(run, split), {row.name: row.realised for row in rows}
+        worst = max(worst, measure_drift(requested, realized))
         defects += [
-            f"{split}: {name} should be {want:.4f} of the blend, but is {realised.get(name, 0.0):.4f}"
-            for name, want in requested.items()
-            if abs(realised.get(name, 0.0) - want) > blend.tolerance
+            f"{split}: {name} should be {share:.4f} of the blend, but is {realized.get(name, 0.0):.4f}"
+            for name, share in requested.items()
+            if abs(realized.get(name, 0.0) - share) > blend.tolerance
         ]
         if split == "train" and blend.max_epochs is not None:
             defects += [
@@ -437,17 +471,17 @@ def mixture_matches_weights(run: OpenedRun) -> Finding:
                 for row in rows
                 if row.epochs > blend.max_epochs
             ]
-    return verdict(
+    return build_verdict(
         defects,
         f"Every dataset's share matches its weight within {blend.tolerance:g}.",
         _RL_ADVICE if blend.stage == "rl" else _ADVICE,
-        # as text, because numbers are plotted over time and this one is declared
+        # the tolerance is text, because Dagster plots numbers over time, and the tolerance is only a setting
         facts={"largest_difference": worst, "tolerance": str(blend.tolerance)},
         table=[asdict(row) for row in table],
     )
 
 
-def _requested(run: OpenedRun, split: str) -> dict[str, float]:
+def _requested_shares(run: OpenedRun, split: str) -> dict[str, float]:
     """Return the requested share of each dataset of a split, including datasets without data.
 
     RL shares are shares of the sources' records, each counted as often as the weights require. A shard whose records
@@ -458,19 +492,27 @@ def _requested(run: OpenedRun, split: str) -> dict[str, float]:
     weights = {u.name: u.dataset.weight for u in run.plan.units if u.home == split or not is_whole}
     if run.blend.stage != "rl":
         return requested_shares(weights)
-    used, records = set(run.facts.used[split]), dict.fromkeys(weights, 0)
+    used_partitions, records = set(run.facts.used[split]), dict.fromkeys(weights, 0)
     for shard in run.finished:
-        if shard.unit.name in records and (is_whole or str(shard.artifact.partition) in used):
+        if shard.unit.name in records and (is_whole or str(shard.artifact.partition) in used_partitions):
             records[shard.unit.name] += shard.ledger.rows_in
     return record_shares(records, weights)
 
 
-_ADVICE = (
-    "See in the shards' ledgers which transform dropped records, use weights that are whole multiples of the "
-    "smallest, or raise `max_epochs` or `tolerance`"
-)
+def lengths_balanced(run: OpenedRun) -> Finding:
+    """Check that neither answer is the longer one in nearly all pairs of a dataset; its table has the lengths."""
+    files: dict[tuple[str, str], list[Path]] = {}
+    for split, partitions in run.facts.used.items():
+        for partition in partitions:
+            shard = next(shard for shard in run.finished if shard.artifact.partition == partition)
+            path = run.store.local(shard.artifact, [PAIRS_FILE]) / PAIRS_FILE
+            files.setdefault((split, shard.unit.name), []).append(path)
+    return find_length_bias(build_length_rows(files), run.blend.pairs_options.max_chosen_longer)
+
+
+_ADVICE = "Change the weights, add data, or raise `max_epochs` or `tolerance`"
 _RL_ADVICE = (
-    "See in the shards' ledgers which transform dropped records, use weights that are whole multiples of the "
+    "Look in the shards' ledgers for records that a transform dropped, use weights that are whole multiples of the "
     "smallest, or raise `max_epochs` or `tolerance`"
 )
 CHECKS = (
@@ -481,18 +523,18 @@ CHECKS = (
     ),
     Check(
         "rows_read_once",
-        "The row ranges of a split file add up to its current number of rows.",
+        "If a file is divided among shards, the row ranges add up to the file's current number of rows.",
         rows_read_once,
     ),
     Check(
         "blend_run_intact",
-        "The run has exactly the files and digests in its receipt, they agree with its shards, and the entry file "
-        "lists every shard in use exactly once.",
+        "The run's files and digests match its receipt and its shards. The entry file lists every shard in "
+        "use exactly once.",
         blend_run_intact,
     ),
     Check(
         "splits_disjoint",
-        "No shard, source row, document, sequence or record is in two splits.",
+        "No shard, source row, document, sequence, prompt or record is in two splits.",
         splits_disjoint,
     ),
     Check(
@@ -503,8 +545,22 @@ CHECKS = (
     ),
     Check(
         "blend_sources_unchanged",
-        "The sources are unchanged since the blend was planned.",
+        "The sources have not changed since the blend was planned.",
         blend_sources_unchanged,
         blocking=False,
     ),
 )
+_LENGTHS_BALANCED = Check(
+    "lengths_balanced",
+    "In each dataset, neither side (chosen or rejected) is the longer one in more than "
+    "`pairs.max_chosen_longer` of the pairs.",
+    lengths_balanced,
+    blocking=False,
+)
+
+
+def run_checks(blend: BlendDeclaration) -> tuple[Check[OpenedRun], ...]:
+    """Return the checks of a blend's run: `CHECKS`, and for pairs the lengths of their answers."""
+    if blend.stage != "pairs":
+        return CHECKS
+    return (*CHECKS, replace(_LENGTHS_BALANCED, limit=blend.pairs_options.max_chosen_longer))

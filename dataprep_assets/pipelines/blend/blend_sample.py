@@ -9,10 +9,11 @@ from dataprep_assets.fields import value_at
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import open_place, present_part
-from dataprep_assets.pipelines.blend.plan.fields import read_fields
+from dataprep_assets.pipelines.blend.plan.fields import conversation_fields, read_fields, reads_json
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, load_blend_plan
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, first_texts
+from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, read_first_texts
+from dataprep_assets.tokenization.chat.messages import Conversation, Preference, read_conversation, read_preference
 
 
 def blend_engine(blend: BlendDeclaration) -> CertifiedEngine:
@@ -23,11 +24,11 @@ def blend_engine(blend: BlendDeclaration) -> CertifiedEngine:
         tokenizer=blend.required_tokenizer,
         special_tokens=options.special_tokens,
         separator=options.separator if blend.stage == "pretrain" and options.add_eos else None,
-        sample=partial(_sample, blend),
+        sample=partial(_draw_sample, blend),
     )
 
 
-def _sample(blend: BlendDeclaration, store: ArtifactStore) -> Sample:
+def _draw_sample(blend: BlendDeclaration, store: ArtifactStore) -> Sample:
     plan = load_blend_plan(blend, store)
     hashes = {unit.name: unit.plan_hash for unit in plan.units}
     return Sample(
@@ -44,16 +45,16 @@ def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
     Mirrored files are downloaded first. Bad records are skipped, because building the shards rejects them.
     """
     for unit in plan.units:
-        # the smallest file is used, because it may need a download; empty files and files of unknown size come last
+        # use the smallest file, because it may need a download; empty files and files of unknown size come last
         entry = min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))
         access = open_place(unit.dataset, blend.sources).access
         access.fetch([entry])
-        yield from first_texts(_texts_of(blend, unit, entry, access.path(entry)))
+        yield from read_first_texts(_read_texts(blend, unit, entry, access.path(entry)))
 
 
-def _texts_of(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, path: Path) -> Iterator[str]:
+def _read_texts(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, path: Path) -> Iterator[str]:
     part = present_part(blend, unit.dataset, entry, path)
-    for block in part.read_rows(read_fields(blend, unit.dataset)):
+    for block in part.read_rows(read_fields(blend, unit.dataset), as_json=reads_json(blend)):
         for row in block.rows:
             yield from row_texts(blend, unit, row)
 
@@ -61,17 +62,30 @@ def _texts_of(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, 
 def row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:
     """Yield the tokenized texts of a `row` of the dataset `unit`: its text, or the texts of its messages."""
     if blend.stage == "pretrain":
-        yield from _strings(value_at(row, unit.dataset.text_field))
-    else:
-        yield from _strings(value_at(row, unit.dataset.messages_field or blend.sft_options.messages_field))
+        yield from _find_strings(value_at(row, unit.dataset.text_field))
+        return
+    fields, choices = conversation_fields(blend.chat_options, unit.dataset), blend.chat_options.choices
+    if blend.stage == "pairs":
+        preference = read_preference(row, fields, choices)
+        if isinstance(preference, Preference):
+            sides = [side.messages for side in preference.sides]
+            yield from _find_strings(
+                [*sides[0], *(message for side in sides[1:] for message in side[preference.prompt :])]
+            )
+        else:
+            yield from _find_strings(row)
+        return
+    conversation = read_conversation(row, fields, choices)
+    # include refused rows, because a preview estimates their share
+    yield from _find_strings(conversation.messages if isinstance(conversation, Conversation) else row)
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _find_strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for item in value:
-            yield from _strings(item)
+            yield from _find_strings(item)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _strings(item)
+            yield from _find_strings(item)

@@ -1,11 +1,11 @@
-"""Description of a stage's shards, which are the only difference between the stages."""
+"""Description of a stage's shards, the only part in which the stages differ."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from dataprep_assets.engine.artifact.metadata_values import Shown
-from dataprep_assets.engine.artifact.spec import documents_of, no_metadata
+from dataprep_assets.engine.artifact.metadata_values import ShownValue
+from dataprep_assets.engine.artifact.spec import count_documents, return_no_metadata
 from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import TaskEngine
@@ -62,6 +62,6 @@ class BlendShards(Generic[S]):
     checks: tuple[Check[Any], ...]
     open: Callable[[S], Any]
     version: int
-    metadata: Callable[[ArtifactStore, Receipt], Mapping[str, Shown]] = no_metadata
-    rows: Callable[[Receipt], int | None] = documents_of
+    metadata: Callable[[ArtifactStore, Receipt], Mapping[str, ShownValue]] = return_no_metadata
+    rows: Callable[[Receipt], int | None] = count_documents
     columns: Callable[[BlendDeclaration], Mapping[str, str]] = lambda _: {}

@@ -1,12 +1,13 @@
-"""Dataset class of blends for pretraining, SFT or RL: their artifacts and messages."""
+"""Dataset class of blends for pretraining, SFT, pairs or RL: their artifacts and messages."""
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
-from dataprep_assets.engine.card.card import data_card_spec
+from dataprep_assets.engine.card.card import build_data_card_spec
 from dataprep_assets.engine.card.contents import (
     CardRecords,
     CardSource,
@@ -14,38 +15,50 @@ from dataprep_assets.engine.card.contents import (
     CardTokenizer,
     Receipts,
     SplitCounts,
-    attributed,
+    add_attribution,
 )
-from dataprep_assets.engine.staleness.estimate import Estimate, estimated
+from dataprep_assets.engine.staleness.estimate import Estimate, estimate_cost
+from dataprep_assets.engine.trace.retraction import RetractionResult
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.mistakes import Keys
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.pool import worker_count
-from dataprep_assets.formats import packed_rows
+from dataprep_assets.formats import packed_rows, preference_rows
 from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import Ledger, Receipt
-from dataprep_assets.pipelines.blend.blend import BLEND, blend_run, blend_spec, run_lines
+from dataprep_assets.pipelines.blend.blend import BLEND, blend_run, blend_spec, describe_run
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
 from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
+from dataprep_assets.pipelines.blend.pairs.pairs import PAIRS, describe_pairs
 from dataprep_assets.pipelines.blend.plan.blend_plan import blend_plan_spec
 from dataprep_assets.pipelines.blend.plan.blend_preview import blend_preview_spec
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import blend_snapshot_spec
 from dataprep_assets.pipelines.blend.plan.discovery import open_place
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.blend.retract import retract_rows
 from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
-from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT, template_lines, turns_lines
+from dataprep_assets.pipelines.blend.sft.packed_sft import (
+    PACKED_SFT,
+    describe_contents,
+    describe_templates,
+    describe_turns,
+)
+from dataprep_assets.pipelines.blend.sft.row_remarks import describe_rows
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
+from dataprep_assets.pipelines.blend.stage_views import load_declared_views
 from dataprep_assets.pipelines.blend.stream import blend_dtype, blend_separator
-from dataprep_assets.planning.cost import Machine, Products, SplitSizes, density_of
-from dataprep_assets.stream.engine_certificate import engine_and_reason, engine_certificate_spec, engine_line
-from dataprep_assets.stream.tokenizer import literal_lines, load_bundle
+from dataprep_assets.pipelines.blend.view import view_lines, view_spec
+from dataprep_assets.planning.cost import Machine, Products, SplitSizes, measure_density
+from dataprep_assets.stream.engine_certificate import describe_engine, describe_engine_line, engine_certificate_spec
+from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals, load_declared_tokenizer
+from dataprep_assets.table import align_rows, format_share
 
 
 def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
@@ -60,22 +73,22 @@ def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) 
     """
     if not has_blend_plan(blend, store):
         raise ConfigError(
-            f"plan: {blend.dataset}: its plan does not exist yet, and needs row counts. Materialize `blend_plan` first"
+            f"plan: {blend.dataset}: the plan, which has the row counts, does not exist yet. Build `blend_plan` first"
         )
     plan = load_blend_plan(blend, store)
     local = isinstance(store, LocalArtifacts)
-    return estimated(
-        [_reading(blend, unit) for unit in plan.units],
+    return estimate_cost(
+        [_measure_reading(blend, unit) for unit in plan.units],
         machine,
         store,
         artifacts=[blend.artifact(INDEXED_BINS, partition) for partition in plan.partitions],
         bytes_per_token=token_dtype(blend_dtype(blend)).itemsize,
         products=Products(copies=int(local), uploads=int(not local), joined=False),
-        density=density_of(entry for unit in plan.units for entry in unit.entries),
+        density=measure_density(entry for unit in plan.units for entry in unit.entries),
     )
 
 
-def _reading(blend: BlendDeclaration, unit: PlannedUnit) -> SplitSizes:
+def _measure_reading(blend: BlendDeclaration, unit: PlannedUnit) -> SplitSizes:
     """Return the sizes of one dataset's files and shards."""
     shards = [unit.shards[index] for index in unit.chosen]
     files = {part.entry.relpath: part.entry.size_bytes for shard in shards for part in shard.parts}
@@ -96,7 +109,7 @@ def streamed_shards(blend: BlendDeclaration, total: int) -> int:
     return max(4 * worker_count(blend.workers), -(-total // STREAMED_RUNS))
 
 
-def launches(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[list[str]]:
+def group_into_runs(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[list[str]]:
     """Return the partitions of `plan`, grouped into runs by the blend's `execution_mode`.
 
     A run downloads all its sources before it builds a shard. A single run of all shards (`batch`) therefore starts
@@ -115,32 +128,48 @@ _ABOUT = {
     "input_ids": "Token ids of a packed row.",
     "loss_mask": "1 if the label is in the loss, else 0.",
     "seq_start_id": "Start positions of the sequences in the row.",
+    "assistant_masks": "1 if the token is trained, else 0.",
+    "seq_lengths": "Number of tokens of each sequence in the row.",
+    "unpadded_lengths": "Number of tokens of each sequence without its padding.",
+    "prompt": "Messages before the answers.",
+    "chosen": "Messages of the chosen answer.",
+    "rejected": "Messages of the rejected answer.",
+    "tools": "Declared tools.",
+    "chat_template_kwargs": "Variables of the chat template.",
+    "prompt_ids": "Token ids of the prompt.",
+    **{f"{side}_ids": f"Token ids of the {side} answer." for side in preference_rows.SIDES},
+    **{f"{side}_mask": f"1 for tokens of the {side} answer that the model writes." for side in preference_rows.SIDES},
+    **{f"{part}_length": f"Number of ids of the {part}." for part in ("prompt", *preference_rows.SIDES)},
 }
 
 
 def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
     """Return the data card of a blend, for the blend run that its trainer reads."""
     (run,) = (spec for spec in specs if spec.name == BLEND)
-    return data_card_spec(
+    is_padded = blend.stage == "sft" and blend.sft_options.pad_to_multiple > 1
+    return build_data_card_spec(
         CardSubject(
             declaration=blend,
             specs=specs,
-            products=(run,),
+            products=(run, *(spec for spec in specs if spec.name in blend.views)),
             counted=(run,),
-            sources=partial(_sources, blend),
-            tokenizer=partial(_tokenizer, blend),
-            splits=lambda receipts: _splits(receipts[run][0]),
-            records=lambda receipts: _records(receipts[run][0]),
+            sources=partial(_list_sources, blend),
+            tokenizer=partial(_find_tokenizer, blend),
+            splits=lambda receipts: _count_splits(receipts[run][0]),
+            records=lambda receipts: _describe_records(receipts[run][0], is_padded),
         )
     )
 
 
-def _sources(blend: BlendDeclaration, store: ArtifactStore, _: Receipts) -> list[CardSource]:
+def _list_sources(blend: BlendDeclaration, store: ArtifactStore, _: Receipts) -> list[CardSource]:
     datasets = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
-    return [attributed(_source(unit), datasets[unit.dataset.name]) for unit in load_blend_plan(blend, store).units]
+    return [
+        add_attribution(_describe_source(unit), datasets[unit.dataset.name])
+        for unit in load_blend_plan(blend, store).units
+    ]
 
 
-def _source(unit: PlannedUnit) -> CardSource:
+def _describe_source(unit: PlannedUnit) -> CardSource:
     scheme, address, _ = unit.dataset.path.partition("://")
     return CardSource(
         name=unit.name,
@@ -152,10 +181,10 @@ def _source(unit: PlannedUnit) -> CardSource:
     )
 
 
-def _tokenizer(blend: BlendDeclaration, receipts: Receipts) -> CardTokenizer | None:
+def _find_tokenizer(blend: BlendDeclaration, receipts: Receipts) -> CardTokenizer | None:
     if blend.tokenizer is None:
         return None
-    bundle = load_bundle(blend.tokenizer)
+    bundle = load_declared_tokenizer(blend.tokenizer)
     separator = blend_separator(blend, bundle) if blend.stage == "pretrain" else None
     return CardTokenizer(
         name=bundle.name,
@@ -163,21 +192,21 @@ def _tokenizer(blend: BlendDeclaration, receipts: Receipts) -> CardTokenizer | N
         vocab_size=bundle.vocab_size,
         separator=separator.content if separator is not None else None,
         separator_id=separator.id if separator is not None else None,
-        engine=engine_and_reason(receipts),
-        chat_template=next(iter(template_lines(_of_shards(blend, receipts))), None),
+        engine=describe_engine(receipts),
+        chat_template=next(iter(describe_templates(_select_shard_receipts(blend, receipts))), None),
+        conversations="; ".join(describe_rows(_select_shard_receipts(blend, receipts))) or None,
     )
 
 
-def _of_shards(blend: BlendDeclaration, receipts: Receipts) -> list[Receipt]:
-    """Return the receipts of packed conversations; empty for other stages."""
-    if blend.stage != "sft":
-        return []
-    return [receipt for spec, of_spec in receipts.items() if spec.name == PACKED_SFT for receipt in of_spec]
+def _select_shard_receipts(blend: BlendDeclaration, receipts: Receipts) -> list[Receipt]:
+    """Return the receipts of packed conversations or of pairs; empty for other stages."""
+    name = {"sft": PACKED_SFT, "pairs": PAIRS}.get(blend.stage)
+    return [receipt for spec, of_spec in receipts.items() if spec.name == name for receipt in of_spec]
 
 
-def _splits(run: Receipt) -> list[SplitCounts]:
+def _count_splits(run: Receipt) -> list[SplitCounts]:
     """Return the counts of the blend run by split: rows and, if not 0, tokens."""
-    rows = RunFacts.of(run).realised
+    rows = RunFacts.from_receipt(run).realised
     counts = []
     for split in dict.fromkeys(row.split for row in rows):
         members = [row for row in rows if row.split == split]
@@ -186,11 +215,12 @@ def _splits(run: Receipt) -> list[SplitCounts]:
     return counts
 
 
-def _records(run: Receipt) -> list[CardRecords]:
-    facts = RunFacts.of(run)
-    if facts.stage != "sft":
+def _describe_records(run: Receipt, is_padded: bool) -> list[CardRecords]:
+    facts = RunFacts.from_receipt(run)
+    if facts.stage not in ("sft", "pairs"):
         return []
-    columns = tuple(ParquetColumn(name=name, about=_ABOUT[name]) for name in packed_rows.COLUMNS)
+    names = packed_rows.column_types(is_padded) if facts.stage == "sft" else preference_rows.COLUMN_TYPES
+    columns = tuple(ParquetColumn(name=name, about=_ABOUT[name]) for name in names)
     return [
         CardRecords(artifact=f"{RUNS}/{facts.run_hash}", split=split, prefix=f"splits/{split}/", columns=columns)
         for split in facts.used
@@ -198,7 +228,7 @@ def _records(run: Receipt) -> list[CardRecords]:
 
 
 class Blend(Dataset):
-    """Weighted datasets as files for a trainer: bin/idx, packed Parquet with a loss mask, or JSON Lines."""
+    """Weighted datasets as files for a trainer: bin/idx, packed Parquet, preference pairs, or JSON Lines."""
 
     component: ClassVar[str] = "TrainingBlend"
     pipeline: ClassVar[str] = "blend"
@@ -207,10 +237,13 @@ class Blend(Dataset):
 
     @classmethod
     def own_templates(cls, attributes: Any) -> Collection[Keys]:
-        # a chat template is Jinja, but the path of a template may also contain Jinja: `{{ env.TEMPLATES }}/chat.jinja`
+        # a chat template is itself Jinja, but a template's path may also contain Jinja: `{{ env.TEMPLATES
+        # }}/chat.jinja`
         match attributes:
             case {"sft": {"chat_template": str(template)}} if "{%" in template or "messages" in template:
                 return {("sft", "chat_template")}
+            case {"pairs": {"chat_template": str(template)}} if "{%" in template or "messages" in template:
+                return {("pairs", "chat_template")}
         return ()
 
     @cached_property
@@ -224,6 +257,17 @@ class Blend(Dataset):
     def remarks(self) -> Iterator[Remark]:
         return blend_remarks(self.declaration)
 
+    def boundary_line(self) -> str:
+        blend, options = self.declaration, self.declaration.pretrain_options
+        if blend.stage != "pretrain" or blend.tokenizer is None:
+            return ""
+        return describe_boundary(
+            blend.tokenizer,
+            separator=options.separator if options.add_eos else None,
+            bos="auto" if options.add_bos else "none",
+            special_tokens=options.special_tokens,
+        )
+
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         if self.declaration.stage != "pretrain":
             return super().cost(store, machine)
@@ -232,42 +276,67 @@ class Blend(Dataset):
     def tracer(self, store: ArtifactStore) -> Tracer:
         return blend_tracer(self.declaration, store, self.specs)
 
+    def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> RetractionResult:
+        return retract_rows(self.declaration, store, ids, strict=strict)
+
     def summary(self, store: ArtifactStore) -> list[str]:
         blend = self.declaration
         plan = load_blend_plan(blend, store)
         receipt = store.require(blend_run(blend, store))
-        facts = RunFacts.of(receipt)
-        lines = [f"{'dataset':<28}{'split':<8}{'shards':>8}{'rows':>12}{'tokens':>16}{'requested':>11}{'realised':>10}"]
-        for row in facts.realised:
-            lines.append(
-                f"{row.name:<28}{row.split:<8}{row.shards:>8,}{row.rows:>12,}{row.tokens:>16,}"
-                f"{row.requested:>11.4f}{row.realised:>10.4f}"
+        facts = RunFacts.from_receipt(receipt)
+        header = ("dataset", "split", "shards", "rows", "tokens", "requested", "realized")
+        rows = [
+            (
+                *(row.name, row.split, f"{row.shards:,}", f"{row.rows:,}", f"{row.tokens:,}"),
+                *(format_share(row.requested), format_share(row.realised)),
             )
+            for row in facts.realised
+        ]
+        lines = list(align_rows([header, *rows], right=range(2, len(header))))
         name, empty = SHARDS[blend.stage].name, len(facts.empty)
         shards = f"{count_of(len(plan.partitions), 'shard')} in {name}, {empty:,} empty"
+        receipts = self._shard_receipts(store)
+        lines += [describe_contents(receipts)] if blend.stage == "sft" else []
+        lines += [describe_pairs(receipts)] if blend.stage == "pairs" else []
         lines.append(shards + f"; run {plan.run_hash}")
-        made = store.receipts([blend.artifact(name, partition) for partition in plan.partitions])
-        receipts = [receipt for receipt in made if receipt is not None]
         if blend.stage == "sft":
-            lines += [*turns_lines(blend, receipts), *template_lines(receipts)]
+            lines += [*describe_rows(receipts), *describe_turns(blend, receipts), *describe_templates(receipts)]
+        if blend.stage == "pairs":
+            lines += [*describe_rows(receipts), *describe_templates(receipts)]
         if blend.stage != "rl":
-            lines.append(engine_line(blend, store))
-            total = Ledger.total(made.ledger for made in receipts if made.ledger)
-            lines += literal_lines(
+            lines.append(describe_engine_line(blend, store))
+            total = Ledger.total(finished.ledger for finished in receipts if finished.ledger)
+            lines += describe_literals(
                 total, blend.pretrain_options.special_tokens if blend.stage == "pretrain" else "text"
             )
         return lines
 
+    def total_lines(self, store: ArtifactStore) -> list[str]:
+        return [describe_contents(self._shard_receipts(store))] if self.declaration.stage == "sft" else []
+
+    def _shard_receipts(self, store: ArtifactStore) -> list[Receipt]:
+        blend = self.declaration
+        partitions = load_blend_plan(blend, store).partitions
+        finished = store.receipts([blend.artifact(SHARDS[blend.stage].name, partition) for partition in partitions])
+        return [receipt for receipt in finished if receipt is not None]
+
     def trainer_lines(self, store: ArtifactStore) -> list[str]:
-        return run_lines(store.require(blend_run(self.declaration, store)))
+        blend = self.declaration
+        lines = describe_run(store.require(blend_run(blend, store)))
+        if blend.stage == "sft" and blend.sft_options.pad_to_multiple > 1:
+            lines.append(f"pad_seq_to_mult={blend.sft_options.pad_to_multiple}")
+        return [*lines, *view_lines(blend, store, load_declared_views(blend))]
 
 
 def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
-    """Return the artifacts of a blend: plan → preview → snapshots and certificate → shards → run (→ RL manifest)."""
+    """Return the artifacts of a blend, inputs first.
+
+    These are plan, preview, snapshots and certificate, shards, run, and the RL manifest, and the views.
+    """
     partitions = Partitions(
         dynamic=f"{blend.dataset}_shards",
         keys=lambda store: load_blend_plan(blend, store).partitions,
-        ranges=partial(_ranges, blend),
+        ranges=partial(_cut_ranges, blend),
     )
     plan = blend_plan_spec(blend, plans=partitions)
     preview = blend_preview_spec(blend, plan=plan)
@@ -278,9 +347,10 @@ def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
     shards = blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates))
     run = blend_spec(blend, shards=shards)
     manifests = [rl_manifest_spec(blend, run=run)] if blend.stage == "rl" else []
-    return [plan, preview, *certificates, snapshot, shards, run, *manifests]
+    views = [view_spec(blend, view, run=run) for view in load_declared_views(blend)]
+    return [plan, preview, *certificates, snapshot, shards, run, *manifests, *views]
 
 
-def _ranges(blend: BlendDeclaration, store: ArtifactStore) -> Sequence[Sequence[str]]:
+def _cut_ranges(blend: BlendDeclaration, store: ArtifactStore) -> Sequence[Sequence[str]]:
     plan = load_blend_plan(blend, store)
-    return launches(blend, plan, streamed_shards(blend, len(plan.partitions)))
+    return group_into_runs(blend, plan, streamed_shards(blend, len(plan.partitions)))

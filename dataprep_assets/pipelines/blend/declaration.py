@@ -4,64 +4,103 @@ The blend itself, which may be in a separate file, is defined in `data_blend.py`
 `rl/options.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from dataprep_assets.engine.source_key import KeyedSources
-from dataprep_assets.engine.yaml.declaration import MadeByEngine, resolve_path
-from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.yaml.declaration import WorkersDeclaration, resolve_path
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError, count_of
+from dataprep_assets.extensions import Extensions
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
+from dataprep_assets.pipelines.blend.pairs.options import PairsOptions
+from dataprep_assets.pipelines.blend.pairs.views import VIEWS as PREFERENCE_VIEWS
 from dataprep_assets.pipelines.blend.rl.options import RlOptions
+from dataprep_assets.pipelines.blend.rl.views import VIEWS as RECORD_VIEWS
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
+from dataprep_assets.pipelines.blend.sft.views import VIEWS as CONVERSATION_VIEWS
 from dataprep_assets.stores.connect import Access
-from dataprep_assets.stream.declaration import BadRecordPolicy, TokenizerDeclaration
+from dataprep_assets.stream.declaration import RETRACTIONS, BadRecordPolicy, TokenizerDeclaration
 
-Stage = Literal["pretrain", "sft", "rl"]
+Stage = Literal["pretrain", "sft", "pairs", "rl"]
+STAGE_VIEWS: Mapping[str, Extensions] = {"sft": CONVERSATION_VIEWS, "pairs": PREFERENCE_VIEWS, "rl": RECORD_VIEWS}
+"""Stage → the available views of its runs."""
+if TYPE_CHECKING:
+    View = str
+else:
+    # the type lists the installed views, which a type checker cannot know
+    View = Literal[tuple(name for views in STAGE_VIEWS.values() for name in views)]
 
 
-class PretrainOptions(Declared):
-    """Options of `pretrain`: Megatron's `.bin` and `.idx` files."""
+class PretrainOptions(DeclarationModel):
+    """Settings of the stage `pretrain`, which writes Megatron's `.bin` and `.idx` files."""
 
     dtype: Literal["auto", "int32", "uint16"] = Field(
-        "auto", description="`auto`: like Megatron, uint16 below 65,500 ids."
+        "auto",
+        description=(
+            "Data type of the token ids. `auto`: `uint16` for vocabularies below 65,500 tokens, else `int32`, as "
+            "in Megatron."
+        ),
     )
-    add_bos: bool = Field(False, description="Put the tokenizer's BOS before every document.")
-    add_eos: bool = Field(True, description="Put `separator` after every document.")
-    separator: str = Field("auto", description="The token that ends a document; `auto`: the tokenizer's eos token.")
+    add_bos: bool = Field(False, description="Whether every document begins with the tokenizer's BOS.")
+    add_eos: bool = Field(True, description="Whether every document ends with `separator`.")
+    separator: str = Field("auto", description="Token that ends a document. `auto`: the tokenizer's EOS.")
     special_tokens: Literal["text", "match"] = Field(
-        "text", description="How special tokens written in documents are encoded."
+        "text",
+        description=(
+            "How the text of a special token in a document is encoded: as ordinary `text`, or as the special "
+            "token's id (`match`)."
+        ),
     )
-    min_doc_chars: int | None = Field(None, ge=1, description="Shorter documents are dropped and counted.")
+    min_doc_chars: int | None = Field(
+        None,
+        ge=1,
+        description=(
+            "Minimum length of a document in characters. Shorter documents are dropped and counted. Default: no limit."
+        ),
+    )
     max_doc_tokens: int | None = Field(
-        None, ge=3, description="Longer documents are truncated; BOS and separator stay."
+        None,
+        ge=3,
+        description=(
+            "Maximum length of a document in tokens, including BOS and separator. Longer documents are truncated "
+            "before the separator. Default: no limit."
+        ),
     )
     sequence_length: int = Field(
-        4096, ge=1, description="Tokens per training sample, used in the preview for rounding."
+        4096, ge=1, description="Tokens per training sample, only for the estimates of the preview."
     )
-    sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
+    sample_rate: float = Field(
+        0.0005, ge=0, le=1, description="Share of documents that the reference engine also encodes, to compare the ids."
+    )
 
 
-class SampleDeclaration(Declared):
-    """A trial run on some of each dataset's shards."""
+class SampleDeclaration(DeclarationModel):
+    """Trial build of some shards of each dataset. Set `count` or `percent`."""
 
     @model_validator(mode="before")
     @classmethod
-    def _a_number_of_rows(cls, value: Any) -> Any:
+    def _validate_row_count(cls, value: Any) -> Any:
         # a bool is an int in Python, but `sample: true` is a different mistake
         if isinstance(value, int) and not isinstance(value, bool):
             raise ValueError(
-                f"`sample: {value}` limits rows in Nemotron's data_prep. Here use `max_rows: {value}` (per shard), "
-                "or `sample: {count: 1}` for a trial on some shards"
+                f"`sample: {value}` limits rows only in Nemotron's data_prep. Use `max_rows: {value}` (per shard), or "
+                "`sample: {count: 1}` for a trial on some shards"
             )
         return value
 
-    count: int | None = Field(None, ge=1, description="Shards per dataset.")
-    percent: float | None = Field(None, gt=0, le=100, description="Percentage of each dataset's shards, at least one.")
-    seed: int = Field(42, description="Seed of the selection.")
+    count: int | None = Field(None, ge=1, description="Number of shards per dataset. Required without `percent`.")
+    percent: float | None = Field(
+        None,
+        gt=0,
+        le=100,
+        description="Percentage of each dataset's shards, but at least one shard. Required without `count`.",
+    )
+    seed: int = Field(42, description="Seed for the selection of shards.")
 
     @model_validator(mode="after")
     def _require_one(self) -> Self:
@@ -70,124 +109,235 @@ class SampleDeclaration(Declared):
         return self
 
 
-class HeldOut(Declared):
-    """Shards of each dataset that are not trained on. For blends without `train`, `valid` and `test` lists."""
+class HeldOut(DeclarationModel):
+    """Shards of each dataset that are not trained on. Only for blends without `train`, `valid` and `test` lists."""
 
-    valid: int = Field(0, ge=0, description="Shards per dataset for validation.")
-    test: int = Field(0, ge=0, description="Shards per dataset for testing.")
-    seed: int = Field(42, description="Seed of the selection.")
+    valid: int = Field(0, ge=0, description="Number of shards per dataset for validation.")
+    test: int = Field(0, ge=0, description="Number of shards per dataset for testing.")
+    seed: int = Field(42, description="Seed for the selection of shards.")
 
 
-class SourceAccessDeclaration(Declared):
-    """Access to remote sources. Credentials come only from the clients' own configuration."""
+class SourceAccessDeclaration(DeclarationModel):
+    """Access to remote sources. Credentials come only from the environment and the clients' own configuration."""
 
-    hub_endpoint: str | None = Field(None, description="URL of the hub; default: HF_ENDPOINT or the public Hub.")
-    hub_cache: Path | None = Field(None, description="Cache folder; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache.")
-    object_cache: Path | None = Field(None, description="Download folder for s3:// and gs://; required there.")
+    hub_endpoint: str | None = Field(None, description="URL of the Hub. Default: `HF_ENDPOINT`, else the public Hub.")
+    hub_cache: Path | None = Field(
+        None,
+        description=(
+            "Cache folder of the Hub. Default: `HF_HUB_CACHE`, else `hub` in `HF_HOME`, else the Hub's cache in "
+            "`~/.cache`."
+        ),
+    )
+    object_cache: Path | None = Field(
+        None, description="Download folder for `s3://` and `gs://`. Required if the blend has such sources."
+    )
     object_access: Access = Field(
         "keys",
-        description="For s3:// and gs://: `keys`, `anonymous` (public buckets) or `requester_pays` (the owner of the "
-        "credentials pays for the requests).",
+        description=(
+            "How requests to `s3://` and `gs://` are authenticated. `keys`: with credentials. `anonymous`: "
+            "without, for public buckets. `requester_pays`: with credentials, and your account pays for the "
+            "requests."
+        ),
     )
     s3_endpoint: str | None = Field(
-        None, description="For s3://: the store's URL, without credentials; default: as for the storage, else AWS."
+        None,
+        description="URL of the object storage for `s3://`. Default: the same as for `storage`, else AWS.",
     )
-    s3_region: str = Field("auto", description="For s3://: region of the bucket.")
+    s3_region: str = Field(
+        "auto",
+        description=(
+            "Region of the buckets for `s3://`. `auto` works for R2; for AWS, it means boto3's default region."
+        ),
+    )
     follow_links: bool = Field(
         False,
-        description="Whether links in local folders may point outside them. Anyone who can create a link then decides "
-        "which files are read.",
+        description=(
+            "Whether symbolic links may point outside the local folders. If so, anyone who can create links can "
+            "make dataprep read any file."
+        ),
     )
     allow_http: bool = Field(
-        False, description="Whether remote servers may use http://. Credentials are then sent unencrypted."
+        False, description="Whether servers on other machines may use `http://`, which sends credentials unencrypted."
     )
 
 
-class WandbDeclaration(Declared):
-    """A W&B project that receives the tables of a finished run. Credentials come only from wandb's configuration."""
+class WandbDeclaration(DeclarationModel):
+    """A Weights & Biases project for the tables of finished runs. Credentials come only from wandb's settings."""
 
-    project: str = Field(min_length=1, description="The project.")
-    entity: str | None = Field(None, min_length=1, description="User or team; default: the account's default.")
+    project: str = Field(min_length=1, description="Name of the project.")
+    entity: str | None = Field(
+        None, min_length=1, description="User or team that owns the project. Default: the default of your account."
+    )
     mode: Literal["online", "offline"] | None = Field(
-        None, description="`offline` writes to WANDB_DIR or `./wandb`, for `wandb sync`; default: WANDB_MODE."
+        None,
+        description=(
+            "`online` sends the tables. `offline` writes them to `WANDB_DIR` (else `./wandb`), for `wandb sync`. "
+            "Default: `WANDB_MODE`."
+        ),
     )
 
 
-def _kind(value: Any) -> str:
-    # chosen by type, because for a plain union pydantic reports each mistake once per form
+def _describe_kind(value: Any) -> str:
+    # select the form by type, because for a plain union pydantic reports each mistake once per form
     return "file" if isinstance(value, str | Path) else "inline"
 
 
-class BlendDeclaration(MadeByEngine, KeyedSources):
-    """A training blend for one stage."""
+class BlendDeclaration(WorkersDeclaration, KeyedSources):
+    """A weighted blend of datasets for one training stage."""
 
-    stage: Stage = Field(description="`pretrain`: bin/idx; `sft`: packed Parquet; `rl`: JSON Lines.")
+    stage: Stage = Field(
+        description=(
+            "Training stage and its output. `pretrain`: `.bin` and `.idx` files. `sft`: packed Parquet. `pairs`: "
+            "preference pairs. `rl`: JSON Lines."
+        )
+    )
     blend: Annotated[
         Annotated[DataBlend, Tag("inline")] | Annotated[Path, Tag("file")],
-        Discriminator(_kind),
+        Discriminator(_describe_kind),
     ] = Field(description="The blend itself, or the path of its JSON file.")
-    tokenizer: TokenizerDeclaration | None = Field(None, description="Required for `pretrain` and `sft`.")
-    pretrain: PretrainOptions | None = Field(None, description="Settings for `stage: pretrain`.")
-    sft: SftOptions | None = Field(None, description="Settings for `stage: sft`.")
-    rl: RlOptions | None = Field(None, description="Settings for `stage: rl`.")
+    tokenizer: TokenizerDeclaration | None = Field(
+        None, description="The tokenizer. Required for every stage except `rl`, where it is not allowed."
+    )
+    pretrain: PretrainOptions | None = Field(None, description="Settings of the stage `pretrain`.")
+    sft: SftOptions | None = Field(None, description="Settings of the stage `sft`.")
+    pairs: PairsOptions | None = Field(None, description="Settings of the stage `pairs`.")
+    rl: RlOptions | None = Field(None, description="Settings of the stage `rl`.")
+    views: tuple[View, ...] = Field(
+        (),
+        description=(
+            "Additional trainer formats of the same data. The stage decides which formats are available. Default: none."
+        ),
+    )
     num_shards: int | None = Field(
-        None, ge=1, le=4000, description="Shards per dataset; default: one per 256 MiB of source."
+        None, ge=1, le=4000, description="Number of shards per dataset. Default: one per 256 MiB of source."
     )
-    max_rows: int | None = Field(None, ge=1, description="Read at most this many rows of each shard, from the first.")
-    sample: SampleDeclaration | None = Field(None, description="A trial on some shards of each dataset.")
-    held_out: HeldOut | None = Field(None, description="Shards held out from training, for validation and test.")
-    train_tokens: int | None = Field(None, ge=1, description="Tokens to train on; default: all, once.")
-    max_epochs: float | None = Field(None, gt=0, description="The check fails if a dataset must be read more often.")
+    max_rows: int | None = Field(
+        None,
+        ge=1,
+        description="Reads only this many rows of each shard, from its start, for a trial. Default: all rows.",
+    )
+    sample: SampleDeclaration | None = Field(
+        None, description="Builds only some shards of each dataset, for a trial. Default: all shards."
+    )
+    held_out: HeldOut | None = Field(
+        None,
+        description="Shards of each dataset that are used for validation and test instead of training. Default: none.",
+    )
+    train_tokens: int | None = Field(
+        None,
+        ge=1,
+        description=(
+            "Number of tokens to train on, used to compute the epochs of each dataset. Default: the tokens of "
+            "all datasets. Not for `rl`."
+        ),
+    )
+    max_epochs: float | None = Field(
+        None,
+        gt=0,
+        description=(
+            "Maximum number of times that a dataset may be read. A blocking check fails above it. Default: no limit."
+        ),
+    )
     tolerance: float = Field(
-        0.01, ge=0, le=1, description="Largest allowed difference between a realized and a requested share."
+        0.01,
+        ge=0,
+        le=1,
+        description="Maximum difference between a dataset's share and its weight. A blocking check fails above it.",
     )
-    bad_records: BadRecordPolicy = Field(BadRecordPolicy(), description="How unusable records are handled.")
+    bad_records: BadRecordPolicy = Field(
+        BadRecordPolicy(), description="How unusable records are handled. By default, the build fails at the first one."
+    )
+    id_field: str | None = Field(
+        None,
+        min_length=1,
+        description="Field with the row's id, a string or integer. A dot selects a nested key (`meta.id`). `dataprep "
+        "retract` finds rows by it. Default: rows are identified by their content (`pretrain`: by their text).",
+    )
+    retractions: Path | None = Field(
+        None,
+        description="Retraction list, which `dataprep retract` writes: the rows to remove. Default: `retracted.jsonl` "
+        "next to this YAML.",
+    )
     sources: SourceAccessDeclaration = Field(
-        SourceAccessDeclaration(), description="Access to the object storage and hubs of the blend."
+        SourceAccessDeclaration(),
+        description="How the blend's datasets are read from the Hub and from object storage.",
     )
     trainer_root: str | None = Field(
-        None, description="Folder or URL under which the trainer finds `storage`; default: the same as here."
+        None,
+        description="Folder or URL of `storage` on the trainer's machine. Default: the same path as on this machine.",
     )
     execution_mode: Literal["auto", "streaming", "batch"] = Field(
         "auto",
-        description="How `dataprep run` launches the shards. `batch`: one run, with all sources present before the "
-        "first shard is built; `streaming`: runs of a few shards, each downloading its own; `auto`: "
-        "streaming if a source is remote.",
+        description=(
+            "How `dataprep run` builds the shards. `batch`: one run, which first downloads all sources. "
+            "`streaming`: runs of a few shards, which download only their own sources. `auto`: `streaming` if a "
+            "source is remote, else `batch`."
+        ),
     )
     wandb: WandbDeclaration | None = Field(
-        None, description="Also log the finished run's tables here; needs the extra `wandb`, never if sensitive."
+        None,
+        description=(
+            "Weights & Biases project for the tables of finished runs. Needs the extra `wandb`, and is not "
+            "allowed with `sensitive`. Default: nothing is sent."
+        ),
     )
-    force: str = Field("", description="Any text. Changing it rebuilds everything under a new run hash.")
+    force: str = Field("", description="Any text. A change to this text rebuilds everything, under a new run hash.")
+
+    @field_validator("views")
+    @classmethod
+    def _require_usable_views(cls, views: tuple[View, ...], info: ValidationInfo) -> tuple[View, ...]:
+        # an invalid stage has its own error; a different stage's views are reported with the stage
+        stage = info.data.get("stage", "")
+        if views and all(view in STAGE_VIEWS.get(stage, ()) for view in views):
+            from dataprep_assets.engine.artifact.view import require_usable
+            from dataprep_assets.pipelines.blend.stage_views import VIEW_KINDS
+
+            require_usable(views, VIEW_KINDS[stage].load)
+        return views
 
     @model_validator(mode="after")
     def _fits_its_stage(self) -> Self:
-        for stage in ("pretrain", "sft", "rl"):
+        """Raise ValueError for keys that the stage does not have, or that exclude each other."""
+        if self.views and self.stage not in STAGE_VIEWS:
+            raise ValueError(
+                f"`views` are only for `stage: sft`, `stage: pairs` and `stage: rl`, not for `stage: {self.stage}`. "
+                "Remove them"
+            )
+        stage_views = STAGE_VIEWS.get(self.stage, ())
+        if foreign_views := [view for view in self.views if view not in stage_views]:
+            raise ValueError(
+                f"`views`: `{foreign_views[0]}` is not a view of `stage: {self.stage}`. "
+                f"Available: {', '.join(stage_views)}"
+            )
+        for stage in ("pretrain", "sft", "pairs", "rl"):
             if stage != self.stage and getattr(self, stage) is not None:
-                raise ValueError(f"`{stage}` has options of a different stage than `stage: {self.stage}`. Remove it")
-        if (self.tokenizer is None) != (self.stage == "rl"):
-            raise ValueError("`tokenizer` is required for the stages `pretrain` and `sft`, and not allowed for `rl`")
+                raise ValueError(f"`{stage}` has no effect with `stage: {self.stage}`. Remove it")
+        if self.tokenizer is None and self.stage != "rl":
+            raise ValueError(f"`tokenizer` is required for `stage: {self.stage}`")
+        if self.tokenizer is not None and self.stage == "rl":
+            raise ValueError("`tokenizer` has no effect with `stage: rl`. Remove it")
         if self.sensitive and self.wandb is not None:
             raise ValueError(
                 "`wandb` cannot be combined with `sensitive: true`: reports on sensitive data must stay local. "
                 "Remove one of them"
             )
         if self.stage == "rl" and self.train_tokens is not None:
-            raise ValueError(
-                "`train_tokens` is only for the stages `pretrain` and `sft`, because records of `rl` have no tokens"
-            )
+            raise ValueError("`train_tokens` has no effect with `stage: rl`, whose records have no tokens. Remove it")
         if self.held_out is not None and isinstance(self.blend, DataBlend) and self.blend.per_split:
             raise ValueError(
                 "`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists. "
                 "Remove one of them"
             )
-        # this covers only declared numbers of shards; the plan knows the default number and checks again
+        if isinstance(self.blend, DataBlend) and (sentence := self._unfit_format(self.blend)) is not None:
+            raise ValueError(sentence)
+        # only declared numbers of shards, because the plan determines the default number and checks it again
         counts = [self.num_shards, None if self.sample is None else self.sample.count]
         shards = min((count for count in counts if count), default=None)
         if self.held_out is not None and shards is not None and self.held_out.valid + self.held_out.test >= shards:
             raise ValueError(
                 f"`held_out`: {count_of(self.held_out.valid, 'shard')} for valid and {self.held_out.test} for test "
                 f"leave none of {shards} for training. Raise "
-                f"`{'sample.count' if shards != self.num_shards else 'num_shards'}`"
+                f"`{'sample.count' if shards != self.num_shards else 'num_shards'}`, or hold out fewer"
             )
         return self
 
@@ -196,7 +346,7 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
         """Whether the blend may read local files; true for a blend in a separate file, which can change at any time."""
         if not isinstance(self.blend, DataBlend):
             return True
-        # an asset's files may be local, which only its metadata shows
+        # an asset's files may be local, which only its metadata reveals
         paths = [*(unit.dataset.path for unit in self.blend.units()), *self.rl_options.placeholder_paths]
         return any("://" not in path or path.startswith("asset://") for path in paths)
 
@@ -211,43 +361,81 @@ class BlendDeclaration(MadeByEngine, KeyedSources):
         return self.sft or SftOptions()
 
     @property
+    def pairs_options(self) -> PairsOptions:
+        """The options of the stage `pairs`, or their defaults."""
+        return self.pairs or PairsOptions()
+
+    @property
+    def chat_options(self) -> SftOptions:
+        """The options of conversations, for the stages `sft` and `pairs`."""
+        return self.pairs_options.chat if self.stage == "pairs" else self.sft_options
+
+    @property
     def rl_options(self) -> RlOptions:
         """The options of the stage `rl`, or their defaults."""
         return self.rl or RlOptions()
 
     @property
+    def record_locations(self) -> dict[str, str]:
+        """The locations of prompt and expected answer in records of `rl`, which determine the views' bytes."""
+        return {"prompt": self.rl_options.prompt, "answer": self.rl_options.answer}
+
+    @property
     def required_tokenizer(self) -> TokenizerDeclaration:
-        """The tokenizer; raises ConfigError if the stage has none."""
+        """The tokenizer. Raises ConfigError if the stage has none."""
         if self.tokenizer is None:
-            raise ConfigError(f"{self.dataset}: stage {self.stage} has no tokenizer")
+            raise ConfigError(f"{self.dataset}: `stage: {self.stage}` has no tokenizer")
         return self.tokenizer
 
     def data_blend(self) -> DataBlend:
-        """Return the blend, read from its file if it has one; raise ConfigError for an invalid file."""
+        """Return the blend, read from its file if it has one. Raises ConfigError for an invalid file."""
         if isinstance(self.blend, DataBlend):
             return self.blend
         blend = DataBlend.load(self.blend)
-        # the model rejects this for inline blends, but a file is known only after reading it
+        # the model rejects this for inline blends; a file's blend is known only now
         if self.held_out is not None and blend.per_split:
-            raise ConfigError(f"held_out: {self.blend} lists its own splits. Remove one of them")
+            raise ConfigError(
+                f"`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists "
+                f"({self.blend}). Remove one of them"
+            )
+        if (sentence := self._unfit_format(blend)) is not None:
+            raise ConfigError(f"{self.blend}: {sentence}")
         return blend
 
-    def located(self, folder: Path) -> Self:
+    def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
+        from dataprep_assets.pipelines.blend.retracted_left import find_retracted_blend_artifacts
+
+        return find_retracted_blend_artifacts(self, store, unplanned)
+
+    def _unfit_format(self, blend: DataBlend) -> str | None:
+        """Return a sentence on the first dataset whose form of rows does not fit the stage; None if all fit."""
+        for unit in blend.units() if self.stage == "pairs" else ():
+            if unit.dataset.format not in (None, "auto", "pairs", "kto"):
+                return (
+                    f"dataset {unit.dataset.name}: `format: {unit.dataset.format}` has no pairs. For `stage: pairs`, "
+                    "use one of auto, pairs, kto"
+                )
+        return None
+
+    def resolve_paths(self, folder: Path) -> Self:
         changes: dict[str, Any] = {
-            "blend": self.blend.located(folder)
+            "blend": self.blend.resolve_paths(folder)
             if isinstance(self.blend, DataBlend)
             else resolve_path(self.blend, folder),
-            "sources": _located_sources(self.sources, folder),
-            "tokenizer": self.tokenizer.located(folder) if self.tokenizer else None,
+            "sources": _resolve_source_paths(self.sources, folder),
+            "tokenizer": self.tokenizer.resolve_paths(folder) if self.tokenizer else None,
+            "retractions": resolve_path(self.retractions or Path(RETRACTIONS), folder),
         }
         if self.sft is not None:
-            changes["sft"] = self.sft.located(folder)
+            changes["sft"] = self.sft.resolve_paths(folder)
+        if self.pairs is not None:
+            changes["pairs"] = self.pairs.resolve_paths(folder)
         if self.rl is not None:
-            changes["rl"] = self.rl.located(folder)
-        return super().located(folder).model_copy(update=changes)
+            changes["rl"] = self.rl.resolve_paths(folder)
+        return super().resolve_paths(folder).model_copy(update=changes)
 
 
-def _located_sources(sources: SourceAccessDeclaration, folder: Path) -> SourceAccessDeclaration:
+def _resolve_source_paths(sources: SourceAccessDeclaration, folder: Path) -> SourceAccessDeclaration:
     paths: Mapping[str, Path | None] = {"hub_cache": sources.hub_cache, "object_cache": sources.object_cache}
     return sources.model_copy(
         update={name: resolve_path(path, folder) for name, path in paths.items() if path is not None}

@@ -13,10 +13,10 @@ from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_o
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import FileRecord, Ledger, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.losses import describe_missing_data, rows_of
-from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, from_file_on
+from dataprep_assets.pipelines.blend.losses import count_output_rows, describe_missing_data
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, describe_first_file
 
-_SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
+_SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "pairs": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
 _PREFIX = {"pretrain": "tokens"}
 _NAMED = 8
 """Maximum number of partitions in an error, because a blend may have thousands."""
@@ -62,8 +62,8 @@ class FinishedShard:
 
     @property
     def rows(self) -> int:
-        """Rows of the shard's output (`losses.rows_of`)."""
-        return rows_of(self.receipt)
+        """Rows of the shard's output (`losses.count_output_rows`)."""
+        return count_output_rows(self.receipt)
 
     @property
     def stem(self) -> str:
@@ -85,44 +85,50 @@ def finished_shards(
     by_partition = {shard.artifact.partition: shard for shard in shards}
     if unplanned := set(plan.partitions) ^ {str(p) for p in by_partition}:
         raise IntegrityError(
-            f"{blend.dataset}: the plan and the shards differ in {', '.join(sorted(unplanned)[:_NAMED])}"
+            f"{blend.dataset}: the shards do not match the plan: {', '.join(sorted(unplanned)[:_NAMED])}. "
+            "Rebuild `blend_plan`"
         )
     chosen_shards = [by_partition[partition] for partition in plan.partitions]
     receipts = store.receipts([shard.artifact for shard in chosen_shards])
     missing = [str(s.artifact.partition) for s, r in zip(chosen_shards, receipts, strict=True) if r is None]
     if missing:
-        raise MissingArtifactError(_describe_partitions(blend, missing, len(chosen_shards), "are missing or failed"))
+        raise MissingArtifactError(
+            _describe_partitions(blend, missing, len(chosen_shards), ("is", "are"), "missing or failed")
+        )
     stale_partitions = [
         str(s.artifact.partition) for s, r in zip(chosen_shards, receipts, strict=True) if r and r.key != s.key
     ]
     if stale_partitions:
         raise IntegrityError(
             _describe_partitions(
-                blend, stale_partitions, len(chosen_shards), "were built from other inputs or settings"
+                blend, stale_partitions, len(chosen_shards), ("was", "were"), "built from different inputs or settings"
             )
         )
     complete_shards = []
     for shard, receipt in zip(chosen_shards, receipts, strict=True):
         assert receipt is not None
-        unit, planned_shard = plan.find(str(shard.artifact.partition))
+        unit, planned_shard = plan.find_shard(str(shard.artifact.partition))
         complete_shards.append(
             FinishedShard(unit=unit, index=planned_shard.index, artifact=shard.artifact, receipt=receipt)
         )
     for unit in plan.units:
         members = [shard.receipt for shard in complete_shards if shard.unit is unit]
-        if not any(map(rows_of, members)):
+        if not any(map(count_output_rows, members)):
             raise IntegrityError(
-                f"{blend.dataset}: {unit.name} has a weight of {unit.dataset.weight}, but no data in any of its "
-                f"shards{from_file_on(blend, unit)}: {describe_missing_data(blend, members)}"
+                f"{blend.dataset}: {unit.name}{describe_first_file(blend, unit)}: has a weight of "
+                f"{unit.dataset.weight}, but "
+                f"no data in any shard: {describe_missing_data(blend, members)}"
             )
     return complete_shards
 
 
-def _describe_partitions(blend: BlendDeclaration, partitions: Sequence[str], total: int, what: str) -> str:
+def _describe_partitions(
+    blend: BlendDeclaration, partitions: Sequence[str], total: int, verbs: tuple[str, str], state: str
+) -> str:
     names = ", ".join(partitions[:_NAMED]) + (", …" if len(partitions) > _NAMED else "")
     return (
-        f"{blend.dataset}: {len(partitions)} of {count_of(total, 'shard')} {what}: {names}. Materialize these "
-        f"partitions first"
+        f"{blend.dataset}: {len(partitions)} of {count_of(total, 'shard')} {verbs[len(partitions) > 1]} {state}: "
+        f"{names}. Build these partitions first"
     )
 
 
@@ -132,13 +138,14 @@ def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRec
     Raises IntegrityError unless there is exactly one.
     """
     prefix = _PREFIX.get(blend.stage, "")
-    # the prefix is needed in pretraining, because `document_ends.bin` and others are stored next to `tokens.bin`
+    # pretraining needs the prefix, because `document_ends.bin` and others are stored next to `tokens.bin`
     records = [f for f in receipt.files if f.path.endswith(suffix) and f.path.startswith(prefix)]
-    # the quarantine is excluded, because it has the same JSON Lines suffix as RL records
+    # exclude the quarantine, which has the same JSON Lines suffix as RL records
     records = [f for f in records if not f.path.startswith("quarantine")]
     if len(records) != 1:
         raise IntegrityError(
-            f"{receipt.artifact}/{receipt.partition}: expected one file *{suffix}, found {len(records)}"
+            f"{receipt.artifact}/{receipt.partition}: expected one file *{suffix}, found {len(records)}. Rebuild "
+            "this partition"
         )
     return records[0]
 

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check, Finding, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.check import (
+    FILES_INTACT,
+    Check,
+    Finding,
+    build_verdict,
+    describe_artifact,
+    require_ledger,
+)
 from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, megatron
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -23,12 +30,13 @@ from dataprep_assets.pipelines.blend.stream import blend_stream
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.separators import boundaries_match
 from dataprep_assets.stream.shard_job import build_token_bins
-from dataprep_assets.stream.stream_index import index_metadata
+from dataprep_assets.stream.stream_index import current_retractions, index_metadata
 from dataprep_assets.stream.token_bins_checks import (
     CERTIFICATE_VALID,
     IDS_IN_VOCABULARY,
     LEDGER_BALANCES,
     LOSSES,
+    NO_RETRACTED_DOCUMENT,
     ROUND_TRIP,
     OpenedTokens,
 )
@@ -41,15 +49,15 @@ from dataprep_assets.stream.token_shard import (
     TokenShard,
 )
 
-_REBUILD = "Materialize this partition of indexed_bins again"
+_REBUILD = "Rebuild this partition of indexed_bins"
 
 
 def index_matches_stream(shard: OpenedTokens) -> Finding:
-    """Return whether `tokens.idx` has one sequence per document of `tokens.bin`, and the receipt's counts and dtype."""
+    """Check that `tokens.idx` has one sequence per document of `tokens.bin`, and the receipt's counts and dtype."""
     directory, receipt = shard.directory, shard.receipt
     megatron.validate(directory / TOKENS, directory / MEGATRON_INDEX)
-    index, ledger = megatron.read_idx(directory / MEGATRON_INDEX), ledger_of(receipt)
-    return verdict(
+    index, ledger = megatron.read_idx(directory / MEGATRON_INDEX), require_ledger(receipt)
+    return build_verdict(
         _index_defects(directory, receipt, index),
         f"{count_of(ledger.documents, 'sequence')} of {ledger.tokens} {index.dtype} tokens, matching the receipt.",
         _REBUILD,
@@ -58,8 +66,9 @@ def index_matches_stream(shard: OpenedTokens) -> Finding:
 
 
 def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIndex) -> Iterator[str]:
-    name, ledger = name_of(receipt), ledger_of(receipt)
-    dtype = TokenBinsFacts.of(receipt).dtype
+    """Yield a sentence for each property of the index that contradicts the stream or the receipt."""
+    name, ledger = describe_artifact(receipt), require_ledger(receipt)
+    dtype = TokenBinsFacts.from_receipt(receipt).dtype
     if index.dtype != dtype:
         yield f"{name}: the idx has dtype {index.dtype}, but the receipt {dtype}"
     if len(index.lengths) != ledger.documents:
@@ -71,17 +80,17 @@ def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIn
         yield f"{name}: the idx has {count_of(tokens, 'token')}, but the ledger {ledger.tokens}"
     if empty := int(np.count_nonzero(np.asarray(index.lengths) < 1)):
         yield (
-            f"{name}: {count_of(empty, 'sequence has', 'sequences have')} no token; Megatron takes no sequence "
-            f"shorter than 1"
+            f"{name}: {count_of(empty, 'sequence has', 'sequences have')} no token; Megatron needs at least 1 token "
+            f"per sequence"
         )
     ends = document_ends.open_ends(directory / ENDS)
-    # the prepended 0 is uint64, because NumPy would convert an int and uint64 to float64, which is inexact above 2^53
+    # prepend 0 as uint64, because NumPy would convert an int and uint64 to float64, which is inexact above 2^53
     if len(ends) != len(index.lengths) or not np.array_equal(np.diff(ends, prepend=np.uint64(0)), index.lengths):
-        yield f"{name}: the lengths of the idx are not those of {ENDS}"
+        yield f"{name}: the lengths in the idx differ from {ENDS}"
 
 
 def document_boundaries_valid(shard: OpenedTokens) -> Finding:
-    """Return whether every document begins and ends with the configured tokens, without doubled tokens."""
+    """Check that every document begins and ends with the configured tokens, without doubled tokens."""
     return boundaries_match(shard.directory, shard.receipt, shard.recipe, _REBUILD)
 
 
@@ -90,8 +99,8 @@ INDEXED_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
     LEDGER_BALANCES,
     Check(
         "index_matches_stream",
-        "The .idx file describes the .bin file: sizes, pointers, lengths of at least 1, and document indices from 0 "
-        "to S.",
+        "The `.idx` file describes the `.bin` file: its sizes and pointers, lengths of at least 1, and "
+        "consecutive document indices.",
         index_matches_stream,
     ),
     IDS_IN_VOCABULARY,
@@ -103,6 +112,7 @@ INDEXED_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
     CERTIFICATE_VALID,
     ROUND_TRIP,
     LOSSES,
+    NO_RETRACTED_DOCUMENT,
 )
 INDEXED_BINS = "indexed_bins"
 
@@ -118,15 +128,18 @@ def indexed_bins_shards(
     certificate = load_certificate(blend, store)
     shards = []
     for partition in partitions:
-        unit, planned_shard = plan.find(partition)
+        unit, planned_shard = plan.find_shard(partition)
+        artifact = blend.artifact(INDEXED_BINS, partition)
+        stream = blend_stream(blend, certificate, unit.dataset.text_field)
         shards.append(
             TokenShard(
-                artifact=blend.artifact(INDEXED_BINS, partition),
+                artifact=artifact,
                 store=store,
-                plan=blend_stream(blend, certificate, unit.dataset.text_field),
+                plan=stream,
+                retracted=current_retractions(store, artifact, stream.retracted_ids),
                 budget=blend.bad_records.budget,
                 files=shard_parts(blend, store, plan, partition),
-                # only the sum is passed, because a range of a divided file has no separate size
+                # pass only the sum, because a range of a divided file has no separate size
                 sizes=(planned_shard.total_bytes,),
                 megatron=True,
                 salt=blend.force,
@@ -137,7 +150,7 @@ def indexed_bins_shards(
 
 INDEXED_BINS_SHARDS = BlendShards(
     name=INDEXED_BINS,
-    description="Megatron's bin and idx of each shard: tokenized once.",
+    description="`.bin` and `.idx` files of each shard, for Megatron.",
     kinds={"numpy", "huggingface"},
     shards=indexed_bins_shards,
     build=build_token_bins,

@@ -1,14 +1,14 @@
 """Losses of a blend: rows, parts of sequences, and whole shards.
 
-Entry points: `shard_losses`, `unused_rows`; `describe_missing_data`, for a dataset that lost everything.
+Entry points: `find_shard_losses`, `find_unused_rows`; `describe_missing_data`, for a dataset that lost everything.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Loss, dropped_rows, files_of
+from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Loss, count_by_file, find_dropped_rows
 from dataprep_assets.errors import count_of
-from dataprep_assets.integrity.receipt import Ledger, Receipt
+from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY
 from dataprep_assets.stream.stream_losses import stream_losses, tokenizer_losses
@@ -16,11 +16,12 @@ from dataprep_assets.tokenization.chat.messages import FILTERED
 
 _FILES = 3
 """Maximum number of files to list per reason."""
-_ROWS = {"pretrain": "document", "sft": "packed row", "rl": "record"}
+_ROWS = {"pretrain": "document", "sft": "packed row", "pairs": "pair", "rl": "record"}
 _CUT_OFF, _TOO_LONG = "empty_after_masking", "longer_than_pack_size"
+_TOO_LONG_PAIR = "longer_than_max_length"
 
 
-def rows_of(receipt: Receipt) -> int:
+def count_output_rows(receipt: Receipt) -> int:
     """Return the rows of a shard's output: documents, records, or packed rows (`bins`, a fact of SFT shards only)."""
     return int(receipt.facts.get("bins", (receipt.ledger or Ledger()).documents))
 
@@ -43,34 +44,53 @@ def describe_by_file(files: Mapping[str, Mapping[str, int]]) -> str:
     return ", ".join(phrases)
 
 
-def shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+def find_shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
     """Yield the losses of a blend's shards, dataset by dataset."""
     by_dataset: dict[str, list[Receipt]] = {}
     for receipt in receipts:
-        by_dataset.setdefault(dataset_of(receipt.partition), []).append(receipt)
+        by_dataset.setdefault(dataset_name(receipt.partition), []).append(receipt)
     for name, members in by_dataset.items():
         if blend.stage == "pretrain":
             yield from stream_losses(members, name)
             continue
-        yield from dropped_rows(members, _kind, part=name)
+        yield from find_dropped_rows(members, _classify_reason, part=name)
+        if blend.stage == "rl":
+            yield from _find_field_losses(members, name)
         if blend.stage == "sft":
-            yield from _sequences(members, name)
+            yield from _find_sequence_losses(members, name)
+        if blend.stage in ("sft", "pairs"):
             yield from tokenizer_losses(members, name)
 
 
-def dataset_of(partition: str | None) -> str:
+def _find_field_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
+    """Yield the fields that transforms left out of the records, with the number of records that had each.
+
+    They have no total, because a record may lose several fields.
+    """
+    counts: dict[str, Counter[str]] = {}
+    for receipt in receipts:
+        for line in receipt.facts.get("sources", ()):
+            for name, count in line.get("fields", {}).items():
+                counts.setdefault(name, Counter())[str(line["file"])] += count
+    for name, files in sorted(counts.items()):
+        yield Loss(action="left out", reason=name, count=files.total(), of=0, unit="field", part=part, files=files)
+
+
+def dataset_name(partition: str | None) -> str:
     """Return the dataset of a shard, with its split if it has one."""
     return (partition or "").rpartition("-")[0]
 
 
-def _kind(reason: str) -> str:
-    is_chosen = reason in (*FILTERED, _CUT_OFF, _TOO_LONG) or reason.startswith(LEFT_OUT_BY)
+def _classify_reason(reason: str) -> str:
+    if reason == RETRACTED:
+        return ""
+    is_chosen = reason in (*FILTERED, _CUT_OFF, _TOO_LONG, _TOO_LONG_PAIR) or reason.startswith(LEFT_OUT_BY)
     return FILTER if is_chosen else BAD_RECORD
 
 
-def _sequences(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
-    """Yield the sequences that packing truncated, and the ones it left out of kept conversations."""
-    drops = _sequences_dropped(receipts)
+def _find_sequence_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
+    """Yield the sequences that packing truncated, and the sequences that it left out of kept conversations."""
+    drops = _count_dropped_sequences(receipts)
     total = sum(int(receipt.facts["sequences"]) for receipt in receipts) + drops.total()
     cuts = {"max_doc_tokens": "truncated", "pack_size": "truncated_to_pack_size"}
     for reason, fact in cuts.items():
@@ -78,28 +98,40 @@ def _sequences(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
         yield Loss(action="cut", reason=reason, count=count, of=total, unit="sequence", part=part)
     for reason, count in sorted(drops.items()):
         yield Loss(action="left out", reason=reason, count=count, of=total, unit="sequence", part=part)
-    conversations = _ledger(receipts).documents
+    conversations = _sum_ledgers(receipts).documents
     row_cuts = sum((Counter(receipt.facts.get("conversations_cut", {})) for receipt in receipts), Counter[str]())
+    files = count_by_file(receipts, "cuts")
     for reason, count in sorted(row_cuts.items()):
-        yield Loss(action="cut", reason=reason, count=count, of=conversations, unit="conversation", part=part)
+        file_counts = dict(files.get(reason, Counter()).most_common())
+        yield Loss(
+            action="cut",
+            reason=reason,
+            count=count,
+            of=conversations,
+            unit="conversation",
+            part=part,
+            files=file_counts,
+        )
 
 
-def _sequences_dropped(receipts: Sequence[Receipt]) -> Counter[str]:
+def _count_dropped_sequences(receipts: Sequence[Receipt]) -> Counter[str]:
     return sum((Counter(r.facts.get("sequences_dropped", {})) for r in receipts), Counter[str]())
 
 
-def unused_rows(blend: BlendDeclaration, receipts: Sequence[Receipt], used: set[str]) -> Iterator[Loss]:
+def find_unused_rows(blend: BlendDeclaration, receipts: Sequence[Receipt], used_names: set[str]) -> Iterator[Loss]:
     """Yield the output rows of shards that no split of a run uses.
 
     Args:
         blend: The declaration.
         receipts: The receipts of all shards.
-        used: The partitions that the splits of the run use.
+        used_names: The partitions that the splits of the run use.
     """
     rows: dict[str, Counter[bool]] = {}
     for receipt in receipts:
-        # an empty shard is also in no split, but has no rows to leave out
-        rows.setdefault(dataset_of(receipt.partition), Counter())[receipt.partition in used] += rows_of(receipt)
+        # an empty shard is in no split either, but has no rows to leave out
+        rows.setdefault(dataset_name(receipt.partition), Counter())[receipt.partition in used_names] += (
+            count_output_rows(receipt)
+        )
     for name, counts in rows.items():
         yield Loss(
             action="left out",
@@ -112,23 +144,34 @@ def unused_rows(blend: BlendDeclaration, receipts: Sequence[Receipt], used: set[
 
 
 def describe_missing_data(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> str:
-    """Return why no shard of a dataset has data, and what to do about it."""
-    ledger, drops = _ledger(receipts), _sequences_dropped(receipts)
+    """Return the reason why no shard of a dataset has data, and the remedy."""
+    ledger, drops = _sum_ledgers(receipts), _count_dropped_sequences(receipts)
     if not ledger.rows_in:
-        return "its sources have no rows. Correct its `path`, or set its weight to 0"
-    advice = ""
+        return "the source has no rows. Correct `path`, or set the weight to 0"
+    advice = "Correct"
     if blend.stage == "sft" and ledger.dropped.get(_CUT_OFF):
-        advice = f"; if every answer was cut off at `pack_size: {blend.sft_options.pack_size}`, raise it"
+        advice = (
+            f"If every answer was cut off at `pack_size: {blend.sft_options.pack_size}`, raise `pack_size`. Otherwise, "
+            "correct"
+        )
     elif blend.stage == "sft" and ledger.dropped.get(_TOO_LONG):
-        longer = f"; rows longer than `pack_size: {blend.sft_options.pack_size}` are dropped by `too_long: drop`"
-        advice = f"{longer}: raise `pack_size`, or set `too_long: truncate`"
+        advice = (
+            f"If rows are longer than `pack_size: {blend.sft_options.pack_size}`, raise `pack_size`, or set `too_long: "
+            "truncate`. Otherwise, correct"
+        )
+    elif ledger.dropped.get(_TOO_LONG_PAIR):
+        advice = (
+            f"If pairs are longer than `max_length: {blend.pairs_options.max_length}`, raise `max_length`. Otherwise, "
+            "correct"
+        )
     if blend.sensitive:
-        return f"none of its rows was kept: {', '.join({**ledger.dropped, **drops})}. Correct its source{advice}"
+        return f"none of its rows was kept: {', '.join({**ledger.dropped, **drops})}. {advice} the source"
     return (
-        f"none of its {count_of(ledger.rows_in, 'row')} was kept: {describe_by_file(files_of(receipts))}. Correct its "
-        f"source or its fields{advice}; or set its weight to 0"
+        f"none of its {count_of(ledger.rows_in, 'row')} was kept: {describe_by_file(count_by_file(receipts))}. "
+        f"{advice} the "
+        "source or its fields, or set the weight to 0"
     )
 
 
-def _ledger(receipts: Sequence[Receipt]) -> Ledger:
+def _sum_ledgers(receipts: Sequence[Receipt]) -> Ledger:
     return Ledger.total(receipt.ledger or Ledger() for receipt in receipts)

@@ -1,7 +1,7 @@
 """Remarks on a blend before it is built, for `dataprep check` and the beginning of `dataprep run`.
 
-Only cheap checks are made: of the JSON file, a local tokenizer, the template, the transforms, and the listing and first
-rows of local sources.
+Checks only what is cheap to read: the JSON file, a local tokenizer, the template, the transforms, and the listing and
+first rows of local sources.
 """
 
 import itertools
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dataprep_assets.engine.yaml.remark import Remark
+from dataprep_assets.engine.yaml.remark import Remark, parse_error_keys
 from dataprep_assets.errors import (
     ConfigError,
     CorruptSourceError,
@@ -18,26 +18,28 @@ from dataprep_assets.errors import (
     SourceError,
     TokenizerError,
     count_of,
+    os_error_reason,
 )
 from dataprep_assets.fields import value_at
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.discovery import left_out_data, list_meant, open_place
-from dataprep_assets.pipelines.blend.plan.fields import fault_of_files, field_to_read
-from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sources
-from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
-from dataprep_assets.pipelines.blend.sft.template_remarks import lost_rows_remark, template_remarks
+from dataprep_assets.pipelines.blend.plan.discovery import list_dataset_files, list_left_out_data, open_place
+from dataprep_assets.pipelines.blend.plan.fields import field_to_read, find_fault
+from dataprep_assets.pipelines.blend.rl.transforms import compose_steps, list_declared_sources
+from dataprep_assets.pipelines.blend.sft.declared_template import has_local_template, load_declared_template
+from dataprep_assets.pipelines.blend.sft.row_remarks import find_rows_remark
+from dataprep_assets.pipelines.blend.sft.template_remarks import find_lost_rows_remark, template_remarks, template_text
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_dtype
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.planning.manifest import file_format, natural_key
 from dataprep_assets.sources.access import LocalTree
-from dataprep_assets.sources.readers.csv_rows import merged_rows
-from dataprep_assets.sources.readers.first_rows import first_bad, first_rows, sample_of
+from dataprep_assets.sources.readers.csv_rows import describe_merged_rows
+from dataprep_assets.sources.readers.first_rows import read_first_rows, sample_files, summarize_first_rows
 from dataprep_assets.sources.readers.rows import count_rows
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.stream.token_stream import SourcePart, refusal_of
-from dataprep_assets.stream.tokenizer import bundle_at_hand, rendered_remarks, separator_remarks
+from dataprep_assets.stream.token_stream import SourcePart, explain_refusal
+from dataprep_assets.stream.tokenizer import find_local_tokenizer, find_rendered_remarks, find_separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _FOOTERS = 256
@@ -57,41 +59,41 @@ def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
         yield from _tokenizer_remarks(blend, blend.tokenizer)
     if blend.stage == "rl":
         yield from _transform_remarks(blend)
-    for keys, dataset in _place_of_each(data):
-        # a blend in a separate file has only one line in the YAML
+    for keys, dataset in _datasets_with_keys(data):
+        # in the YAML, a blend in a separate file has only one line
         yield from _dataset_remarks(blend, dataset, keys if isinstance(blend.blend, DataBlend) else ("blend",))
 
 
 def _tokenizer_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
     try:
         reading = blend.pretrain_options.special_tokens if blend.stage == "pretrain" else "text"
-        bundle = bundle_at_hand(tokenizer, reading)
+        bundle = find_local_tokenizer(tokenizer, reading)
     except TokenizerError as error:
         yield Remark(keys=("tokenizer",), sentence=str(error))
         return
-    if blend.stage == "sft":
+    if blend.stage in ("sft", "pairs"):
         if bundle is not None:
-            yield from template_remarks(blend.sft_options, tokenizer)
+            yield from template_remarks(blend.chat_options, tokenizer, blend.stage)
         else:
-            yield from _lone_template_remarks(blend, tokenizer)
+            yield from _template_remarks_without_tokenizer(blend, tokenizer)
     elif bundle is not None:
         yield from _stream_remarks(blend, bundle)
 
 
-def _lone_template_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
+def _template_remarks_without_tokenizer(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
     """Yield remarks on a template whose tokenizer is not on this machine."""
     try:
-        if template_at_hand(blend.sft_options, tokenizer):
-            declared_template(blend.sft_options, tokenizer)
+        if has_local_template(blend.chat_options, tokenizer):
+            load_declared_template(blend.chat_options, tokenizer)
     except ConfigError as error:
-        yield Remark(keys=("sft", "chat_template"), sentence=str(error))
+        yield Remark(keys=(blend.stage, "chat_template"), sentence=str(error))
 
 
 def _stream_remarks(blend: BlendDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
     """Yield remarks for pretraining, on the tokens around a document and the dtype of the ids."""
     if blend.pretrain_options.add_eos:
         options = blend.pretrain_options
-        yield from separator_remarks(bundle, options.separator, options.special_tokens, ("pretrain", "separator"))
+        yield from find_separator_remarks(bundle, options.separator, options.special_tokens, ("pretrain", "separator"))
     try:
         blend_bos(blend, bundle)
     except TokenizerError as error:
@@ -105,20 +107,20 @@ def _stream_remarks(blend: BlendDeclaration, bundle: TokenizerBundle) -> Iterato
 def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     transforms, keys = blend.rl_options.transforms, ("rl", "transforms")
     try:
-        sources = declared_sources(transforms)
-        compose(transforms)
+        sources = list_declared_sources(transforms)
+        compose_steps(transforms)
     except ConfigError as error:
         yield Remark(keys=keys, sentence=str(error))
         return
     for name, source in sources.items():
-        # not validated, because records may use source names that are invalid for datasets
+        # skip validation, because records may use source names that are invalid for datasets
         dataset = BlendDataset.model_construct(name=name, path=source.path, split=source.split, subset=None)
         files = _list_files(blend, dataset, keys)
         if isinstance(files, Remark):
             yield files
 
 
-def _place_of_each(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
+def _datasets_with_keys(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
     """Yield each dataset that is read, with the path of its YAML key."""
     for key in ("datasets", *SPLITS):
         for index, dataset in enumerate(getattr(data, key) or ()):
@@ -135,73 +137,82 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
         return
     if files is None:
         return
-    refusals = (_find_refusal(blend, dataset, path) for path in sample_of(files))
-    yield from _left_out_remarks(blend, dataset, (*keys, "path") if inline else keys)
-    damaged = _first_damage(files) or next(filter(None, refusals), None)
+    refusals = (_find_refusal(blend, dataset, path) for path in sample_files(files))
+    yield from _excluded_file_remarks(blend, dataset, (*keys, "path") if inline else keys)
+    damaged = _find_damaged_footer(files) or next(filter(None, refusals), None)
     if damaged is not None:
         yield Remark(keys=(*keys, "path") if inline else keys, sentence=damaged, of_source=True)
-    for path in sample_of([path for path in files if path.suffix == ".csv"]):
-        if sentence := merged_rows(_part(blend, dataset, path).read_rows(), "a file" if blend.sensitive else path.name):
+    for path in sample_files([path for path in files if path.suffix == ".csv"]):
+        if sentence := describe_merged_rows(
+            _current_part(blend, dataset, path).read_rows(), "a file" if blend.sensitive else path.name
+        ):
             yield Remark(keys=(*keys, "csv_quotes") if inline else keys, sentence=sentence, hint=True)
             break
-    if (fault := fault_of_files(blend, dataset, files)) is not None:
+    if (fault := find_fault(blend, dataset, files)) is not None:
         field_option = field_to_read(blend, dataset)
         yield Remark(keys=(*keys, field_option[0]) if field_option and inline else keys, sentence=fault)
     elif blend.stage == "pretrain":
-        yield from _rendered_remarks(blend, dataset, files)
-    elif blend.stage == "sft" and (remark := lost_rows_remark(blend, dataset, files)) is not None:
-        yield remark
+        yield from _rendered_text_remarks(blend, dataset, files)
+    elif blend.stage in ("sft", "pairs"):
+        template = template_text(blend)
+        remarks = (
+            find_rows_remark(blend, dataset, files, (*keys, "path") if inline else keys, template),
+            find_lost_rows_remark(blend, dataset, files),
+        )
+        yield from filter(None, remarks)
     elif blend.stage == "rl":
         yield from _stray_remarks(blend, dataset, files, (*keys, "path") if inline else keys)
 
 
-def _left_out_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
+def _excluded_file_remarks(
+    blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]
+) -> Iterator[Remark]:
     """Yield remarks on data files that are left out."""
-    for why, names in left_out_data(open_place(dataset, blend.sources), dataset).items():
+    for reason, names in list_left_out_data(open_place(dataset, blend.sources), dataset).items():
         example = "" if blend.sensitive else f", for example {names[0]}"
-        sentence = f"{dataset.name}.path: {count_of(len(names), 'file')} excluded{example}: {why}"
+        sentence = f"{dataset.name}.path: {count_of(len(names), 'file')} excluded{example}: {reason}"
         yield Remark(keys=keys, sentence=sentence, hint=True)
 
 
 def _stray_remarks(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], keys: tuple[str | int, ...]
 ) -> Iterator[Remark]:
-    """Yield remarks on files of records without any field of the others, because any JSON object would be accepted."""
+    """Yield remarks on files whose records have no field of the other files, because any JSON object is accepted."""
     fields_of_files = list[tuple[int, Path, frozenset[str]]]()
     with suppress(DataprepError, OSError):  # another remark reports damaged files
-        for path in sample_of(paths):
-            rows = list(itertools.islice(first_rows([path], dataset.reading), _FEW))
+        for path in sample_files(paths):
+            rows = list(itertools.islice(read_first_rows([path], dataset.reading), _FEW))
             fields_of_files.append((len(rows), path, frozenset(itertools.chain.from_iterable(rows))))
-    # of two files the one with fewer rows is reported, because a file with its rows under one key reads as one row
-    for _, path, own in sorted(fields_of_files):
+    # report the file with fewer rows, because a file with all rows under one key is read as one row
+    for _, path, own_fields in sorted(fields_of_files):
         other_fields = frozenset().union(*(fields for _, other_path, fields in fields_of_files if other_path != path))
-        if own and other_fields and not own & other_fields:
-            which = "" if blend.sensitive else f": `{min(own)}`, not `{min(other_fields)}`"
+        if own_fields and other_fields and not own_fields & other_fields:
+            field_names = "" if blend.sensitive else f" (`{min(own_fields)}`, not `{min(other_fields)}`)"
             sentence = (
-                f"{_part(blend, dataset, path).label}: its first rows have no field in common with the other "
-                f"files{which}"
+                f"{_current_part(blend, dataset, path).label}: the first rows have no field in common with the other "
+                f"files{field_names}"
             )
             yield Remark(
                 keys=keys,
-                sentence=f"{dataset.name}.path: {sentence}. Exclude it if it does not contain records",
+                sentence=f"{dataset.name}.path: {sentence}. Exclude the file if it contains no records",
                 hint=True,
             )
             return
 
 
-def _rendered_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Iterator[Remark]:
+def _rendered_text_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Iterator[Remark]:
     """Yield remarks on texts that a template has already rendered."""
     reading = blend.pretrain_options.special_tokens
     # other remarks report an unusable tokenizer or file
     with suppress(DataprepError, OSError):
-        if (bundle := bundle_at_hand(blend.required_tokenizer, reading)) is not None:
-            rows = first_rows(paths, dataset.reading)
+        if (bundle := find_local_tokenizer(blend.required_tokenizer, reading)) is not None:
+            rows = read_first_rows(paths, dataset.reading)
             texts = [text for row in rows if isinstance(text := value_at(row, dataset.text_field), str)]
-            yield from rendered_remarks(texts, bundle, reading, ("pretrain", "special_tokens"))
+            yield from find_rendered_remarks(texts, bundle, reading, ("pretrain", "special_tokens"))
 
 
-def _first_damage(paths: Sequence[Path]) -> str | None:
-    """Return the error of the first Parquet file with an unreadable footer; None without one."""
+def _find_damaged_footer(paths: Sequence[Path]) -> str | None:
+    """Return the error of the first Parquet file with an unreadable footer; None if there is none."""
     for path in itertools.islice((path for path in paths if path.suffix == ".parquet"), _FOOTERS):
         try:
             count_rows(path, format="parquet", compression=None, label=path.name)
@@ -210,7 +221,7 @@ def _first_damage(paths: Sequence[Path]) -> str | None:
     return None
 
 
-def _part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> SourcePart:
+def _current_part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> SourcePart:
     """Return a file of a dataset, to read some of its rows."""
     kind, compression = file_format(path.name)
     return SourcePart(
@@ -226,15 +237,15 @@ def _part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> SourceP
 
 
 def _find_refusal(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> str | None:
-    """Return why a run would reject a file for its first rows; None if it may not."""
-    part = _part(blend, dataset, path)
+    """Return the reason why a run would reject a file because of its first rows; None if there is none."""
+    part = _current_part(blend, dataset, path)
     try:
-        top_rows = first_bad((len(block.rows), block.bad) for block in part.read_rows())
+        top_rows = summarize_first_rows((len(block.rows), block.bad) for block in part.read_rows())
     except (SourceError, OutOfMemoryError) as error:
         return str(error)
     except OSError as error:
-        return f"{part.label}: {error.strerror or error}"
-    return refusal_of(part, top_rows, policy=blend.bad_records.policy) or None
+        return f"{part.label}: {os_error_reason(error)}"
+    return explain_refusal(part, top_rows, policy=blend.bad_records.policy) or None
 
 
 def _list_files(
@@ -248,9 +259,11 @@ def _list_files(
         source = open_place(dataset, blend.sources)
         if not isinstance(access := source.access, LocalTree | UpstreamPartitions) or access.mirrored:
             return None
-        _, files = list_meant(source, dataset)
+        _, files = list_dataset_files(source, dataset)
     except SourceError as error:
         return Remark(keys=keys, sentence=str(error), of_source=True)
     except DataprepError as error:
-        return Remark(keys=keys, sentence=str(error))
+        error_keys = parse_error_keys(error)
+        is_declared = error_keys[0] == "sources" and bool(blend.sources.model_fields_set)
+        return Remark(keys=error_keys if is_declared else keys, sentence=str(error))
     return [access.path(file) for file in sorted(files, key=lambda file: natural_key(file.relpath))]

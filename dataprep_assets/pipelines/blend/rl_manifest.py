@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
-from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check, Finding, OpenedArtifact, name_of, verdict
+from dataprep_assets.engine.checks.check import (
+    FILES_INTACT,
+    Check,
+    Finding,
+    OpenedArtifact,
+    build_verdict,
+    describe_artifact,
+)
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
@@ -41,23 +48,23 @@ def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactS
         declaration=blend,
         name=RL_MANIFEST,
         version=VERSION,
-        description="manifest.json of the latest run, at a fixed path.",
+        description="`manifest.json` of the latest run, at a path that does not change.",
         kinds={"json"},
         inputs=(run,),
         names_places=frozenset(),  # the manifest contains the files' paths on the trainer
-        recipes=lambda store, _: [_recipe(blend, store)],
-        build=partial(_build, blend),
-        metadata=_metadata,
+        recipes=lambda store, _: [_build_recipe(blend, store)],
+        build=partial(_build_manifest, blend),
+        metadata=_build_metadata,
         check_groups=(
             WholeChecks(
                 checks=_CHECKS,
-                open=lambda store, _: OpenedRlManifest(blend.artifact(RL_MANIFEST), store, blend).with_files(),
+                open=lambda store, _: OpenedRlManifest(blend.artifact(RL_MANIFEST), store, blend).with_local_files(),
             ),
         ),
     )
 
 
-def _recipe(blend: BlendDeclaration, store: ArtifactStore) -> Recipe:
+def _build_recipe(blend: BlendDeclaration, store: ArtifactStore) -> Recipe:
     run = blend_run(blend, store)
     content = store.require(run).content
     return Recipe(
@@ -68,7 +75,7 @@ def _recipe(blend: BlendDeclaration, store: ArtifactStore) -> Recipe:
     )
 
 
-def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+def _build_manifest(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     yield Outcome.from_receipt(*build_rl_manifest(blend, request.store))
 
 
@@ -87,11 +94,11 @@ def build_rl_manifest(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Re
             joined=tuple(store.join(staged, name, [FileRef(run, run_receipt.file(name))]) for name in _FILES),
         )
 
-    return ensure(_recipe(blend, store), store, write, blend.verify)
+    return ensure_built(_build_recipe(blend, store), store, write, blend.verify)
 
 
-def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    return {"run_hash": RlManifestFacts.of(receipt).run_hash}
+def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    return {"run_hash": RlManifestFacts.from_receipt(receipt).run_hash}
 
 
 @dataclass(frozen=True)
@@ -102,34 +109,38 @@ class OpenedRlManifest(OpenedArtifact):
 
 
 def points_to_latest_run(manifest: OpenedRlManifest) -> Finding:
-    """Return whether the manifest matches the committed plan's run and names at most one file of it per split."""
+    """Check that the manifest matches the committed plan's run and names at most one of its files per split."""
     directory, receipt = manifest.directory, manifest.receipt
     run = blend_run(manifest.blend, manifest.store)
     run_receipt = manifest.store.require(run)
     files = {record.path for record in run_receipt.files}
     value = json_object(directory / MANIFEST)
     defects = [
-        f"{name_of(receipt)}: {name} differs from the file of {run}"
+        f"{describe_artifact(receipt)}: {name} differs from the file of {run}"
         for name in _FILES
         if receipt.file(name).sha256 != run_receipt.file(name).sha256
     ]
     if value.get("run_hash") != run.partition:
         defects.append(
-            f"{name_of(receipt)}: belongs to the run {value.get('run_hash')}, but the plan's is {run.partition}"
+            f"{describe_artifact(receipt)}: belongs to the run {value.get('run_hash')}, but the plan's run is "
+            f"{run.partition}"
         )
-    if (receipt_hash := RlManifestFacts.of(receipt).run_hash) != run.partition:
-        defects.append(f"{name_of(receipt)}: its receipt has the run {receipt_hash}, but the plan's is {run.partition}")
+    if (receipt_hash := RlManifestFacts.from_receipt(receipt).run_hash) != run.partition:
+        defects.append(
+            f"{describe_artifact(receipt)}: its receipt has the run {receipt_hash}, but the plan's run is "
+            f"{run.partition}"
+        )
     for key in ("train", "val", "test"):
         path = value.get(key)
         if not isinstance(path, str):
-            defects.append(f"{name_of(receipt)}: {key} is not a string")
-        # the trainer's root is ignored, so only the path after it (the run and the file) is compared
+            defects.append(f"{describe_artifact(receipt)}: {key} is not a string")
+        # compare only the path after the trainer's root (run and file), because the root may differ
         elif path and path.partition(f"/{run}/")[2] not in files:
-            defects.append(f"{name_of(receipt)}: {key} is {path}, which is not a file of {run}")
-    return verdict(
+            defects.append(f"{describe_artifact(receipt)}: {key} is {path}, which is not a file of {run}")
+    return build_verdict(
         defects,
         f"The manifest of the run {run.partition}.",
-        "Materialize rl_manifest again",
+        "Rebuild rl_manifest",
         facts={"files": len(files)},
     )
 

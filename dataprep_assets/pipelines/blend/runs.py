@@ -2,7 +2,7 @@
 
     config.json       the settings behind the run hash
     datasets/         the shards (`run_layout.py`)
-    realised.json     requested and realised shares, one row per dataset and split (`realised_shares.py`)
+    realised.json     requested and realized shares, one row per dataset and split (`realized_shares.py`)
 
 The run also contains the trainer's entry files (`trainer_entry.py`). Data files are the shards' files under different
 names, as links if the store supports them. A missing, stale or damaged shard is an error that contains its name. A
@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.receipt import Ledger, Receipt
-from dataprep_assets.integrity.scratch import scratch
+from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import (
     FinishedShard,
@@ -27,18 +27,18 @@ from dataprep_assets.pipelines.blend.finished_shards import (
     data_file,
     finished_shards,
 )
-from dataprep_assets.pipelines.blend.output.realised_shares import Realised, compute_shares, used_shards
+from dataprep_assets.pipelines.blend.output.realized_shares import RealizedShare, compute_shares, list_used_shards
 from dataprep_assets.pipelines.blend.output.run_layout import RunLayout, is_equivalent, write_datasets
 from dataprep_assets.pipelines.blend.output.trainer_entry import write_entry
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.plan.planner import stage_identity
 from dataprep_assets.stores.files import digest_value
 
-VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 2, "rl": 3}
+VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 2, "pairs": 1, "rl": 3}
 """Version of a run's layout, by stage."""
 RUNS = "runs"
 CONFIG = "config.json"
-REALISED = "realised.json"
+REALIZED = "realised.json"
 _BLOCK = 1 << 20
 
 
@@ -51,16 +51,16 @@ class RunFacts(Facts):
     shards: int
     empty: tuple[str, ...]
     used: dict[str, tuple[str, ...]]
-    realised: tuple[Realised, ...]
+    realised: tuple[RealizedShare, ...]
 
 
 def run_root(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
-    """Return the run's location for the trainer: below `trainer_root`, else in the store."""
+    """Return the run's location for the trainer: below `trainer_root` if it is declared, otherwise in the store."""
     artifact = blend.artifact(RUNS, plan.run_hash)
     if blend.trainer_root is not None:
         return f"{blend.trainer_root.rstrip('/')}/{artifact}"
     location = store.location(artifact)
-    # the path is absolute, because the trainer that reads it starts in a different folder
+    # make the path absolute, because the trainer may start in a different folder
     return location if "://" in location else str(Path(location).resolve())
 
 
@@ -69,8 +69,8 @@ def run_key(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shar
 
     `blend` and `plan` decide the use of the `shards` (all shards of the plan, in order). `store` decides the location.
     """
-    # The key also covers the shares, epochs and trainer paths, because the run's files contain them. The tolerance is
-    # left out, because it affects only a check.
+    # The key also covers shares, epochs and trainer paths, because the run's files contain them. It omits the
+    # tolerance, which affects only a check.
     use = [
         blend.train_tokens,
         blend.max_epochs,
@@ -89,7 +89,7 @@ def run_version(blend: BlendDeclaration) -> int:
 def run_recipe(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]
 ) -> Recipe:
-    """Return the present recipe of a blend run.
+    """Return the current recipe of a blend run.
 
     `blend` and `plan` decide the use of the `shards` (all shards of the plan, in order). `store` decides the location.
     """
@@ -124,24 +124,24 @@ def build_blend_run(
         _lay_out(run, plan, finished)
         return WrittenFiles(
             inputs={str(shard.artifact.partition): shard.receipt.content for shard in finished},
-            facts=_facts(blend, plan, finished, run.root),
+            facts=_build_facts(blend, plan, finished, run.root),
             ledger=Ledger.total(shard.ledger for shard in finished).of_documents,
             joined=tuple(run.joined),
         )
 
-    return ensure(run_recipe(blend, store, plan, finished), store, write, blend.verify)
+    return ensure_built(run_recipe(blend, store, plan, finished), store, write, blend.verify)
 
 
 def _lay_out(run: RunLayout, plan: BlendPlan, finished: Sequence[FinishedShard]) -> None:
-    used = used_shards(run.blend, finished)
+    shards_by_split = list_used_shards(run.blend, finished)
     run.write(CONFIG, {"run_hash": plan.run_hash, **stage_identity(run.blend)})
-    run.write(REALISED, [asdict(row) for row in compute_shares(run.blend, finished, used)])
+    run.write(REALIZED, [asdict(row) for row in compute_shares(run.blend, finished, shards_by_split)])
     write_datasets(run, plan, finished)
-    write_entry(run, plan, used)
+    write_entry(run, plan, shards_by_split)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Described(RunLayout):
+class _RunDescription(RunLayout):
     """Layout of a run without the shards' data. `parts` lists the shard files in each file of the run."""
 
     parts: dict[str, list[FileRef]] = field(default_factory=dict)
@@ -155,36 +155,36 @@ class _Described(RunLayout):
         self.parts[name] = [FileRef(s.artifact, data_file(self.blend, s.receipt, suffix)) for s in shards]
 
 
-def _facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[FinishedShard], root: str) -> RunFacts:
-    used = used_shards(blend, finished)
+def _build_facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[FinishedShard], root: str) -> RunFacts:
+    shards_by_split = list_used_shards(blend, finished)
     return RunFacts(
         run_hash=plan.run_hash,
         stage=blend.stage,
         root=root,
         shards=len(finished),
         empty=tuple(str(s.artifact.partition) for s in finished if not s.rows),
-        used={split: tuple(str(s.artifact.partition) for s in members) for split, members in used.items()},
-        realised=tuple(compute_shares(blend, finished, used)),
+        used={split: tuple(str(s.artifact.partition) for s in members) for split, members in shards_by_split.items()},
+        realised=tuple(compute_shares(blend, finished, shards_by_split)),
     )
 
 
-def _other_bytes(run: _Described, directory: Path, receipt: Receipt) -> Iterator[str]:
-    """Yield the files of a run in `directory` that do not match the receipts of its shards."""
+def _file_defects(run: _RunDescription, directory: Path, receipt: Receipt) -> Iterator[str]:
+    """Yield a sentence for each file of a run in `directory` that does not match the receipts of its shards."""
     digests = {record.path: record.sha256 for record in receipt.files}
     for name, parts in run.parts.items():
-        # a file from a single shard has the shard's digest, so the file is not read
+        # a file from a single shard has that shard's digest, so do not read the file
         if len(parts) == 1:
             shard_file, shard = parts[0].record, parts[0].artifact.partition
             if digests.get(name) != shard_file.sha256:
                 yield f"{directory / name}: differs from {shard_file.path} of its shard {shard}"
-        elif name not in digests or not _is_joined_of(directory / name, parts):
+        elif name not in digests or not _is_concatenation(directory / name, parts):
             yield f"{directory / name}: differs from the concatenated files of its {count_of(len(parts), 'shard')}"
 
 
-def _is_joined_of(path: Path, parts: Sequence[FileRef]) -> bool:
+def _is_concatenation(path: Path, parts: Sequence[FileRef]) -> bool:
     """Return whether a file is the concatenation of the parts, according to their digests."""
     with open(path, "rb") as file:
-        # each part is digested at its expected position, so the run is read once and its shards are not read
+        # digest each part at its expected position, so the run is read once and its shards are not read
         for part in parts:
             digest, remaining = hashlib.sha256(), part.record.bytes
             while remaining and (block := file.read(min(remaining, _BLOCK))):
@@ -195,7 +195,7 @@ def _is_joined_of(path: Path, parts: Sequence[FileRef]) -> bool:
         return not file.read(1)
 
 
-def other_claims(
+def find_contradicted_claims(
     blend: BlendDeclaration,
     store: ArtifactStore,
     plan: BlendPlan,
@@ -213,19 +213,22 @@ def other_claims(
         directory: Directory of the run.
         receipt: Receipt of the run.
     """
-    facts, expected_facts = RunFacts.of(receipt), _facts(blend, plan, finished, run_root(blend, store, plan))
+    facts, expected_facts = (
+        RunFacts.from_receipt(receipt),
+        _build_facts(blend, plan, finished, run_root(blend, store, plan)),
+    )
     for name in RunFacts.model_fields:
         if getattr(facts, name) != getattr(expected_facts, name):
             yield f"{directory}: {name}: the receipt of the run does not match its shards"
     ledger = (receipt.ledger or Ledger()).of_documents
     if ledger != Ledger.total(shard.ledger for shard in finished).of_documents:
         yield f"{directory}: its ledger is not the sum of its shards' ledgers"
-    # The run is laid out again without the shards' data. Each JSON file and list must equal the new one, and each data
-    # file must match the shard files that are recorded for it.
-    with scratch(store.root / blend.dataset) as folder:
-        run = _Described(blend=blend, store=store, target=folder, root=expected_facts.root)
+    # Lay out the run again without the shards' data. Each JSON file and list must equal the new one, and each data
+    # file must match the shard files recorded for it.
+    with create_scratch(store.root / blend.dataset) as folder:
+        run = _RunDescription(blend=blend, store=store, target=folder, root=expected_facts.root)
         _lay_out(run, plan, finished)
-        yield from _other_bytes(run, directory, receipt)
+        yield from _file_defects(run, directory, receipt)
         for path in sorted(run.target.rglob("*.*")):
             stored_path = directory / path.relative_to(run.target)
             if path.is_file() and not is_equivalent(path, stored_path):

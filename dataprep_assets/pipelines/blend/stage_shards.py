@@ -1,12 +1,13 @@
 """Shards of a blend, with one specification for all stages."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import documents_in
+from dataprep_assets.engine.checks.check import count_documents
 from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -14,8 +15,9 @@ from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_SHARDS
-from dataprep_assets.pipelines.blend.losses import shard_losses
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import readings, shard_fetches
+from dataprep_assets.pipelines.blend.losses import find_shard_losses
+from dataprep_assets.pipelines.blend.pairs.pairs import PAIRS_SHARDS
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import estimate_readings, shard_fetches
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
@@ -24,6 +26,7 @@ from dataprep_assets.stream.stream_losses import configure_checks
 SHARDS: Mapping[Stage, BlendShards[Any]] = {
     "pretrain": INDEXED_BINS_SHARDS,
     "sft": PACKED_SFT_SHARDS,
+    "pairs": PAIRS_SHARDS,
     "rl": RL_JSONL_SHARDS,
 }
 """Kind of shards per stage."""
@@ -58,11 +61,11 @@ def blend_shards_spec(
         inputs=inputs,
         partitions=partitions,
         pool="cpu",
-        recipes=partial(_recipes, blend),
-        build=partial(_build, blend),
-        reads=partial(readings, blend, tokenized=True) if blend.stage != "rl" else None,
+        recipes=partial(_build_recipes, blend),
+        build=partial(_build_shards, blend),
+        reads=partial(estimate_readings, blend, tokenized=True) if blend.stage != "rl" else None,
         metadata=shard_kind.metadata,
-        losses=lambda _, receipts: shard_losses(blend, receipts),
+        losses=lambda _, receipts: find_shard_losses(blend, receipts),
         rows=shard_kind.rows,
         columns=shard_kind.columns(blend),
         check_groups=(
@@ -71,7 +74,7 @@ def blend_shards_spec(
                 planned=lambda store, names: shard_kind.shards(blend, store, load_blend_plan(blend, store), names),
                 open=shard_kind.open,
                 workers=lambda *_: CheckWorkers(engine=blend.engine, declared=blend.workers),
-                documents=documents_in if blend.stage != "rl" else None,
+                documents=count_documents if blend.stage != "rl" else None,
             ),
         ),
     )
@@ -84,11 +87,15 @@ def _select_shards(
     return SHARDS[blend.stage].shards(blend, store, plan, [partition or "" for partition in partitions])
 
 
-def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    return (shard.recipe for shard in _select_shards(blend, store, partitions))
+def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+    has_list = blend.retractions is not None and blend.retractions.exists()
+    for shard in _select_shards(blend, store, partitions):
+        # the listed rows that a missing shard will read are known only after it is built
+        is_known = not has_list or store.receipt(shard.artifact) is not None
+        yield shard.recipe if is_known else replace(shard.recipe, key="")
 
 
-def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:
+def _build_shards(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:
     plan = load_blend_plan(blend, request.store)
     shard_kind = SHARDS[blend.stage]
     return shard_kind.build(
@@ -96,7 +103,7 @@ def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Outcome]:
         workers=request.workers,
         engine=blend.engine,
         verification=blend.verify,
-        # this machine has the downloaded sources, but other machines may not have access to its mirror
+        # this machine has downloaded the sources, but other machines may not have access to its mirror
         fetches=None if blend.engine.is_this_machine else shard_fetches(blend, plan, request.partitions),
         progress=request.progress,
     )

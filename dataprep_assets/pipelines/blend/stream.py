@@ -1,12 +1,13 @@
 """Rules for the token stream of a pretraining blend."""
 
+from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.errors import ConfigError, TokenizerError, count_of
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.row_ids import blend_ids
 from dataprep_assets.stream.token_stream import StreamPlan
-from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
-from dataprep_assets.tokenization.document_ids import DocumentIds
 
 UINT16_VOCABULARY = 65_500
 """Megatron's limit (`DType.optimal_dtype`): a smaller vocabulary is stored as uint16, other vocabularies as int32."""
@@ -17,15 +18,15 @@ def blend_dtype(blend: BlendDeclaration) -> str:
 
     Raises ConfigError if an id does not fit in the declared dtype.
     """
-    bundle = load_bundle(blend.required_tokenizer)
+    bundle = load_declared_tokenizer(blend.required_tokenizer)
     dtype = blend.pretrain_options.dtype
     if dtype == "auto":
         return "uint16" if bundle.vocab_size < UINT16_VOCABULARY else "uint32"
     # 65,536 ids fit in uint16, because the largest id is the vocabulary size minus 1
     if dtype == "uint16" and bundle.vocab_size > 1 << 16:
         raise ConfigError(
-            f"pretrain.dtype: uint16 cannot represent the {count_of(bundle.vocab_size, 'id')} of {bundle.name}, "
-            "which would wrap. Use auto or int32"
+            f"pretrain.dtype: uint16 is too small for the {count_of(bundle.vocab_size, 'id')} of {bundle.name}. Use "
+            "auto or int32"
         )
     return "uint16" if dtype == "uint16" else "uint32"
 
@@ -53,17 +54,12 @@ def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken 
     return bundle.bos("auto", blend.pretrain_options.special_tokens, key="pretrain.add_bos")
 
 
-def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
-    """Return the document ids, which are computed from the text; None for a sensitive blend."""
-    return None if blend.sensitive else DocumentIds()
-
-
 def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: str) -> StreamPlan:
     """Return all inputs that decide the bytes of one dataset's token stream.
 
     `blend` is the declaration, `certificate` the engine's certificate, `text_field` the key or column of the text.
     """
-    bundle, options = load_bundle(blend.required_tokenizer), blend.pretrain_options
+    bundle, options = load_declared_tokenizer(blend.required_tokenizer), blend.pretrain_options
     separator, bos = blend_separator(blend, bundle), blend_bos(blend, bundle)
     return StreamPlan(
         tokenizer=bundle.directory,
@@ -80,5 +76,6 @@ def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: 
         max_loss=blend.required_tokenizer.max_loss,
         min_characters=options.min_doc_chars,
         max_tokens=options.max_doc_tokens,
-        ids=blend_ids(blend),
+        ids=(ids := blend_ids(blend)),
+        retracted=read_retracted_ids(blend.retractions, ids).astype("<u8").tobytes(),
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.partitions import job_name
 from dataprep_assets.pipelines.blend.component import TrainingBlend
@@ -67,7 +67,7 @@ class Blend:
 
     def stale(self) -> list[str]:
         """Names of its stale artifacts."""
-        return [one.name for one in stale_decisions(self.component.specs, self.store)]
+        return [one.name for one in find_stale(self.component.specs, self.store)]
 
     def directory(self, name: str, partition: str | None = None) -> Path:
         """Where an artifact lies."""

@@ -11,13 +11,14 @@ import dagster as dg
 import orjson
 import pytest
 
-from dataprep_assets.engine.artifact.build import in_order
+from dataprep_assets.engine.artifact.build import build_order
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.orchestration.build import StepResult, job_of
+from dataprep_assets.orchestration.build import StepResult, build_job
 from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets.resources import resources_of
 from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.dagster_blend import (
     QUIET,
     REFERENCE,
@@ -95,19 +96,22 @@ def test_the_three_tables_and_both_shares_are_shown(finished: Blend) -> None:
     assert stages["indexed_bins"]["bytes"] == sum(r.total_bytes for r in receipts if r)
     assert stages["indexed_bins"]["cpu_seconds"] == round(sum(r.measured["cpu_seconds"] for r in receipts if r), 1)
     assert all(r["first"] and r["first"] <= r["last"] for r in stages.values())
-    assert {(r["split"], r["name"], round(r["realised"], 6)) for r in rows(shown["realised"])} == {
+    assert {(r["split"], r["name"], round(r["realized"], 6)) for r in rows(shown["shares_table"])} == {
         ("train", "code", 0.75),
         ("train", "web", 0.25),
         ("valid", "code", 0.75),
         ("valid", "web", 0.25),
     }
-    assert shown["realised_train_code"] == pytest.approx(0.75)
-    for asset, entry in (("blend", "requested_and_realised"), ("blend_preview", "requested_and_realisable")):
+    assert shown["realized_share_train_code"] == pytest.approx(0.75)
+    for asset, entry in (
+        ("blend", "requested_and_realized_shares"),
+        ("blend_preview", "requested_and_realizable_shares"),
+    ):
         alt, _, picture = finished.metadata(asset)[entry].removesuffix(")").partition("](data:image/svg+xml;base64,")
-        assert alt.startswith("![requested and realis")
+        assert alt.startswith("![requested and realiz")
         drawn = b64decode(picture).decode()
         assert {"train code", "train web", "0.7500"} <= {e.text for e in ElementTree.fromstring(drawn).iter()}
-    assert f"--per-split-data-args-path {finished.run_directory}/blend.json" in shown["train_on_it"]
+    assert f"--per-split-data-args-path {finished.run_directory}/blend.json" in shown["how_to_train"]
 
 
 def test_a_second_run_makes_nothing_again(finished: Blend) -> None:
@@ -151,7 +155,7 @@ def test_a_source_that_rounds_to_zero_stops_the_run_before_anything_is_tokenized
         assert not outcome.success
         found = evaluations([outcome])
         assert failed(found) == {"blend_preview.every_dataset_sampled"}
-        assert "web: a share of 0.250000 is 0 samples" in str(found["blend_preview.every_dataset_sampled"].description)
+        assert_names(str(found["blend_preview.every_dataset_sampled"].description), "web", "0.250000", 0)
         assert rows(made.metadata("blend_preview")["preview"])[1]["samples"] == 0
         made_of = {p.name for p in (made.root / "small_blend").iterdir() if not p.name.startswith(".")}
         assert made_of == {"blend_plan", "blend_preview"}
@@ -173,7 +177,7 @@ def test_a_failed_shard_is_named_the_others_are_kept_and_the_blend_is_refused(tm
             raise_on_error=False,
             run_config=QUIET,
         )
-        assert "1 of 2 shards are missing or failed: web-00000" in failure_of(last)
+        assert_names(failure_of(last), 1, 2, "web-00000")
         assert not made.run_directory.exists()
 
 
@@ -193,7 +197,7 @@ def test_packed_sft_shows_its_mask_unless_it_is_sensitive(tmp_path: Path, monkey
             everything = str([(e.description, e.metadata) for e in found.values()])
             assert ("FICTION" in everything) != sensitive
             assert made.metadata("packed_sft", "first-00000")["stop_token"] == "<|im_end|>"
-            lines = made.metadata("blend").get("train_on_it", "")  # has counts: `dataprep show --private` prints it
+            lines = made.metadata("blend").get("how_to_train", "")  # has counts: `dataprep show --private` prints it
             assert (f"packed_train_data_path={made.run_directory}/splits/train/" in lines) != sensitive
 
 
@@ -216,7 +220,9 @@ def test_rl_lists_every_shard_of_every_split(tmp_path: Path) -> None:
 
 def ranges(made: Blend) -> list[int]:
     """How many shards are made at a time."""
-    return [len(chosen) for spec, chosen in in_order(made.component.specs, made.store) if spec.name == "blend_snapshot"]
+    return [
+        len(chosen) for spec, chosen in build_order(made.component.specs, made.store) if spec.name == "blend_snapshot"
+    ]
 
 
 class Sources:
@@ -256,7 +262,7 @@ def test_batch_has_every_source_before_a_shard_and_streaming_those_of_its_shards
         declaration = tasks(tmp_path / "unused", execution_mode=mode, **settings)
         with blend(declaration, tmp_path / "artifacts") as made:
             sources = Sources(tmp_path / "cache", made.root / "small_rl" / "rl_jsonl")
-            job = job_of(made.component.specs, attendants=[sources])
+            job = build_job(made.component.specs, listeners=[sources])
             bound = dg.Definitions(jobs=[job], resources=resources_of(made.storage)).resolve_job_def(job.name)
             assert bound.execute_in_process(instance=made.instance, run_config=QUIET).success
             assert sources.here == {"batch": [(6, 6)], "streaming": [(4, 4), (6, 6)]}[mode]

@@ -12,9 +12,10 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from dataprep_assets.integrity.receipt import _own_digest, record_files
+from dataprep_assets.integrity.receipt import _compute_digest, record_files
 from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.stream.stream_index import IndexedShard
 from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, blend, chats, failed, tasks
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.project import failure_of
@@ -29,7 +30,7 @@ def declared(stage: str, sources: Path) -> BlendDeclaration:
     make = {"pretrain": pretraining, "sft": chats}[stage]
     reference = make(sources, workers=1, held_out={"valid": 1})
     certified = reference.required_tokenizer.model_copy(update={"engine": "fastokens"})
-    return reference.model_copy(update={"tokenizer": certified})
+    return reference.model_copy(update={"tokenizer": certified, "retractions": sources / "retracted.jsonl"})
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def edit_receipt(folder: Path, change: Callable[[dict[str, Any]], object]) -> No
 
     def signed(value: dict[str, Any]) -> None:
         change(value)
-        value["digest"] = _own_digest(value)
+        value["digest"] = _compute_digest(value)
 
     edit_json(folder / "receipt.json", signed)
 
@@ -232,7 +233,25 @@ def card_changed(change: Callable[[Any], object]) -> Fault:
     return lambda m: edit_json(m.directory("data_card") / "croissant.json", change)
 
 
+def removed_without_a_list(made: Blend) -> None:
+    """The shard's ledger has a removed row, but the blend has no retraction list."""
+    edit_receipt(shard(made), lambda value: value["ledger"]["dropped"].update(retracted=1))
+
+
+def listed_and_kept(made: Blend) -> None:
+    """The first document of a shard is on the retraction list."""
+    folder = shard(made)
+    artifact = made.declaration.artifact("indexed_bins", folder.name)
+    index = IndexedShard(made.store, artifact, made.store.require(artifact))
+    assert made.declaration.retractions is not None
+    line = {"hash": f"{int(index.hashes[0]):016x}", "of": "text"}
+    made.declaration.retractions.write_text(json.dumps(line) + "\n")
+
+
 FAULTS: dict[str, tuple[str, Fault]] = {
+    "indexed_bins.no_retracted_document": ("pretrain", listed_and_kept),
+    "packed_sft.no_retracted_document": ("sft", removed_without_a_list),
+    "rl_jsonl.no_retracted_document": ("rl", removed_without_a_list),
     "blend_plan.plan_covers_sources": ("pretrain", replan(forget_part)),
     "blend_plan.plan_is_current": ("pretrain", grown),
     "blend_preview.every_dataset_sampled": (
@@ -343,13 +362,13 @@ def test_a_run_about_one_shard_speaks_of_the_verdicts_on_the_others(broken: Call
     made = broken("rl")
     assert failed(made.check()) == set()
     register_in_order(made.instance, "small_rl_shards", made.plan.partitions)
-    assert _of_a_run_about_one_shard(made)["round_trip"].metadata["shards_examined"].value == 0, "its verdict stands"
+    assert _of_a_run_about_one_shard(made)["round_trip"].metadata["shards_checked"].value == 0, "its verdict stands"
     (memory,) = made.root.rglob(".findings/rl_jsonl/knots__train-00001.json")
     memory.unlink()
     found = _of_a_run_about_one_shard(made)["round_trip"]
     assert found.passed
-    assert found.metadata["shards_examined"].value == 1
-    assert found.metadata["shards_not_examined_yet"].value == 0
+    assert found.metadata["shards_checked"].value == 1
+    assert found.metadata["shards_not_checked_yet"].value == 0
 
 
 def test_a_memory_from_before_a_proof_existed_counts_as_none(broken: Callable[[str], Blend]) -> None:
@@ -361,7 +380,7 @@ def test_a_memory_from_before_a_proof_existed_counts_as_none(broken: Callable[[s
     del kept["findings"]["round_trip"]
     memory.write_text(json.dumps(kept))
     found = _of_a_run_about_one_shard(made)
-    assert {name: found[name].metadata["shards_not_examined_yet"].value for name in ("files_intact", "round_trip")} == {
+    assert {name: found[name].metadata["shards_not_checked_yet"].value for name in ("files_intact", "round_trip")} == {
         "files_intact": 1,
         "round_trip": 1,
     }

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.errors import FormatError
 from dataprep_assets.pipelines.blend.plan.blend_plan import CHECKS, plan_covers_sources, plan_is_current
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.sources.readers.row_files import RowRange
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend
 from dataprep_assets_tests.pipelines.blend.pipeline import texts, write_rows
 
@@ -57,6 +59,6 @@ def test_a_changed_source_is_another_plan(good: FinishedBlend, tmp_path: Path) -
 def test_a_plan_that_cannot_be_read_is_a_finding(good: FinishedBlend) -> None:
     path = good.store.directory(good.blend.artifact("blend_plan")) / "plan.json"
     path.write_text("{}")
-    assert [check.find((good.blend, good.store)).passed for check in CHECKS] == [False, False]
-    with pytest.raises(Exception, match="not the plan of a blend"):
+    assert [check.run((good.blend, good.store)).passed for check in CHECKS] == [False, False]
+    with raises(FormatError, path):
         load_blend_plan(good.blend, good.store)

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import pytest
 
-from dataprep_assets.engine.trace.trace import trace
+from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import ConfigError, NotFoundError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend_sample import blend_engine
@@ -17,6 +16,7 @@ from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_blend_snap
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
 from dataprep_assets.stream.engine_certificate import ensure_certificate
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.pipeline import (
     build_shards,
     pretraining,
@@ -54,19 +54,19 @@ def test_every_document_of_a_blend_whose_files_are_cut_into_ranges(tmp_path: Pat
     for name, rows in expected.items():
         seen = set()
         for number in range(len(rows)):
-            (found,) = trace(tracer, document=number, split=name)
+            (found,) = trace_documents(tracer, document=number, split=name)
             key = (found.file.rpartition("/")[2], found.row)
             assert found.text is not None
             assert rows[key].startswith(found.text)  # long documents are cut
             seen.add(key)
             (place,) = found.places
             partition = place.artifact.rpartition("/")[2]
-            assert trace(tracer, megatron_index=place.at["document"], shard=partition) == [found]
-            assert trace(tracer, file=found.file, row=found.row) == [found]
-            assert found in trace(tracer, text=rows[key])
+            assert trace_documents(tracer, megatron_index=place.at["document"], shard=partition) == [found]
+            assert trace_documents(tracer, file=found.file, row=found.row) == [found]
+            assert found in trace_documents(tracer, text=rows[key])
         assert seen == rows.keys()
-    with pytest.raises(NotFoundError, match=r"row 1 of .* is not a document: it is blank, was filtered"):
-        trace(tracer, file=found.file, row=1)
+    with raises(NotFoundError, 1, found.file, "min_doc_chars"):
+        trace_documents(tracer, file=found.file, row=1)
 
 
 def chat(tmp_path: Path, rows: list[Any], **changes: Any) -> BlendDeclaration:
@@ -101,33 +101,25 @@ def test_every_packed_row_of_a_chat_blend(tmp_path: Path) -> None:
         path = store.directory(blend.artifact("packed_sft", partition)) / "packed.parquet"
         packed = pq.read_table(path).to_pylist()
         for number, row in enumerate(packed):
-            found = trace(tracer, shard=partition, packed_row=number)
+            found = trace_documents(tracer, shard=partition, packed_row=number)
             covered = 0
             for one in found:
                 assert one.text is not None
                 assert f"Question {one.row - 1}.0: " in one.text
-                assert trace(tracer, file=one.file, row=one.row) == [one]
+                assert trace_documents(tracer, file=one.file, row=one.row) == [one]
                 seen.add(one.row)
                 covered += sum(place.stop - place.start for place in one.places if place.at["row"] == number)
                 for place in one.places:
                     assert place.start in packed[place.at["row"]]["seq_start_id"]  # type: ignore[index]
             assert covered == len(row["input_ids"])
-        with pytest.raises(
-            NotFoundError, match=f"trace: packed row {len(packed)} is out of range: {partition} has {len(packed)}"
-        ):
-            trace(tracer, shard=partition, packed_row=len(packed))
+        with raises(NotFoundError, len(packed), partition):
+            trace_documents(tracer, shard=partition, packed_row=len(packed))
     assert seen == set(range(1, 31)) - {8}
     file = found[0].file
-    with pytest.raises(NotFoundError, match=f"row 8 of {file} is in no packed row: it was dropped as no_messages"):
-        trace(tracer, file=file, row=8)
-    with pytest.raises(NotFoundError, match=f"row 99 of {file} is in no packed row: it does not exist"):
-        trace(tracer, file=file, row=99)
+    with raises(NotFoundError, 8, file, "no_messages"):
+        trace_documents(tracer, file=file, row=8)
+    with raises(NotFoundError, 99, file, "exist"):
+        trace_documents(tracer, file=file, row=99)
     for question in ({"token": 1}, {"packed_row": 0}):
-        with pytest.raises(ConfigError, match="trace: "):
-            trace(tracer, **question)
-
-
-def test_records_of_reinforcement_learning_are_not_traced(tmp_path: Path) -> None:
-    blend = chat(tmp_path, [], stage="rl", tokenizer=None, sft=None)
-    with pytest.raises(ConfigError, match="stage rl does not record the source rows"):
-        TrainingBlend(blend).tracer(LocalArtifacts(tmp_path))
+        with raises(ConfigError, "trace"):
+            trace_documents(tracer, **question)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from dataprep_assets.pipelines.blend.declaration import WandbDeclaration
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, blend, rows, tasks
 from dataprep_assets_tests.project import failure_of
 
@@ -118,7 +120,5 @@ def test_without_a_key_the_blend_is_kept_and_the_way_out_is_told(
 
 
 def test_sensitive_data_is_never_logged(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match="`wandb` cannot be combined with `sensitive: true`: reports on sensitive data must stay local"
-    ):
+    with raises(ValidationError, "`wandb`", "`sensitive: true`"):
         tasks(tmp_path / "sources", sensitive=True, source_key={"env": "SOME_KEY"}, wandb={"project": "blends"})

@@ -1,4 +1,4 @@
-"""The data card of a blend: a licence for each of its datasets, which decides no byte of them."""
+"""The data card of a blend: a license for each of its datasets, which decides no byte of them."""
 
 from pathlib import Path
 from typing import Any
@@ -11,22 +11,22 @@ from dataprep_assets.formats import croissant
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.plan import plan_key
+from dataprep_assets.pipelines.blend.plan.plan import compute_plan_key
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, finished, pretraining, small_sources
 
 
 def licensed(folder: Path) -> BlendDeclaration:
-    """The small blend, one of its datasets with a licence."""
+    """The small blend, one of its datasets with a license."""
     value: dict[str, Any] = blend_json(folder)
     value["datasets"][0] |= {"license": "MIT", "homepage": "https://example.org/code"}
     return pretraining(folder, blend=value)
 
 
-def test_a_licence_is_in_the_card_and_in_no_key(tmp_path: Path) -> None:
+def test_a_license_is_in_the_card_and_in_no_key(tmp_path: Path) -> None:
     folder = small_sources(tmp_path / "sources")
     plain, told = pretraining(folder), licensed(folder)
-    assert plan_key(plan_blend(plain)) == plan_key(plan_blend(told))
+    assert compute_plan_key(plan_blend(plain)) == compute_plan_key(plan_blend(told))
     _, receipt, _ = finished(plain, tmp_path / "out")
     assert finished(told, tmp_path / "out")[1] == receipt
     store = LocalArtifacts(tmp_path / "out")
@@ -36,13 +36,13 @@ def test_a_licence_is_in_the_card_and_in_no_key(tmp_path: Path) -> None:
     page = (directory / PAGE).read_text()
     assert "| code | local | – | – | 2 | " in page
     assert "| MIT | <https://example.org/code> |" in page
-    assert "No licence is declared for web." in page
+    assert "No license is declared for web." in page
     assert receipt.ledger is not None
-    assert f"{receipt.ledger.rows_in:,} rows in" in page
+    assert f"{receipt.ledger.rows_in:,} rows read" in page
     assert str(tmp_path) not in page + (directory / croissant.NAME).read_text()
 
 
-def test_a_licence_does_not_list_a_frozen_source_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_license_does_not_list_a_frozen_source_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mirrored dataset stays at the revision that was planned, whatever is said of it for the card."""
     folder = small_sources(tmp_path / "sources")
     frozen = plan_blend(pretraining(folder))

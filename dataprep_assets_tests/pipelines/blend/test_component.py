@@ -11,20 +11,21 @@ import yaml  # type: ignore[import-untyped]
 from dagster.components.scaffold.scaffold import ScaffoldRequest
 
 import dataprep_assets
-from dataprep_assets.cli.support.project import component as dataset_named
+from dataprep_assets.cli.support.project import use_dataset as dataset_named
 from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import definitions_of_dataset, scaffolder
+from dataprep_assets.orchestration.component import build_dataset_definitions, build_scaffolder
 from dataprep_assets.pipelines.blend import component
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.dataset import streamed_shards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.rl.transforms import declared_sources
+from dataprep_assets.pipelines.blend.rl.transforms import list_declared_sources
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.blend_project import shipped
 
 EXAMPLES = Path(dataprep_assets.__file__).parent / "defs" / "examples"
@@ -58,23 +59,23 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"blend": entry(weight=-1)}, "blend.datasets.0.weight", "at least 0"),
         ({"blend": entry(weight=0)}, "blend", "every weight is 0"),
         ({"blend": entry(wieght=1)}, "blend.datasets.0.wieght", "unknown key; "),
-        ({"stage": "dpo"}, "stage", "one of pretrain, sft, rl"),
+        ({"stage": "dpo"}, "stage", "one of pretrain, sft, pairs, rl"),
         (
             {"stage": "rl"},
             "attributes",
-            "`tokenizer` is required for the stages `pretrain` and `sft`, and not allowed for `rl`",
+            "`tokenizer` has no effect with `stage: rl`. Remove it",
         ),
         (
             {"stage": "rl", "tokenizer": None, "train_tokens": 9},
             "attributes",
-            "`train_tokens` is only for the stages `pretrain` and `sft`, because records of `rl` have no tokens",
+            "`train_tokens` has no effect with `stage: rl`, whose records have no tokens",
         ),
-        ({"sft": {"pack_size": 64}}, "attributes", "` has options of a different stage than `stage"),
+        ({"sft": {"pack_size": 64}}, "attributes", "` has no effect with `stage"),
         ({"pretrain": {"dtype": "uint32"}}, "pretrain.dtype", "one of auto, int32, uint16"),
         ({"num_shards": 0}, "num_shards", "at least 1"),
         ({"sample": {"count": 1, "percent": 5}}, "sample", "exactly one of `count`"),
         ({"tolerance": 2}, "tolerance", "at most 1"),
-        ({"sample": 1000}, "sample", "`sample: 1000` limits rows in Nemotron's data_prep"),
+        ({"sample": 1000}, "sample", "`sample: 1000` limits rows only in Nemotron's data_prep"),
     ],
 )
 def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
@@ -92,7 +93,7 @@ def test_a_wrong_declaration_names_file_key_and_what_is_allowed(
     ("text", "told"),
     [
         ('{"datasets": [{"name": "a", "path": "x", "weight": 1, "weight": 2}]}', "the key 'weight' occurs twice"),
-        ('{"datasets": [{"name": "a", "path": "x", "weight": NaN}]}', "NaN is not a JSON number"),
+        ('{"datasets": [{"name": "a", "path": "x", "weight": NaN}]}', "NaN is not a valid JSON number"),
         ('{"datasets": [{"name": "a"}]}', "blend.json:1: datasets.0.path: missing"),
         ("[]", "blend.json"),
         ("{", "not a blend file"),
@@ -163,7 +164,7 @@ def test_placeholder_sources_are_relative_to_the_folder_of_the_yaml(tmp_path: Pa
     rl = attributes(stage="rl", rl={"transforms": transforms})
     rl.pop("tokenizer")
     made = validate_declaration(BlendDeclaration, rl, yaml_path).rl_options.transforms
-    found = {name: source.path for name, source in declared_sources(made).items()}
+    found = {name: source.path for name, source in list_declared_sources(made).items()}
     local = {"a": f"{tmp_path}/mixed/data/a.parquet", "b": f"{tmp_path}/mixed/data/b"}
     assert found == local | {"nano_v3_sft_profiled_dapo17k": f"hf://org/c@{'0' * 40}"}
     assert (made[0], made[2]) == (transforms[0], transforms[2])
@@ -190,9 +191,10 @@ def test_a_template_file_is_beside_the_yaml_even_before_it_is_there(template: st
 def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> None:
     for stage, shards in STAGES.items():
         name = f"{family}_{stage}"
-        graph = bind_resources(definitions_of_dataset(dataset_named(name)), PROJECT_ROOT).resolve_asset_graph()
+        graph = bind_resources(build_dataset_definitions(dataset_named(name)), PROJECT_ROOT).resolve_asset_graph()
         keys = {k for k in graph.get_all_asset_keys() if k.path[0] == name}
-        expected = {"blend_plan", "blend_preview", "blend_snapshot", shards, "blend", "data_card"}
+        views = dataset_named(name).declaration.views
+        expected = {"blend_plan", "blend_preview", "blend_snapshot", shards, "blend", "data_card"} | {*views}
         assert {k.path[-1] for k in keys} == expected | {"engine_certificate" if stage != "rl" else "rl_manifest"}
         for key in keys:
             assert graph.get(key).group_name == name
@@ -214,7 +216,7 @@ def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> 
     assert shipped("nano3_sft").sft_options.choices == NEMOTRON
     rl = shipped("nano3_rl")
     assert rl.rl_options.rules.changes["other_records"] == "messages"
-    sources = declared_sources(rl.rl_options.transforms)
+    sources = list_declared_sources(rl.rl_options.transforms)
     assert {source.kind for source in sources.values()} == {"dapo", "skywork"}
     assert all("@" in source.path for source in sources.values())
     assert "@" in rl.data_blend().units()[0].dataset.path
@@ -222,7 +224,7 @@ def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> 
 
 def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Path) -> None:
     made, store = TrainingBlend(shipped("sample_blend_rl")), LocalArtifacts(tmp_path)
-    first, *others = stale_decisions(made.specs, store)
+    first, *others = find_stale(made.specs, store)
     assert (first.name, first.kind) == ("sample_blend_rl/blend_plan", "missing")
     assert [one.name.split("/")[1] for one in others] == [
         "blend_preview",
@@ -230,10 +232,13 @@ def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Pat
         "rl_jsonl",
         "blend",
         "rl_manifest",
+        "verl",
+        "grpo",
+        "nemo_gym",
         "data_card",
     ]
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(MissingArtifactError, match="blend_plan"):
+    with raises(MissingArtifactError, "blend_plan"):
         made.product(store)
 
 
@@ -247,7 +252,7 @@ def test_the_scaffold_is_a_declaration_that_loads(tmp_path: Path) -> None:
     request = ScaffoldRequest[Any](
         type_name="", target_path=tmp_path / "my_blend", scaffold_format="yaml", project_root=tmp_path, params=None
     )
-    scaffolder(Path(component.__file__).with_name("training_blend.scaffold.yaml"))().scaffold(request)
+    build_scaffolder(Path(component.__file__).with_name("training_blend.scaffold.yaml"))().scaffold(request)
     path = tmp_path / "my_blend" / "defs.yaml"
     made = validate_declaration(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     assert made.dataset == "my_blend"

@@ -12,6 +12,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.tasks.declaration import TaskDeclaration
+from dataprep_assets_tests.messages import raises
 
 ONE = {"name": "a", "path": "a.jsonl"}
 
@@ -63,47 +64,48 @@ def test_weight_zero_leaves_a_dataset_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "complaint"),
+    ("value", "values"),
     [
-        ({}, "`datasets`, or one or more of `train`, `valid`, `test`, is required"),
-        ({"datasets": []}, "json:1: `datasets` is empty. Add datasets, or remove `"),
-        ({"comment": "x", "datasets": [ONE]}, "comment"),
-        ({"datasets": [{**ONE, "notes": "text"}]}, r"datasets\.0\.notes"),
-        ({"datasets": [ONE], "train": []}, "cannot be combined"),
-        ({"datasets": [ONE], "train": [ONE]}, "cannot be combined"),
-        ({"train": [ONE], "valid": []}, "`valid` is empty"),
-        ({"datasets": [ONE, ONE]}, "lists a twice"),
-        ({"datasets": [{**ONE, "weight": -1}]}, r"datasets\.0\.weight.*-1"),
-        ({"datasets": [{**ONE, "weight": 0}]}, "every weight is 0"),
-        ({"datasets": [{**ONE, "wieght": 1}]}, r"json:1: datasets\.0\.wieght: unknown key; did you mean `weight`\?"),
-        ({"datasets": [{"name": "a"}]}, r"json:1: datasets\.0\.path: missing: "),
-        ({"datasets": [{**ONE, "name": "../a"}]}, r"json:1: datasets\.0\.name: invalid value \'../a\'"),
-        ({"dataset": [ONE]}, "dataset"),
-        ('{"datasets": [{"name": "a", "path": "p", "weight": NaN}]}', "NaN"),
-        ('{"datasets": [{"name": "a", "path": "p", "weight": Infinity}]}', "Infinity"),
-        ('{"datasets": [{"name": "a", "path": "p", "path": "q"}]}', "'path' occurs twice"),
-        ("[]", "blend"),
-        ("{", "not a blend file"),
-        ('{"datasets": [' + "0," * (5 << 20) + "0]}", "10,485,777 bytes, but a list of datasets has at most 8,388,608"),
+        ({}, ("`datasets`", "`train`, `valid` and `test`")),
+        ({"datasets": []}, ("blend.json:1", "`datasets`")),
+        ({"comment": "x", "datasets": [ONE]}, ("comment",)),
+        ({"datasets": [{**ONE, "notes": "text"}]}, ("datasets.0.notes",)),
+        ({"datasets": [ONE], "train": []}, ("`datasets`", "train")),
+        ({"datasets": [ONE], "train": [ONE]}, ("`datasets`", "train")),
+        ({"train": [ONE], "valid": []}, ("`valid`",)),
+        ({"datasets": [ONE, ONE]}, ("a", "twice")),
+        ({"datasets": [{**ONE, "weight": -1}]}, ("datasets.0.weight", -1)),
+        ({"datasets": [{**ONE, "weight": 0}]}, ("weight", 0)),
+        ({"datasets": [{**ONE, "wieght": 1}]}, ("blend.json:1", "datasets.0.wieght", "`weight`")),
+        ({"datasets": [{"name": "a"}]}, ("blend.json:1", "datasets.0.path", "missing")),
+        ({"datasets": [{**ONE, "name": "../a"}]}, ("blend.json:1", "datasets.0.name", "'../a'")),
+        ({"dataset": [ONE]}, ("dataset",)),
+        ('{"datasets": [{"name": "a", "path": "p", "weight": NaN}]}', ("NaN",)),
+        ('{"datasets": [{"name": "a", "path": "p", "weight": Infinity}]}', ("Infinity",)),
+        ('{"datasets": [{"name": "a", "path": "p", "path": "q"}]}', ("'path'",)),
+        ("[]", ("blend",)),
+        ("{", ("blend.json",)),
+        ('{"datasets": [' + "0," * (5 << 20) + "0]}", (10_485_777, 8_388_608)),
         (
             '{"datasets": [' + "0," * 10_000 + "0]}",
-            "not a blend file: a list of 10,001 datasets, but at most 10,000 are allowed",
+            (10_001, 10_000),
         ),
         # without a line: the tree of such a text could take a thousand times its length
-        ('{"datasets": [0], "_note": "' + "a" * (1 << 20) + '"}', r"blend.json: datasets\.0: must be a block of keys"),
+        ('{"datasets": [0], "_note": "' + "a" * (1 << 20) + '"}', ("datasets.0", "keys")),
     ],
 )
-def test_what_the_original_lets_pass_is_refused_by_file_and_key(tmp_path: Path, value: Any, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint) as caught:
+def test_what_the_original_lets_pass_is_refused_by_file_and_key(
+    tmp_path: Path, value: Any, values: tuple[object, ...]
+) -> None:
+    with raises(ConfigError, "blend.json", *values):
         _load(tmp_path, value)
-    assert "blend.json" in str(caught.value)
 
 
 def test_a_mistake_is_told_with_its_own_line(tmp_path: Path) -> None:
     text = json.dumps({"datasets": [ONE, {**ONE, "name": "b", "wieght": 1}]}, indent=1)
     (line,) = [number for number, one in enumerate(text.splitlines(), 1) if "wieght" in one]
     assert line > 5
-    with pytest.raises(ConfigError, match=rf"json:{line}: datasets\.1\.wieght: unknown key"):
+    with raises(ConfigError, f"blend.json:{line}", "datasets.1.wieght"):
         _load(tmp_path, text)
 
 
@@ -113,65 +115,65 @@ def _declare(**changes: Any) -> BlendDeclaration:
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("changes", "values"),
     [
-        ({"sft": {}}, "` has options of a different stage than `stage"),
-        ({"tokenizer": None}, "tokenizer"),
-        ({"stage": "rl"}, "not allowed for `rl`"),
-        ({"sample": {}}, "exactly one of"),
-        ({"sample": {"count": 1, "percent": 1}}, "exactly one of"),
+        ({"sft": {}}, ("`sft`", "`stage")),
+        ({"tokenizer": None}, ("tokenizer",)),
+        ({"stage": "rl"}, ("`tokenizer`", "`stage: rl`")),
+        ({"sample": {}}, ("`count`", "`percent`")),
+        ({"sample": {"count": 1, "percent": 1}}, ("`count`", "`percent`")),
         (
             {"blend": {"train": [ONE]}, "held_out": {"valid": 1}},
-            "`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists",
+            ("`held_out`", "`train`, `valid` and `test`"),
         ),
-        ({"blend": {"datasets": [{**ONE, "weight": float("nan")}]}}, "weight"),
-        ({"pretrain": {"dtype": "uint32"}}, "dtype"),
-        ({"tolerance": 2}, "tolerance"),
-        ({"shards": 3}, "shards"),
+        ({"blend": {"datasets": [{**ONE, "weight": float("nan")}]}}, ("weight",)),
+        ({"pretrain": {"dtype": "uint32"}}, ("dtype",)),
+        ({"tolerance": 2}, ("tolerance",)),
+        ({"shards": 3}, ("shards",)),
     ],
 )
-def test_a_declaration_that_cannot_work_is_refused(changes: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValidationError, match=complaint):
+def test_a_declaration_that_cannot_work_is_refused(changes: dict[str, Any], values: tuple[str, ...]) -> None:
+    with raises(ValidationError, *values):
         _declare(**changes)
 
 
 def test_paths_are_relative_to_the_yaml(tmp_path: Path) -> None:
-    inline = _declare().located(tmp_path)
+    inline = _declare().resolve_paths(tmp_path)
     assert inline.data_blend().units()[0].dataset.path == str(tmp_path / "a.jsonl")
     assert inline.required_tokenizer.path == tmp_path / "t"
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.json").write_text(json.dumps({"datasets": [ONE, {"name": "h", "path": "hf://o/h"}]}))
-    by_path = _declare(blend="sub/b.json").located(tmp_path)
+    by_path = _declare(blend="sub/b.json").resolve_paths(tmp_path)
     assert [u.dataset.path for u in by_path.data_blend().units()] == [str(tmp_path / "sub" / "a.jsonl"), "hf://o/h"]
 
 
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("~no_such_user/a.jsonl", "` is unknown. Write the full path, or `./"),
-        ("a\0b.jsonl", "a path cannot contain NUL"),
+        ("~no_such_user/a.jsonl", ("`~no_such_user`", "`./")),
+        ("a\0b.jsonl", ("NUL",)),
     ],
 )
-def test_a_path_that_no_file_can_have_is_refused_with_its_line(tmp_path: Path, path: str, why: str) -> None:
+def test_a_path_that_no_file_can_have_is_refused_with_its_line(tmp_path: Path, path: str, why: tuple[str, ...]) -> None:
     blend = {"datasets": [{**ONE, "path": path}]}
-    with pytest.raises(ValidationError, match=why):
+    with raises(ValidationError, *why):
         _declare(blend=blend)
     (tmp_path / "b.json").write_text(json.dumps(blend, indent=1))
-    with pytest.raises(ConfigError, match=rf"b\.json:\d+: datasets\.0\.path: .*{why}"):
-        _declare(blend="b.json").located(tmp_path).data_blend()
-    with pytest.raises(ConfigError, match=why):
-        _declare(blend=path).located(tmp_path)
+    with raises(ConfigError, "datasets.0.path", *why):
+        _declare(blend="b.json").resolve_paths(tmp_path).data_blend()
+    with raises(ConfigError, *why):
+        _declare(blend=path).resolve_paths(tmp_path)
 
 
 def test_a_blend_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.json"):
-        _declare(blend="nowhere.json").located(tmp_path).data_blend()
+    with raises(ConfigError, "nowhere.json"):
+        _declare(blend="nowhere.json").resolve_paths(tmp_path).data_blend()
 
 
 def test_held_out_and_a_file_with_splits_are_refused_together(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(json.dumps({"train": [ONE]}))
-    with pytest.raises(ConfigError, match=r"lists its own splits\. Remove one of them"):
-        _declare(blend="b.json", held_out={"valid": 1}).located(tmp_path).data_blend()
+    with raises(ConfigError, "b.json", "`held_out`"):
+        _declare(blend="b.json", held_out={"valid": 1}).resolve_paths(tmp_path).data_blend()
 
 
 @pytest.mark.parametrize(("name", "fits"), [("a.b", True), ("a..b-1.", True), ("a...b", False), ("a....", False)])
@@ -191,5 +193,5 @@ def test_the_json_of_a_blend_may_have_a_mark_and_is_named_if_it_is_something_els
     assert DataBlend.load(path).datasets
     for other, said in ((data.decode().encode("utf-16"), "iconv"), (b"<html></html> a page", "HTML")):
         path.write_bytes(other)
-        with pytest.raises(ConfigError, match=rf"blend\.json: not a blend file: it is .*{said}"):
+        with raises(ConfigError, "blend.json", said):
             DataBlend.load(path)

@@ -10,8 +10,8 @@ from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import (
-    Discovered,
-    discover,
+    DiscoveredDataset,
+    discover_dataset,
     discover_splits,
     open_place,
     select_paths,
@@ -19,6 +19,7 @@ from dataprep_assets.pipelines.blend.plan.discovery import (
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.pipeline import texts, write_rows
 
 NOWHERE = SourceAccessDeclaration()
@@ -29,11 +30,11 @@ def _unit(path: Path | str, **changes: Any) -> Unit:
     return Unit(name="d", dataset=dataset, split=None)
 
 
-def _found(path: Path | str, sources: SourceAccessDeclaration = NOWHERE, **changes: Any) -> Discovered:
-    return discover(_unit(path, **changes), sources)
+def _found(path: Path | str, sources: SourceAccessDeclaration = NOWHERE, **changes: Any) -> DiscoveredDataset:
+    return discover_dataset(_unit(path, **changes), sources)
 
 
-def _names(found: Discovered) -> list[str]:
+def _names(found: DiscoveredDataset) -> list[str]:
     return [entry.relpath for entry in found.entries]
 
 
@@ -131,7 +132,7 @@ def test_what_is_there_means_itself_though_its_name_is_a_pattern(tmp_path: Path)
     assert _names(_found(folder / "a*.jsonl")) == ["a1.jsonl", "a[1].jsonl"]
     assert _names(_found(folder)) == ["a1.jsonl", "a[1].jsonl", "b.jsonl"]
     assert _names(_found(tmp_path / "[v-x]" / "d?" / "a1.jsonl")) == ["w/d1/a1.jsonl"]
-    with pytest.raises(SourceError, match="No such file"):
+    with raises(SourceError, folder / "c.jsonl"):
         _found(folder / "c.jsonl")
 
 
@@ -148,16 +149,16 @@ def test_texts_and_tables_are_data_where_the_path_names_them(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("path", "changes", "complaint"),
+    ("path", "changes", "values"),
     [
-        ("", {"split": "dev"}, r"d\.split: no file of .* 'dev'"),
-        ("/*.csv", {}, "no data files found in"),
-        ("/nowhere.jsonl", {}, "No such file"),
-        ("/nowhere", {}, "not a folder"),
+        ("", {"split": "dev"}, ("d.split", "'dev'")),
+        ("/*.csv", {}, ("found",)),
+        ("/nowhere.jsonl", {}, ("/nowhere.jsonl",)),
+        ("/nowhere", {}, ("/nowhere",)),
     ],
 )
-def test_nothing_to_read_is_an_error(tree: Path, path: str, changes: dict[str, str], complaint: str) -> None:
-    with pytest.raises(SourceError, match=complaint):
+def test_nothing_to_read_is_an_error(tree: Path, path: str, changes: dict[str, str], values: tuple[str, ...]) -> None:
+    with raises(SourceError, *values):
         _found(f"{tree}{path}", **changes)
 
 
@@ -171,7 +172,7 @@ def test_nothing_to_read_is_an_error(tree: Path, path: str, changes: dict[str, s
     ],
 )
 def test_what_cannot_be_reached_is_named(path: str, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
+    with raises(ConfigError, complaint):
         _found(path)
 
 
@@ -198,12 +199,10 @@ def test_the_splits_of_rl_data_are_told_by_its_paths(tree: Path) -> None:
 
 
 def test_a_file_of_no_split_or_of_two_is_an_error(tree: Path) -> None:
-    with pytest.raises(
-        SourceError, match=r"training/b\.parquet does not belong to any of the splits named by other files"
-    ):
+    with raises(SourceError, "training/b.parquet"):
         discover_splits(_unit(tree), NOWHERE)
     (tree / "training" / "b.parquet").rename(tree / "train" / "test.parquet")
-    with pytest.raises(SourceError, match="two splits"):
+    with raises(SourceError, "two splits"):
         discover_splits(_unit(tree), NOWHERE)
 
 
@@ -225,7 +224,7 @@ def test_a_hub_is_pinned_to_its_commit(tree: Path, tmp_path_factory: pytest.Temp
         assert _found(f"hf://org/d@{old}", sources, split="test").identities == found.identities
 
 
-def _is_fetched(found: Discovered, sources: SourceAccessDeclaration, tree: Path) -> None:
+def _is_fetched(found: DiscoveredDataset, sources: SourceAccessDeclaration, tree: Path) -> None:
     """What was found arrives as it is in the tree; nothing is here before."""
     access = open_place(found.unit.dataset, sources).access
     assert access.mirrored
@@ -284,3 +283,39 @@ def test_a_google_bucket_is_listed_and_fetched(
         before = _found(url, sources).identities
         server.store("d/test/c.json", b'{"text": "replaced"}\n')
         assert _found(url, sources).identities != before
+
+
+@pytest.mark.parametrize("place", ["declared by name", "a folder of a declaration", "artifacts", "an artifact"])
+def test_a_dataset_is_no_source_of_a_blend_and_the_remedy_is_a_schedule(place: str, tmp_path: Path) -> None:
+    (tmp_path / "defs" / "pages").mkdir(parents=True)
+    (tmp_path / "defs" / "pages" / "defs.yaml").write_text("type: x")
+    write_rows(tmp_path / "artifacts" / "pages" / "tags" / "rows.parquet", texts("d", 3))
+    (tmp_path / "artifacts" / "pages" / "tags" / "receipt.json").write_text("{}")
+    path = {
+        "declared by name": tmp_path / "defs" / "blend" / "pages",
+        "a folder of a declaration": tmp_path / "defs" / "pages",
+        "artifacts": tmp_path / "artifacts" / "pages",
+        "an artifact": tmp_path / "artifacts" / "pages" / "tags",
+    }[place]
+    with raises(SourceError, "d.path", "TrainingSchedule", "`sources`"):
+        _found(path)
+
+
+def test_data_next_to_a_declaration_or_chosen_in_an_artifact_is_a_source(tmp_path: Path) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "defs.yaml").write_text("type: x")
+    (tmp_path / "pages" / "receipt.json").write_text("{}")
+    write_rows(tmp_path / "pages" / "rows.parquet", texts("d", 3))
+    assert _names(_found(tmp_path / "pages" / "*.parquet")) == ["rows.parquet"]
+    (tmp_path / "pages" / "receipt.json").unlink()
+    assert _names(_found(tmp_path / "pages")) == ["rows.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("s3_endpoint", "store.example:9000"), ("hub_endpoint", "hub.example"), ("s3_region", "us east")],
+)
+def test_a_wrong_server_or_region_is_named_by_its_key(key: str, value: str, tmp_path: Path) -> None:
+    sources = SourceAccessDeclaration.model_validate({"object_cache": tmp_path, key: value})
+    with raises(ConfigError, f"sources.{key}: ", repr(value)):
+        open_place(_unit("s3://bucket/x").dataset, sources)

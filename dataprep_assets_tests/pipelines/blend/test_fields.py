@@ -16,13 +16,16 @@ from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
 TURNS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
 CHAT = [{"messages": TURNS, "meta": i} for i in (1, 2)]
-WRONG_TEXT = "`text_field: txt`: none of the first 60 rows of dataset a, from {} on, has it. Their fields: `text`"
+WRONG_TEXT = (
+    "`text_field: txt`: dataset a (first file: {}): none of the first 60 rows has this field. Their fields: `text`"
+)
 
 
 def _blend(path: Path, entry: dict[str, Any] | None = None, **changes: Any) -> BlendDeclaration:
@@ -53,20 +56,43 @@ def test_a_text_field_that_no_row_has_is_named_with_those_that_they_have(tmp_pat
     blend = _blend(write_rows(tmp_path / name, texts("a", 60)), {"text_field": "txt"})
     wrong = WRONG_TEXT.format(name)
     assert _told(blend) == [(("blend", "datasets", 0, "text_field"), wrong)]
-    assert _previewed(blend, tmp_path / "out").startswith(f"{wrong}. Set the field that its rows have")
+    assert _previewed(blend, tmp_path / "out").startswith(f"{wrong}. Set the correct field")
     hidden = _told(blend.model_copy(update={"sensitive": True}))
-    told = wrong.partition(". Their")[0].replace(f", from {name} on,", "")
+    told = wrong.partition(". Their")[0].replace(f" (first file: {name})", "")
     assert hidden == [(("blend", "datasets", 0, "text_field"), told)], "neither fields nor names of files"
 
 
 def test_a_messages_field_that_no_row_has_is_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", CHAT)
-    wrong = "`messages_field: turns`: none of the first 2 rows of dataset a, from a.jsonl on, has it. "
+    wrong = "`messages_field: turns`: dataset a (first file: a.jsonl): none of the first 2 rows has this field. "
     wrong += "Their fields: `messages`, `meta`"
     for blend in (_chat(path, {"messages_field": "turns"}), _chat(path, messages_field="turns")):
         assert _told(blend) == [(("blend", "datasets", 0, "messages_field"), wrong)]
         assert _previewed(blend, tmp_path / "out").startswith(wrong)
-    assert _told(_chat(path)) == []
+
+
+def test_the_form_of_the_rows_and_fields_that_are_not_read_are_named(tmp_path: Path) -> None:
+    said = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]
+    alpaca, pair = {"instruction": "hi", "output": "ho"}, {"prompt": "hi", "chosen": "ho", "rejected": "hm"}
+    cases: list[tuple[list[dict[str, Any]], str]] = [
+        (CHAT, "rows of a: form messages; not read: meta (2 rows), in the first 2 rows"),
+        ([{"conversations": said, "images": None}], "rows of a: form sharegpt, in the first 1 row"),
+        ([alpaca, {**alpaca, "id": 1}], "rows of a: form alpaca; not read: id (1 row), in the first 2 rows"),
+        ([CHAT[0], alpaca], "a: a.jsonl, row 2: other_form, alpaca after messages ("),
+        ([pair], "`messages_field: messages`: dataset a (first file: a.jsonl): no row can be used: 1 preference_pair"),
+        (
+            [{"question": "hi"}],
+            "`messages_field: messages`: dataset a (first file: a.jsonl): no row has this field (a row needs",
+        ),
+    ]
+    for rows, sentence in cases:
+        ((keys, told),) = _told(_chat(write_rows(tmp_path / "a.jsonl", rows)))
+        assert keys[:3] == ("blend", "datasets", 0)
+        assert told.startswith(sentence)
+    assert _told(_chat(write_rows(tmp_path / "a.jsonl", [{"messages": TURNS}]))) == []
+    hidden = _chat(write_rows(tmp_path / "a.jsonl", CHAT)).model_copy(update={"sensitive": True})
+    assert [told for _, told in _told(hidden)] == ["rows of a: form messages; other keys are not read"]
+    assert _told(_chat(tmp_path / "a.jsonl", {"format": "alpaca"}))[0][1].startswith("`messages_field: messages`: ")
 
 
 def test_one_of_the_first_thousand_rows_is_enough(tmp_path: Path) -> None:
@@ -74,8 +100,8 @@ def test_one_of_the_first_thousand_rows_is_enough(tmp_path: Path) -> None:
     assert _told(_blend(write_rows(tmp_path / "a.jsonl", rows), {"text_field": "txt"})) == []
     ((_, told),) = _told(_blend(write_rows(tmp_path / "b.jsonl", [{"id": 0}, *rows]), {"text_field": "txt"}))
     assert (
-        told
-        == "`text_field: txt`: none of the first 1,000 rows of dataset a, from b.jsonl on, has it. Their fields: `id`"
+        told == "`text_field: txt`: dataset a (first file: b.jsonl): none of the first 1,000 rows has this field. "
+        "Their fields: `id`"
     )
 
 
@@ -119,8 +145,8 @@ def test_where_every_row_is_refused_the_first_is_named_with_its_file(tmp_path: P
     ((_, told),) = _told(blend)
     assert told.startswith("a.jsonl: none of its rows can be read. First error: row 2")
     told = _previewed(blend, tmp_path / "out")
-    assert "dataset a: none of the rows read can be used: 2 not_an_object in a.jsonl, 1 bad_json in a.jsonl" in told
-    assert "a.jsonl, row 2: bad_json. Set the field" in told
+    assert_names(told, "dataset a", "2 not_an_object", "1 bad_json", "a.jsonl")
+    assert "a.jsonl, row 2: bad_json. " in told
 
 
 def test_a_parquet_file_that_cannot_be_opened_is_named_wherever_it_stands(tmp_path: Path) -> None:
@@ -146,17 +172,17 @@ USELESS: dict[str, tuple[list[dict[str, Any]], str]] = {
 def test_a_text_field_without_any_text_says_so_before_the_plan_and_in_the_preview(tmp_path: Path, what: str) -> None:
     rows, told = USELESS[what]
     blend = _blend(write_rows(tmp_path / "a.jsonl", rows))
-    wanted = f"`text_field: text`: none of the first 9 rows of dataset a, from a.jsonl on, can be used: {told}"
+    wanted = f"`text_field: text`: dataset a (first file: a.jsonl): none of the first 9 rows can be used: {told}"
     assert _told(blend) == [(("blend", "datasets", 0, "text_field"), wanted)]
-    assert _previewed(blend, tmp_path / "out").startswith(f"{wanted}. Set the field that its rows have")
+    assert _previewed(blend, tmp_path / "out").startswith(f"{wanted}. Set the correct field")
 
 
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (None, "2 no_messages in a.jsonl (the field must contain a list of messages; if it is JSON text"),
-        (json.dumps(TURNS), "2 no_messages in a.jsonl (the field must contain a list of messages; if it is JSON text"),
-        ([{"from": "human", "value": "a"}], "2 unknown_role in a.jsonl ("),
+        (None, "2 no_messages in a.jsonl (a row needs a list of `messages`, ShareGPT's `conversations`, "),
+        (json.dumps(TURNS[0]), "2 no_messages in a.jsonl ("),
+        ([{"from": "narrator", "value": "a"}], "2 unknown_role in a.jsonl ("),
         ([TURNS[0], {**TURNS[1], "weight": 3}], "2 unclear_weight in a.jsonl ("),
     ],
 )
@@ -164,12 +190,12 @@ def test_messages_of_which_none_is_of_use_say_why_with_what_to_do(tmp_path: Path
     blend = _chat(write_rows(tmp_path / "a.jsonl", [{"messages": value, "meta": i} for i in (1, 2)]))
     ((keys, sentence),) = _told(blend)
     assert keys == ("blend", "datasets", 0, "messages_field")
-    begun = "`messages_field: messages`: none of the first 2 rows of dataset a, from a.jsonl on, can be used: "
+    begun = "`messages_field: messages`: dataset a (first file: a.jsonl): none of the first 2 rows can be used: "
     assert sentence.startswith(begun + told)
     assert sentence.endswith(". Their fields: `messages`, `meta`")
     (hidden,) = _told(blend.model_copy(update={"sensitive": True}))
     assert hidden[1].startswith(
-        begun.replace(", from a.jsonl on,", "") + told.removeprefix("2 ").replace(" in a.jsonl", "")
+        begun.replace(" (first file: a.jsonl)", "") + told.removeprefix("2 ").replace(" in a.jsonl", "")
     )
 
 
@@ -187,14 +213,14 @@ def test_a_weight_that_is_too_small_is_still_told_as_one(tmp_path: Path) -> None
     entries = [{"name": "big", "path": str(big), "weight": 1e6}, {"name": "small", "path": str(small)}]
     told = _previewed(pretraining(tmp_path, blend={"datasets": entries}), tmp_path / "out")
     assert told.startswith("small: a share of 0.000001 is 0 samples of ")
-    assert "Raise its weight" in told
+    assert "Raise the weight" in told
 
 
 def test_less_than_a_sample_is_told_with_its_files_and_no_weight_is_proposed(tmp_path: Path) -> None:
     blend = _blend(write_rows(tmp_path / "few.jsonl", texts("a", 1)))
     told = _previewed(blend, tmp_path / "out")
-    assert told.startswith("a: 14 tokens in total (rows: 1, from few.jsonl on) are fewer than one sample of 32. ")
-    assert "Set the field that its rows have, correct its rows or its path, add data, or set its weight to 0" in told
+    assert told.startswith("a (first file: few.jsonl): 14 tokens in total (rows: 1) are fewer than one sample of 32. ")
+    assert_names(told, "field", "path", "weight", 0)
     hidden = _previewed(blend.model_copy(update={"sensitive": True}), tmp_path / "hidden")
     assert "few.jsonl" not in hidden
 

@@ -22,6 +22,7 @@ from dataprep_assets.stream.separators import boundaries_match
 from dataprep_assets.stream.token_bins_checks import OpenedTokens, ledger_balances
 from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.pipeline import SEPARATOR, finished, pretraining, texts, write_rows
 from dataprep_assets_tests.pipelines.corpus.shards import bundle
 from dataprep_assets_tests.samples import SAMPLE
@@ -63,7 +64,7 @@ def _receipt(work: TokenShard) -> Receipt:
 def test_a_shard_that_tells_of_another_separator_than_its_recipe_is_told(work: TokenShard) -> None:
     plan = replace(work.plan, separator_id=EOS - 1)
     told = boundaries_match(work.store.directory(work.artifact), _receipt(work), plan)
-    assert f"its separator is {EOS}, but {EOS - 1} in its recipe" in told.summary
+    assert_names(told.summary, EOS, EOS - 1)
 
 
 @pytest.mark.parametrize("options", [{}, {"add_eos": False}, {"max_doc_tokens": None}, {"dtype": "int32"}])
@@ -118,7 +119,7 @@ def _no_idx(work: TokenShard) -> None:
 
 @pytest.mark.parametrize("damage", [_truncated_bin, _old_idx, _wrong_code, _no_leading_zero, _no_idx])
 def test_an_index_that_is_not_the_streams_is_found(work: TokenShard, damage: Callable[[TokenShard], None]) -> None:
-    """A cut bin opens in Megatron, and with `mmap=False` gives uninitialised memory.
+    """A cut bin opens in Megatron, and with `mmap=False` gives uninitialized memory.
 
     See docs/formats/megatron.md#damage.
     """
@@ -150,7 +151,7 @@ def test_a_lost_and_a_doubled_separator_are_found(work: TokenShard) -> None:
     at = int(ends[4]) - 1
     ids[at] = 7
     ids.flush()
-    assert "does not end with separator" in _findings(work)["document_boundaries_valid"].summary
+    assert_names(_findings(work)["document_boundaries_valid"].summary, "separator")
     ids[at], ids[at - 1] = EOS, EOS
     ids.flush()
     finding = _findings(work)["document_boundaries_valid"]
@@ -177,7 +178,11 @@ def test_a_bos_that_the_text_holds_itself_is_told(tmp_path: Path, mode: str, dou
     _, _, plan = finished(blend, tmp_path / "out")
     (work,) = indexed_bins_shards(blend, LocalArtifacts(tmp_path / "out"), plan, plan.partitions)
     finding = _findings(work)["document_boundaries_valid"]
-    assert (finding.passed, finding.warning, finding.facts["doubled"]) == (not doubled, bool(doubled), doubled)
+    assert (finding.passed, finding.warning, finding.facts["repeated_separators"]) == (
+        not doubled,
+        bool(doubled),
+        doubled,
+    )
 
 
 def test_another_id_is_found_by_the_round_trip(work: TokenShard) -> None:

@@ -11,6 +11,4 @@ def test_a_lost_shard_is_missed_by_the_run(tmp_path: Path) -> None:
     _, receipt, plan = finished(blend, tmp_path / "root")
     lost = f"indexed_bins/{plan.partitions[0]}"
     told = told_without(tmp_path / "root", blend.dataset, lost)
-    assert told == {
-        f"{blend.dataset}/runs/{receipt.partition}": (f"its input {lost} is missing. Materialize it again",)
-    }
+    assert told == {f"{blend.dataset}/runs/{receipt.partition}": (f"its input {lost} is missing. Rebuild {lost}",)}

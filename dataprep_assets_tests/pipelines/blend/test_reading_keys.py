@@ -7,9 +7,13 @@ import pytest
 
 from dataprep_assets.curation.benchmarks.decontamination import DeclaredSet
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.errors import DataprepError
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.blend.sft.shard import PackedSftFacts
+from dataprep_assets_tests.messages import raises
+from dataprep_assets_tests.pipelines.blend.dagster_blend import REFERENCE, blend, chats, evaluations, failed
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, pretraining
 
 KEYS: dict[str, dict[str, Any]] = {
@@ -44,12 +48,14 @@ def remarks(folder: Path, **keys: dict[str, Any]) -> list[Remark]:
 
 
 def test_a_blend_reads_its_files_as_declared(folder: Path, tmp_path: Path) -> None:
-    blend = pretraining(folder, blend=datasets(folder, **KEYS), pretrain={"separator": "<|endoftext|>"}, num_shards=3)
-    assert list(blend_remarks(blend)) == []
-    directory, _, plan = finished(blend, tmp_path / "root")
+    declaration = pretraining(
+        folder, blend=datasets(folder, **KEYS), pretrain={"separator": "<|endoftext|>"}, num_shards=3
+    )
+    assert list(blend_remarks(declaration)) == []
+    directory, _, plan = finished(declaration, tmp_path / "root")
     store = LocalArtifacts(tmp_path / "root")
     for unit in plan.units:
-        receipts = [store.require(blend.artifact("indexed_bins", partition)) for partition in unit.partitions]
+        receipts = [store.require(declaration.artifact("indexed_bins", partition)) for partition in unit.partitions]
         ledgers = [receipt.ledger for receipt in receipts if receipt.ledger is not None]
         assert (len(ledgers), sum(ledger.documents for ledger in ledgers)) == (3, 40), unit.name
         assert unit.plan_hash in str([*directory.rglob("plan.json")])
@@ -72,7 +78,7 @@ def test_a_benchmark_is_read_as_declared(folder: Path) -> None:
     read = DeclaredSet(path="b.csv", fields=("text",), **KEYS["csv"]).benchmark("b", folder)
     assert (whole.settings, read.settings) == ({}, {"csv_delimiter": ";"})
     assert [item.parts[0].text for item in read.items(2)] == ["text, of 0", "text, of 1"]
-    with pytest.raises(DataprepError, match="csv_delimiter"):
+    with raises(ConfigError, "csv_delimiter"):
         DeclaredSet(path="b.csv", fields=("text",)).benchmark("b", folder).items()
 
 
@@ -83,3 +89,16 @@ def test_a_dataset_without_the_field_says_what_its_file_is(folder: Path) -> None
     assert told.keys() == {1, 3}
     assert "`csv_delimiter`" in told[1]
     assert "jq -c" in told[3]
+
+
+def test_chats_are_read_as_declared(tmp_path: Path) -> None:
+    declaration = chats(tmp_path / "sources", num_shards=1)
+    table = tmp_path / "c.csv"
+    table.write_text("prompt;completion\n" + "".join(f"question, {i};answer, {i}\n" for i in range(40)))
+    source = {"name": "table", "path": str(table), "csv_delimiter": ";"}
+    datasets = {"blend": DataBlend.model_validate({"datasets": [source]})}
+    with blend(declaration.model_copy(update=datasets), tmp_path / "root") as built:
+        assert failed(evaluations(built.run_all())) == REFERENCE
+        (shard,) = built.store.receipts([built.declaration.artifact("packed_sft", p) for p in built.plan.partitions])
+        assert shard is not None
+        assert PackedSftFacts.from_receipt(shard).conversations == 40

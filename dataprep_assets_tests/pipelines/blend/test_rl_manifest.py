@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend import run_lines
+from dataprep_assets.pipelines.blend.blend import describe_run
 from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.blend.rl_manifest import OpenedRlManifest, points_to_latest_run
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import rl_blend, rl_rows, weighted_records
@@ -55,16 +56,16 @@ def test_its_path_stays_while_the_run_is_another(tmp_path: Path) -> None:
     blend = rl_blend(tmp_path / "s", num_shards=1)
     first = finish(blend, tmp_path / "out")
     line = f"{tmp_path}/out/small_blend/rl_manifest/manifest.json"
-    assert run_lines(first.receipt) == [line]
+    assert describe_run(first.receipt) == ["NeMo-RL:", line]
     before = resolved(_home(first), "train")
     write_rows(tmp_path / "s" / "train-0.jsonl", rl_rows(12))
     second = finish(blend, tmp_path / "out")
-    assert run_lines(second.receipt) == [line]
+    assert describe_run(second.receipt) == ["NeMo-RL:", line]
     after = resolved(_home(second), "train")
     assert before != after
     assert len(Path(before).read_bytes().splitlines()) == 11  # a trainer that has the old run goes on
     assert len(Path(after).read_bytes().splitlines()) == 12
-    assert list(stale_decisions(blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
+    assert list(find_stale(blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
 
 
 def test_records_are_there_as_often_as_the_weights_ask(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_a_manifest_names_files_where_the_trainer_finds_them(tmp_path: Path) -> 
     good = finish(rl_blend(tmp_path / "s", trainer_root="/mnt/data/"), tmp_path / "out")
     run = f"/mnt/data/small_blend/runs/{good.plan.run_hash}"
     assert resolved(_home(good), "train") == f"{run}/splits/train.jsonl"
-    assert run_lines(good.receipt) == ["/mnt/data/small_blend/rl_manifest/manifest.json"]
+    assert describe_run(good.receipt) == ["NeMo-RL:", "/mnt/data/small_blend/rl_manifest/manifest.json"]
     assert points_to_latest_run(_opened(good)).passed
 
 
@@ -111,4 +112,4 @@ def test_a_manifest_is_the_run_s_own_byte_for_byte(tmp_path: Path) -> None:
     assert json.loads(path.read_bytes()) == json.loads(text), "no reader sees it"
     reseal(_home(good))
     finding = points_to_latest_run(_opened(good))
-    assert "shards.json differs from the file of" in finding.summary
+    assert_names(finding.summary, "shards.json")

@@ -21,7 +21,8 @@ from dataprep_assets.pipelines.blend.blend_checks import (
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.plan.blend_plan import plan_covers_sources, plan_is_current
 from dataprep_assets.pipelines.blend.plan.blend_preview import every_dataset_sampled
-from dataprep_assets.pipelines.blend.runs import other_claims
+from dataprep_assets.pipelines.blend.runs import find_contradicted_claims
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
 from dataprep_assets_tests.samples import SAMPLE
@@ -34,7 +35,7 @@ def test_a_good_run_passes_every_proof(good: FinishedBlend) -> None:
         plan_covers_sources(good.plan),
         plan_is_current(good.blend, good.store),
         every_dataset_sampled(good.store.require(good.blend.artifact("blend_preview"))),
-        *(check.find(good.run) for check in CHECKS),
+        *(check.run(good.run) for check in CHECKS),
     ]
     assert [finding.summary for finding in found if not finding.passed] == []
     assert mixture_matches_weights(good.run).facts["largest_difference"] < 1e-9
@@ -44,7 +45,7 @@ def test_a_file_that_grew_has_rows_that_nobody_read(good: FinishedBlend, tmp_pat
     write_rows(tmp_path / "s" / "web" / "train-00000.parquet", texts("web", 61))
     finding = rows_read_once(good.run)
     assert not finding.passed
-    assert "read 60 rows of 61" in finding.summary
+    assert "read 60 of 61 rows" in finding.summary
 
 
 def test_missing_and_stale_shards_are_named(good: FinishedBlend) -> None:
@@ -94,7 +95,9 @@ def test_a_damaged_run_is_not_intact(good: FinishedBlend, damage: Callable[[Fini
 
 def test_files_of_a_run_are_its_shards_own_also_where_its_receipt_agrees_with_them(good: FinishedBlend) -> None:
     def said(receipt: Receipt) -> list[str]:
-        return list(other_claims(good.blend, good.store, good.plan, good.run.finished, good.directory, receipt))
+        return list(
+            find_contradicted_claims(good.blend, good.store, good.plan, good.run.finished, good.directory, receipt)
+        )
 
     assert said(good.receipt) == []
     name = next(f.path for f in good.receipt.files if f.path.startswith("datasets/web/") and f.path.endswith(".bin"))
@@ -120,7 +123,9 @@ def test_a_run_stays_true_where_its_sources_move_or_its_shards_are_made_again(tm
 
     def said() -> list[str]:
         finished = moved.run.finished
-        return list(other_claims(moved.blend, moved.store, moved.plan, finished, moved.directory, moved.receipt))
+        return list(
+            find_contradicted_claims(moved.blend, moved.store, moved.plan, finished, moved.directory, moved.receipt)
+        )
 
     assert said() == []
     place.chmod(0o644)
@@ -135,19 +140,19 @@ def test_a_snapshot_lists_each_file_once_and_counts_what_it_lists(good: Finished
     folder = good.store.directory(good.blend.artifact("blend_snapshot", "web-00001"))
     if lie == "a count":
         edit_receipt(folder, lambda value: value["facts"].update(files=7))
-        wanted = "the receipt of its snapshot has other file or byte counts than the plan"
+        wanted = "the file or byte counts in the receipt of the snapshot and the plan differ"
     elif lie == "no plan":
         edit_receipt(folder, lambda value: value["inputs"].update(plan="0" * 64))
-        wanted = "the receipt of its snapshot has no plan"
+        wanted = "the receipt of the snapshot has no plan"
     else:
         lines = (folder / "files.jsonl").read_bytes()
         changed, wanted = {
             "a file twice": (lines * 2, "does not list each file once"),
-            "no size": (lines.replace(b"size_", b"sise_"), "or other keys"),
-            "no etag": (lines.replace(b"etag", b"etaf"), "or other keys"),
+            "no size": (lines.replace(b"size_", b"sise_"), "has different keys"),
+            "no etag": (lines.replace(b"etag", b"etaf"), "has different keys"),
             "a key twice": (
                 lines.replace(b'"etag":null,', b'"etag":null,"etag":null,'),
-                "of its snapshot does not match its parsed lines",
+                "of the snapshot does not match its parsed lines",
             ),
         }[lie]
         assert changed != lines
@@ -163,7 +168,7 @@ def test_a_snapshot_of_unchanged_files_stays_good_where_settings_make_another_pl
 ) -> None:
     drop = {"policy": "drop", "budget": 0.1}
     again = finish(pretraining(tmp_path / "s", bad_records=drop), good.store.root)
-    assert again.plan.find("web-00001")[0].plan_hash != good.plan.find("web-00001")[0].plan_hash
+    assert again.plan.find_shard("web-00001")[0].plan_hash != good.plan.find_shard("web-00001")[0].plan_hash
     (spec,) = [s for s in TrainingBlend(again.blend).specs if s.name == "blend_snapshot"]
     assert list(failed_proofs(spec, again.store, ["web-00001"])) == []
 
@@ -184,7 +189,7 @@ def test_splits_that_share_rows_are_found_whatever_their_files_are_called(tmp_pa
     good = finish(pretraining(tmp_path, blend=blend), tmp_path / "out")
     finding = splits_disjoint(good.run)
     assert not finding.passed
-    assert "two.jsonl are in valid, and as one.jsonl in train" in finding.summary
+    assert_names(finding.summary, "two.jsonl", "valid", "one.jsonl", "train")
 
 
 @pytest.mark.parametrize("stage", ["pretrain", "rl"])

@@ -33,7 +33,7 @@ def _named(blend: BlendDeclaration, store: LocalArtifacts, folder: Path) -> None
     """Damage every file below `splits/`, in every way: `verify` names it, and with a receipt that agrees a check."""
     (spec,) = [spec for spec in TrainingBlend(blend).specs if spec.name == "blend"]
     assert list(failed_proofs(spec, store, [])) == []
-    artifact = spec.located(store, None)
+    artifact = spec.locate_artifact(store, None)
     files = [path for path in sorted((folder / "splits").rglob("*")) if path.is_file()]
     receipt, sealed = store.require(artifact), (folder / "receipt.json").read_bytes()
     pairs = zip(cycle(files), cycle(DAMAGES.values()), strict=False)

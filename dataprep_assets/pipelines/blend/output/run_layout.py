@@ -1,4 +1,4 @@
-"""Layout of a blend run: the shards' files under other names, with JSON files next to them.
+"""Layout of a blend run: the shards' files under different names, with JSON files next to them.
 
   datasets/<name>/<plan_hash>/plan.json    the dataset's shard plan
   …/receipts/shard_000000.json             status, ledger and files of a shard
@@ -13,16 +13,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, data_file, suffixes
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 
-# Keys for the sources' locations and for the way in which the shards were built. Both may change after a run is
-# finished, because the run's key covers only the content of its shards. Comparisons ignore these keys at any depth.
-_PLACES = frozenset({"path", "split", "subset", "commit", "etag"})
+# Keys for sources' locations and for how shards were built. Both may change after a run is finished, because the run's
+# key covers only its shards' content. Comparisons ignore these keys at any depth.
+_LOCATION_KEYS = frozenset({"path", "split", "subset", "commit", "etag"})
 _MAKING = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})
 
 
@@ -37,7 +37,7 @@ class RunLayout:
     joined: list[JoinedFile] = field(default_factory=list)
 
     def link(self, shard: FinishedShard, suffix: str, name: str) -> None:
-        """Link a shard's data file with this suffix under another name; verify its bytes if `verify` is full."""
+        """Link a shard's data file with this suffix under a new name; verify its bytes if `verify` is full."""
         part = FileRef(shard.artifact, data_file(self.blend, shard.receipt, suffix))
         self.joined.append(self.store.join(self.target, name, [part], verify=self.blend.verify == "full"))
 
@@ -50,7 +50,7 @@ class RunLayout:
         """Write a JSON file of the run."""
         path = self.target / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        # sorted, so that equal values have equal bytes, which comparisons with a finished run try first
+        # sort the keys, so that equal values have equal bytes, which comparisons with a finished run try first
         path.write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
 
 
@@ -82,31 +82,31 @@ def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedSha
                 run.link(shard, suffix, f"{shard.stem}{suffix}")
 
 
-def is_equivalent(wanted: Path, kept: Path) -> bool:
-    """Return whether a `kept` file of a run equals the `wanted` one, except for values that the run's key ignores.
+def is_equivalent(expected_path: Path, actual_path: Path) -> bool:
+    """Return whether a file of a run equals the expected file, except for values that the run's key ignores.
 
     These values, in `datasets/`, are the sources' locations at the time of the layout, and how the shards were built.
     Raises FormatError if such a file does not contain a JSON object.
     """
-    if wanted.read_bytes() == kept.read_bytes():
+    if expected_path.read_bytes() == actual_path.read_bytes():
         return True
-    if not any(wanted.match(f"datasets/*/*/{name}") for name in ("plan.json", "receipts/*.json")):
+    if not any(expected_path.match(f"datasets/*/*/{name}") for name in ("plan.json", "receipts/*.json")):
         return False
-    return bool(_of_content(json_object(wanted)) == _of_content(json_object(kept)))
+    return bool(_comparable_content(json_object(expected_path)) == _comparable_content(json_object(actual_path)))
 
 
-def _of_content(value: Any) -> Any:
+def _comparable_content(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _of_content(inner) for key, inner in value.items() if key not in _PLACES | _MAKING}
-    return [_of_content(inner) for inner in value] if isinstance(value, list) else value
+        return {key: _comparable_content(inner) for key, inner in value.items() if key not in _LOCATION_KEYS | _MAKING}
+    return [_comparable_content(inner) for inner in value] if isinstance(value, list) else value
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a run; raise FormatError if there is none."""
+    """Return the JSON object in a file of a run. Raises FormatError if there is none."""
     try:
-        value = json_of(path.read_bytes())
+        value = load_untrusted_json(path.read_bytes())
     except ValueError as error:
-        raise FormatError(f"{path}: not JSON: {error}") from error
+        raise FormatError(f"{path}: invalid JSON: {error}. Rebuild the blend") from error
     if not isinstance(value, dict):
-        raise FormatError(f"{path}: not a JSON object")
+        raise FormatError(f"{path}: must be a JSON object. Rebuild the blend")
     return value

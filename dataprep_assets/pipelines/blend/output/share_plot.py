@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
-from dataprep_assets.engine.artifact.metadata_values import Markdown, picture
+from dataprep_assets.engine.artifact.metadata_values import Markdown, render_picture
 
-_COLOURS = ("#9db4d6", "#1f4e9c")
+_COLORS = ("#9db4d6", "#1f4e9c")
 _BAR, _GAP, _MARGIN, _WIDTH, _CHARACTER = 14, 12, 16, 420, 7.3
 """Pixels: thickness of a bar, gap between groups, margin, length of the longest bar, width of a character at 12 px."""
 
@@ -21,13 +21,24 @@ class ShareBar:
     second: float
 
 
-def plot_shares(rows: Sequence[Mapping[str, Any]], other: str) -> Markdown:
-    """Plot the `requested` share of each `name` and `split`, and the share in the column `other` of the same row."""
-    bars = [ShareBar(name=f"{row['split']} {row['name']}", first=row["requested"], second=row[other]) for row in rows]
-    return picture(f"requested and {other} shares", draw_shares(bars, "requested", other))
+_SHOWN_COLUMNS = {"realised": "realized", "realisable": "realizable"}
+"""Name in receipts, which must stay → name that is shown."""
 
 
-def draw_shares(bars: Sequence[ShareBar], first: str, second: str) -> str:
+def shown_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a table with the column names that are shown."""
+    return [{_SHOWN_COLUMNS.get(name, name): value for name, value in row.items()} for row in rows]
+
+
+def plot_shares(rows: Sequence[Mapping[str, Any]], other_column: str) -> Markdown:
+    """Plot the `requested` share of each `name` and `split`, and the share in `other_column` of the same row."""
+    bars = [
+        ShareBar(name=f"{row['split']} {row['name']}", first=row["requested"], second=row[other_column]) for row in rows
+    ]
+    return render_picture(f"requested and {other_column} shares", draw_shares(bars, "requested", other_column))
+
+
+def draw_shares(bars: Sequence[ShareBar], first_name: str, second_name: str) -> str:
     """Draw an SVG with a pair of labeled bars per dataset, below a legend."""
     left_edge = _MARGIN + _CHARACTER * max((len(bar.name) for bar in bars), default=0) + _GAP
     longest = max((share for bar in bars for share in (bar.first, bar.second)), default=0.0)
@@ -38,30 +49,30 @@ def draw_shares(bars: Sequence[ShareBar], first: str, second: str) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'font-family="monospace" font-size="12">',
-        # a background of its own, because the UI has a light and a dark theme
+        # draw a background, because the UI has a light and a dark theme
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        *_legend(left_edge, (first, second)),
+        *_draw_legend(left_edge, (first_name, second_name)),
     ]
     for index, bar in enumerate(bars):
-        lines += _pair(bar, left_edge, _MARGIN + 2 * _GAP + index * group, scale)
+        lines += _draw_pair(bar, left_edge, _MARGIN + 2 * _GAP + index * group, scale)
     return "\n".join([*lines, "</svg>"])
 
 
-def _legend(left: float, names: tuple[str, str]) -> Iterator[str]:
-    x = left
-    for name, colour in zip(names, _COLOURS, strict=True):
-        yield f'<rect x="{x:.0f}" y="{_MARGIN - 6}" width="{_BAR}" height="{_BAR}" fill="{colour}"/>'
-        yield _text(x + 1.5 * _BAR, _MARGIN + 5, name)
+def _draw_legend(left_edge: float, names: tuple[str, str]) -> Iterator[str]:
+    x = left_edge
+    for name, color in zip(names, _COLORS, strict=True):
+        yield f'<rect x="{x:.0f}" y="{_MARGIN - 6}" width="{_BAR}" height="{_BAR}" fill="{color}"/>'
+        yield _draw_text(x + 1.5 * _BAR, _MARGIN + 5, name)
         x += 3 * _BAR + _CHARACTER * len(name)
 
 
-def _pair(bar: ShareBar, left: float, top: float, scale: float) -> Iterator[str]:
-    yield _text(left - _GAP, top + _BAR + 3, bar.name, anchor="end")
-    for index, (share, colour) in enumerate(zip((bar.first, bar.second), _COLOURS, strict=True)):
+def _draw_pair(bar: ShareBar, left_edge: float, top: float, scale: float) -> Iterator[str]:
+    yield _draw_text(left_edge - _GAP, top + _BAR + 3, bar.name, anchor="end")
+    for index, (share, color) in enumerate(zip((bar.first, bar.second), _COLORS, strict=True)):
         y = top + index * _BAR
-        yield f'<rect x="{left:.0f}" y="{y:.0f}" width="{share * scale:.1f}" height="{_BAR - 1}" fill="{colour}"/>'
-        yield _text(left + share * scale + 4, y + _BAR - 3, f"{share:.4f}")
+        yield f'<rect x="{left_edge:.0f}" y="{y:.0f}" width="{share * scale:.1f}" height="{_BAR - 1}" fill="{color}"/>'
+        yield _draw_text(left_edge + share * scale + 4, y + _BAR - 3, f"{share:.4f}")
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
+def _draw_text(x: float, y: float, text: str, anchor: str = "start") -> str:
     return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" fill="#1a1a1a">{escape(text)}</text>'

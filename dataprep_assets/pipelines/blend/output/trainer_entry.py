@@ -3,6 +3,7 @@
   blend.json                               pretrain, sft: weights and prefixes of every split
   data_args.txt                            pretrain: the same for a blend with a single split
   splits/<split>/<pos>__<name>__shard_<i>.parquet    sft: the trainer's files, in proportion to the weights
+  splits/<split>/<pos>__<name>__shard_<i>.parquet    pairs: the shards, in proportion to the weights
   manifest.json                            rl: the file of each split, in Nemotron's form (`rl_manifest.py`)
   splits/<split>.jsonl                     rl: the shards of a split in one file, repeated according to the weights
   shards.json                              rl: the list of these shards
@@ -15,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataprep_assets.formats import blend_json
 from dataprep_assets.pipelines.blend.declaration import Stage
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, suffixes
-from dataprep_assets.pipelines.blend.output.realised_shares import repeat_shards, weigh_shards
+from dataprep_assets.pipelines.blend.output.realized_shares import repeat_shards, weigh_shards
 from dataprep_assets.pipelines.blend.output.run_layout import RunLayout
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.stores.files import canonical_json
@@ -26,12 +27,12 @@ MANIFEST = "manifest.json"
 SHARDS = "shards.json"
 RL_MANIFEST = "rl_manifest"
 """Artifact with the manifest of the latest run, at a path that does not change."""
-Used = Mapping[str, Sequence[FinishedShard]]
+UsedShards = Mapping[str, Sequence[FinishedShard]]
 """The shards of each split."""
 
 
 def manifest_key(split: str) -> str:
-    """Return the key of a split in `manifest.json`, where NeMo RL uses `val` for `valid`."""
+    """Return the key of a split in `manifest.json`, where NeMo-RL uses `val` for `valid`."""
     return "val" if split == "valid" else split
 
 
@@ -40,61 +41,82 @@ def split_file(key: str, suffix: str) -> str:
     return f"splits/{key}{suffix}"
 
 
-def trainer_lines(stage: Stage, root: str, used: Collection[str], files: Collection[str]) -> list[str]:
-    """Return the lines for the trainer: command line arguments, settings, or the path of the manifest.
+def trainer_lines(stage: Stage, root: str, used_names: Collection[str], files: Collection[str]) -> list[str]:
+    """Return the lines for the trainer: its name, then its arguments or settings, or the path of the manifest.
 
-    `root` is the run's location for the trainer, `used` are the splits of the run, `files` the paths of its files.
+    `root` is the run's location for the trainer, `used_names` are the splits of the run, `files` the paths of its
+    files.
     """
     if stage == "pretrain":
-        lines = [f"--per-split-data-args-path {root}/{BLEND}"]
-        return [*lines, f"--data-args-path {root}/{DATA_ARGS}"] if DATA_ARGS in files else lines
+        lines = ["Megatron-LM:", f"--per-split-data-args-path {root}/{BLEND}"]
+        # either file names a blend with a single split
+        return [*lines, f"or --data-args-path {root}/{DATA_ARGS}"] if DATA_ARGS in files else lines
     if stage == "sft":
         keys = {"train": "packed_train_data_path", "valid": "packed_val_data_path"}
-        return [f"{keys.get(split, split)}={root}/splits/{split}/" for split in used]
-    return [f"{root.rsplit('/', 2)[0]}/{RL_MANIFEST}/{MANIFEST}"]  # the folder is next to the folder of the runs
+        return ["Megatron-Bridge:", *(f"{keys.get(split, split)}={root}/splits/{split}/" for split in used_names)]
+    if stage == "pairs":
+        folders = {split: f"{root}/splits/{split}" for split in used_names}
+        return [f"TRL: {_load(folder)}, for DPOTrainer ({split})" for split, folder in folders.items()]
+    return [
+        "NeMo-RL:",
+        f"{root.rsplit('/', 2)[0]}/{RL_MANIFEST}/{MANIFEST}",
+    ]  # the folder is next to the runs' folder
 
 
-def write_entry(run: RunLayout, plan: BlendPlan, used: Used) -> None:
+def _load(folder: str) -> str:
+    return f"load_dataset('parquet', data_dir={folder!r}, split='train')"
+
+
+def write_entry(run: RunLayout, plan: BlendPlan, shards: UsedShards) -> None:
     """Write the entry files of the trainer into `run`, with the shards that each split of `plan` uses."""
-    _WRITERS[run.blend.stage](run, plan, used)
+    _WRITERS[run.blend.stage](run, plan, shards)
 
 
-def _write_blend(run: RunLayout, used: Used) -> dict[str, list[blend_json.Entry]]:
+def _write_blend(run: RunLayout, shards: UsedShards) -> dict[str, list[blend_json.Entry]]:
     splits = {
         split: [blend_json.Entry(weight, f"{run.root}/{shard.stem}") for weight, shard in weigh_shards(members)]
-        for split, members in used.items()
+        for split, members in shards.items()
     }
     blend_json.write_blend(run.target / BLEND, splits)
     return splits
 
 
-def _write_pretrain(run: RunLayout, _: BlendPlan, used: Used) -> None:
-    splits = _write_blend(run, used)
-    # `--data-args-path` does not support splits and is split at white space, so `root` must not contain any
+def _write_pretrain(run: RunLayout, _: BlendPlan, shards: UsedShards) -> None:
+    splits = _write_blend(run, shards)
+    # `--data-args-path` has no splits and is split at white space, so `root` must not contain any
     if len(splits) == 1 and not any(character.isspace() for character in run.root):
-        (run.target / DATA_ARGS).write_text(blend_json.data_args(next(iter(splits.values()))))
+        (run.target / DATA_ARGS).write_text(blend_json.format_data_args(next(iter(splits.values()))))
 
 
-def _write_sft(run: RunLayout, _: BlendPlan, used: Used) -> None:
+def _write_sft(run: RunLayout, _: BlendPlan, shards: UsedShards) -> None:
     """Write the split folders, and the `blend.json` from which Nemotron's `stage1_sft/data_prep.py` builds them."""
-    _write_blend(run, used)
-    for split, members in used.items():
+    _write_blend(run, shards)
+    _link_splits(run, shards)
+
+
+def _write_pairs(run: RunLayout, _: BlendPlan, shards: UsedShards) -> None:
+    _link_splits(run, shards)
+
+
+def _link_splits(run: RunLayout, shards: UsedShards) -> None:
+    """Link the shards of each split under names whose order is the order of the shards."""
+    for split, members in shards.items():
         for position, shard in enumerate(members):
             name = f"splits/{split}/{position:06d}__{shard.unit.name}__shard_{shard.index:06d}.parquet"
             run.link(shard, ".parquet", name)
 
 
-def _write_rl(run: RunLayout, plan: BlendPlan, used: Used) -> None:
+def _write_rl(run: RunLayout, plan: BlendPlan, used_shards: UsedShards) -> None:
     """Write the file of each split, the manifest that lists them, and the list of their shards.
 
-    Nemotron's recipes read a split from one file. Its path is a text in the manifest, empty for a missing split
+    Nemotron's recipes read a split from one file. Its path is a string in the manifest, empty for a missing split
     (`_manifest_resolver` of `nemo_runspec/config/resolvers.py`, `setup_single_nemo_gym_dataset` of its RL trainers).
     """
     (suffix,) = suffixes(run.blend)
     files = {"train": "", "val": "", "test": ""}
     shard_files: dict[str, list[str]] = {key: [] for key in files}
     records: dict[str, int] = {}
-    for split, members in used.items():
+    for split, members in used_shards.items():
         key, shards = manifest_key(split), repeat_shards(members)
         run.join(shards, suffix, split_file(key, suffix))
         files[key] = f"{run.root}/{split_file(key, suffix)}"
@@ -107,8 +129,9 @@ def _write_rl(run: RunLayout, plan: BlendPlan, used: Used) -> None:
     (run.target / SHARDS).write_bytes(canonical_json(value) + b"\n")
 
 
-_WRITERS: Mapping[Stage, Callable[[RunLayout, BlendPlan, Used], None]] = {
+_WRITERS: Mapping[Stage, Callable[[RunLayout, BlendPlan, UsedShards], None]] = {
     "pretrain": _write_pretrain,
     "sft": _write_sft,
+    "pairs": _write_pairs,
     "rl": _write_rl,
 }

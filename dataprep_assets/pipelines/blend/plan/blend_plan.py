@@ -10,36 +10,41 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
-from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown, Table
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.metadata_values import Markdown, ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import (
     ArtifactSpec,
     Partitions,
     SourceIdentity,
     SourceWatch,
-    identity_of,
-    in_words,
-    time_of,
+    identify_listing,
+    join_counts,
+    read_modification_time,
 )
-from dataprep_assets.engine.checks.check import Check, Finding, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, build_verdict
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset, Unit, note_lines
+from dataprep_assets.pipelines.blend.data_blend import DESCRIPTIVE_FIELDS, BlendDataset, Unit, format_notes
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.discovery import SourcePlace, list_meant, open_place, upstream_of
+from dataprep_assets.pipelines.blend.plan.discovery import (
+    SourcePlace,
+    list_dataset_files,
+    list_upstream_assets,
+    open_place,
+)
 from dataprep_assets.pipelines.blend.plan.plan import (
     BLEND_PLAN,
     PLAN,
     VERSION,
     BlendPlan,
     PlannedUnit,
+    compute_plan_key,
     has_blend_plan,
     load_blend_plan,
-    plan_key,
 )
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend, source_digest, stage_identity
 from dataprep_assets.planning.manifest import SourceFile
@@ -49,11 +54,11 @@ from dataprep_assets.sources.upstream import UpstreamPartitions
 
 
 def blend_watch(blend: BlendDeclaration) -> SourceWatch:
-    """Return how to detect changes in the datasets of a blend."""
-    return SourceWatch(identity=partial(_identity, blend), changes=partial(_changes, blend))
+    """Return the functions that detect changes in the datasets of a blend."""
+    return SourceWatch(identity=partial(_compute_identity, blend), changes=partial(_describe_changes, blend))
 
 
-def _identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdentity:
+def _compute_identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdentity:
     listing: list[list[str | int | None]] = []
     stamps: list[list[str | int]] = []
     for unit in blend.data_blend().units():
@@ -61,36 +66,36 @@ def _identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdentity:
         if isinstance(source.access, HubMirror):
             listing.append([unit.name, _commit(source.access)])
             continue
-        files = list_meant(source, unit.dataset)[1]
+        files = list_dataset_files(source, unit.dataset)[1]
         listing += [[unit.name, file.relpath, file.size_bytes, file.etag] for file in files]
-        # a folder's listing has no versions, so an edit that keeps the size shows only in the time
+        # a folder's listing has no versions, so only the time reveals an edit that keeps the size
         if isinstance(access := source.access, LocalTree | UpstreamPartitions) and not access.mirrored:
-            stamps += [[unit.name, f.relpath, time_of(access.path(f), f.relpath)] for f in files]
-    return identity_of(listing, stamps)
+            stamps += [[unit.name, f.relpath, read_modification_time(access.path(f), f.relpath)] for f in files]
+    return identify_listing(listing, stamps)
 
 
 def _commit(access: HubMirror) -> str:
-    """Return the present commit of the revision, without a request if the revision is a commit."""
+    """Return the current commit of the revision, without a request if the revision is a commit."""
     revision = access.repo.revision
     return revision if COMMIT.fullmatch(revision) else access.repo.resolve_commit()
 
 
-def _changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
-    """Return the changes since the present plan, dataset by dataset."""
+def _describe_changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
+    """Return the changes since the current plan, dataset by dataset."""
     units = blend.data_blend().units()
     if not has_blend_plan(blend, store):
-        return in_words([(len(units), "dataset", "not planned yet")])
+        return join_counts([(len(units), "dataset", "not planned yet")])
     planned_units = load_blend_plan(blend, store).units
     selections = {_selection_json(unit.dataset) for unit in units}
     counts = {"new": 0, "gone": len({_selection_json(p.dataset) for p in planned_units} - selections)}
     files = {"added": 0, "removed": 0, "changed": 0}
     for unit in units:
-        of_plan = [p for p in planned_units if _selection_json(p.dataset) == _selection_json(unit.dataset)]
-        if not of_plan:
+        matching_units = [p for p in planned_units if _selection_json(p.dataset) == _selection_json(unit.dataset)]
+        if not matching_units:
             counts["new"] += 1
-        for verb, count in _of_files(blend, unit, of_plan).items() if of_plan else ():
+        for verb, count in _count_file_changes(blend, unit, matching_units).items() if matching_units else ():
             files[verb] += count
-    return in_words(
+    return join_counts(
         [
             *((count, "file", verb) for verb, count in files.items()),
             *((count, "dataset", verb) for verb, count in counts.items()),
@@ -103,21 +108,21 @@ def _selection_json(dataset: BlendDataset) -> str:
     return dataset.unattributed.model_dump_json(include={"name", "path", "split", "subset"})
 
 
-def _of_files(blend: BlendDeclaration, unit: Unit, planned: Iterable[PlannedUnit]) -> dict[str, int]:
+def _count_file_changes(blend: BlendDeclaration, unit: Unit, units: Iterable[PlannedUnit]) -> dict[str, int]:
     """Return the numbers of added, removed and changed files of a dataset since it was planned."""
     source = open_place(unit.dataset, blend.sources, patient=False)
-    planned = list(planned)
-    # the same commit has the same files, so they need no listing
-    if isinstance(source.access, HubMirror) and _commit(source.access) == planned[0].commit:
+    units = list(units)
+    # equal commits have the same files, so do not list them
+    if isinstance(source.access, HubMirror) and _commit(source.access) == units[0].commit:
         return {}
-    # only sizes can be compared for local files, because a listing has no digests
-    now = {file.relpath: _version(source, file) for file in list_meant(source, unit.dataset)[1]}
+    # local files can only be compared by size, because a listing has no digests
+    now = {file.relpath: _identify_version(source, file) for file in list_dataset_files(source, unit.dataset)[1]}
     planned_files = {
-        entry.relpath: _version(
+        entry.relpath: _identify_version(
             source,
             SourceFile(relpath=entry.relpath, size_bytes=entry.size_bytes, sha256=entry.sha256, etag=entry.etag),
         )
-        for planned_unit in planned
+        for planned_unit in units
         for entry in planned_unit.entries
     }
     return {
@@ -127,12 +132,12 @@ def _of_files(blend: BlendDeclaration, unit: Unit, planned: Iterable[PlannedUnit
     }
 
 
-def _version(place: SourcePlace, file: SourceFile) -> tuple[int, str | None]:
+def _identify_version(place: SourcePlace, file: SourceFile) -> tuple[int, str | None]:
     """Identify the version of a listed file: its size and, for mirrored files, its digest or ETag."""
     return file.size_bytes, (file.sha256 or file.etag) if place.access.mirrored else None
 
 
-_REPLAN = "Materialize `blend_plan` again"
+_REPLAN = "Rebuild `blend_plan`"
 
 
 def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding:
@@ -141,8 +146,8 @@ def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding
     With `max_rows`, files and rows may be left out, but none may occur twice.
     """
     range_count = sum(part.rows is not None for unit in plan.units for shard in unit.shards for part in shard.parts)
-    return verdict(
-        (defect for unit in plan.units for defect in _uncovered(unit, max_rows)),
+    return build_verdict(
+        (defect for unit in plan.units for defect in _unit_defects(unit, max_rows)),
         f"{count_of(sum(len(u.entries) for u in plan.units), 'file is', 'files are')} in "
         f"{count_of(sum(len(u.shards) for u in plan.units), 'shard')}, each row once.",
         _REPLAN,
@@ -154,7 +159,8 @@ def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding
     )
 
 
-def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
+def _unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
+    """Yield a sentence for each shard number, chosen shard, file or range of rows of a dataset that is wrong."""
     if [shard.index for shard in unit.shards] != list(range(len(unit.shards))):
         yield (
             f"{unit.name}: its shards are numbered {', '.join(str(s.index) for s in unit.shards)}, not 0 to "
@@ -175,24 +181,24 @@ def _uncovered(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
         ranges = sorted(ranges_of_file.pop(entry.relpath, []), key=lambda r: (r[0], r[1] is None, r[1] or 0))
         if not ranges and max_rows is None:
             yield f"{unit.name}: {entry.relpath} is in no shard"
-        # the first row not covered by a range so far; None after a range without an end
-        reached: int | None = 1
+        # first row after the ranges so far; None after a range without an end
+        next_expected: int | None = 1
         for first_row, stop in ranges:
-            if reached is None or first_row < reached:
+            if next_expected is None or first_row < next_expected:
                 yield f"{unit.name}: rows of {entry.relpath} from {first_row} on are in two shards"
-            elif first_row > reached and max_rows is None:
-                yield f"{unit.name}: rows {reached} to {first_row - 1} of {entry.relpath} are in no shard"
-            reached = stop
-        if ranges and reached is not None and max_rows is None:
-            yield f"{unit.name}: rows of {entry.relpath} from {reached} on are in no shard"
+            elif first_row > next_expected and max_rows is None:
+                yield f"{unit.name}: rows {next_expected} to {first_row - 1} of {entry.relpath} are in no shard"
+            next_expected = stop
+        if ranges and next_expected is not None and max_rows is None:
+            yield f"{unit.name}: rows of {entry.relpath} from {next_expected} on are in no shard"
     for path in ranges_of_file:
         yield f"{unit.name}: {path} is in a shard, but not in the dataset"
 
 
-def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Iterable[str] = ()) -> Finding:
-    """Check that a plan of the present sources, tokenizer bytes, template text and options equals the frozen one.
+def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, other_datasets: Iterable[str] = ()) -> Finding:
+    """Check that a plan of the current sources, tokenizer bytes, template text and options equals the frozen one.
 
-    `blend` is the declaration, `store` contains the plan, and `others` are defects found by other checks.
+    `blend` is the declaration, `store` contains the plan, and `other_datasets` are defects found by other checks.
     """
     frozen = load_blend_plan(blend, store)
     fresh = plan_blend(blend, frozen)
@@ -200,12 +206,12 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, others: Itera
     defects = [
         f"{n}: plan hash {old.get(n)}, now {new.get(n)}" for n in sorted({*old, *new}) if old.get(n) != new.get(n)
     ]
-    if not defects and plan_key(fresh) != plan_key(frozen):
+    if not defects and compute_plan_key(fresh) != compute_plan_key(frozen):
         defects.append(f"{blend.dataset}: run hash {frozen.run_hash}, now {fresh.run_hash}")
-    # with a different plan hash the other claims differ as well, and would hide the cause
+    # after a different plan hash, the other claims also differ and would hide the cause
     if not defects:
-        defects += others
-    return verdict(
+        defects += other_datasets
+    return build_verdict(
         defects,
         f"The plan {frozen.run_hash} of {count_of(len(frozen.units), 'dataset')} matches the current sources and "
         "settings.",
@@ -248,22 +254,22 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSp
         declaration=blend,
         name=BLEND_PLAN,
         version=VERSION,
-        description="Every source file by its content, and the shards of each dataset.",
+        description="All source files with their content digests, and the shards of each dataset.",
         kinds={"json"},
-        inputs=upstream_of(blend),
+        inputs=list_upstream_assets(blend),
         plans=(plans,),
         watch=blend_watch(blend),
         pool="network",
         verification="full",
         names_places=frozenset(),  # `plan.json` contains the paths of the datasets
-        recipes=partial(_recipes, blend),
+        recipes=partial(_build_recipes, blend),
         build=lambda request: [Outcome.from_receipt(*build_blend_plan(blend, request.store))],
-        metadata=partial(_metadata, blend),
+        metadata=partial(_build_metadata, blend),
         check_groups=(WholeChecks(checks=CHECKS, open=lambda store, _: (blend, store)),),
     )
 
 
-def _recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
+def _build_recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
     settings = stage_identity(blend)
     sources = {
         "tokenizer": settings.pop("tokenizer", None),
@@ -274,21 +280,23 @@ def _recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
         "held_out": blend.held_out.model_dump() if blend.held_out else None,
         "sample": blend.sample.model_dump() if blend.sample else None,
         "num_shards": blend.num_shards,
-        "blend": {unit.name: unit.dataset.model_dump(exclude={"name", "path", *SAID}) for unit in plan.units},
+        "blend": {
+            unit.name: unit.dataset.model_dump(exclude={"name", "path", *DESCRIPTIVE_FIELDS}) for unit in plan.units
+        },
     }
     return Recipe(
         artifact=blend.artifact(BLEND_PLAN),
-        key=plan_key(plan),
+        key=compute_plan_key(plan),
         version=VERSION,
-        settings=json.loads(json.dumps(settings)),  # a receipt has lists instead of tuples as well
+        settings=json.loads(json.dumps(settings)),  # lists instead of tuples, as in a receipt
         sources={name: digest for name, digest in sources.items() if digest is not None},
     )
 
 
-def _recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
-    """Yield the recipe for the present sources, with mirrored ones assumed to be at the plan's commits."""
+def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
+    """Yield the recipe for the current sources. Mirrored sources are assumed to be at the plan's commits."""
     if has_blend_plan(blend, store):
-        yield _recipe(blend, plan_blend(blend, load_blend_plan(blend, store)))
+        yield _build_recipe(blend, plan_blend(blend, load_blend_plan(blend, store)))
         return
     # with a missing or damaged plan, listing the sources and counting rows would not change the result
     receipt = store.receipt(blend.artifact(BLEND_PLAN))
@@ -301,25 +309,27 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
     Returns the receipt, and whether it was reused because the plan is unchanged.
     """
     # the previous plan avoids counting the rows of unchanged files again
-    before = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
-    fresh = plan_blend(blend, before, relist=True)
+    previous_plan = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
+    fresh = plan_blend(blend, previous_plan, relist=True)
     value = fresh.to_json()
 
     def write(staged: Path) -> WrittenFiles:
         (staged / PLAN).write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
-        (staged / CONFIG).write_text(_config(blend, fresh), encoding="utf-8")
-        return WrittenFiles(inputs={unit.name: source_digest(unit) for unit in fresh.units}, facts=_facts(blend, fresh))
+        (staged / CONFIG).write_text(_format_config(blend, fresh), encoding="utf-8")
+        return WrittenFiles(
+            inputs={unit.name: source_digest(unit) for unit in fresh.units}, facts=_build_facts(blend, fresh)
+        )
 
-    return ensure(_recipe(blend, fresh), store, write)
+    return ensure_built(_build_recipe(blend, fresh), store, write)
 
 
-def _config(blend: BlendDeclaration, plan: BlendPlan) -> str:
+def _format_config(blend: BlendDeclaration, plan: BlendPlan) -> str:
     """Return the text of `config.json`."""
     config = {"run_hash": plan.run_hash, **stage_identity(blend)}
     return json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _facts(blend: BlendDeclaration, plan: BlendPlan) -> BlendPlanFacts:
+def _build_facts(blend: BlendDeclaration, plan: BlendPlan) -> BlendPlanFacts:
     return BlendPlanFacts(
         run_hash=plan.run_hash,
         stage=blend.stage,
@@ -338,19 +348,19 @@ def _facts(blend: BlendDeclaration, plan: BlendPlan) -> BlendPlanFacts:
     )
 
 
-def _other_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterator[str]:
+def _find_false_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterator[str]:
     """Yield the claims of `config.json` and the receipt that the plan contradicts."""
     plan, artifact = load_blend_plan(blend, store), blend.artifact(BLEND_PLAN)
     receipt, config = store.require(artifact), store.local(artifact) / CONFIG
-    if config.read_bytes() != _config(blend, plan).encode():
+    if config.read_bytes() != _format_config(blend, plan).encode():
         yield f"{config}: does not match the run hash {plan.run_hash}"
-    if receipt.key != plan_key(plan):
+    if receipt.key != compute_plan_key(plan):
         yield f"{artifact}: its receipt belongs to a different plan"
-    if BlendPlanFacts.of(receipt) != _facts(blend, plan):
+    if BlendPlanFacts.from_receipt(receipt) != _build_facts(blend, plan):
         yield f"{artifact}: the counts in its receipt differ from the plan"
 
 
-def _metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapping[str, Shown]:
+def _build_metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapping[str, ShownValue]:
     plan, notes = load_blend_plan(blend, store), blend.data_blend().notes
     return {
         "run_hash": plan.run_hash,
@@ -358,7 +368,7 @@ def _metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapp
         "shards": len(plan.partitions),
         "source_bytes": sum(unit.size_bytes for unit in plan.units),
         "plan_table": Table(plan_rows(blend, plan)),
-        **({"notes": Markdown("\n".join(f"- {line}" for line in note_lines(notes)))} if notes else {}),
+        **({"notes": Markdown("\n".join(f"- {line}" for line in format_notes(notes)))} if notes else {}),
     }
 
 
@@ -380,10 +390,11 @@ def _describe_dataset(dataset: BlendDataset | None) -> dict[str, str]:
     if dataset is None:  # the dataset is no longer declared
         return {}
     category = {} if dataset.category is None else {"category": dataset.category}
-    return category | ({"notes": "; ".join(note_lines(dataset.notes))} if dataset.notes else {})
+    return category | ({"notes": "; ".join(format_notes(dataset.notes))} if dataset.notes else {})
 
 
 def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int | float]:
+    """Return the row of a dataset, with its files, its shards and the options of its stage."""
     dataset, sample = unit.dataset, blend.sample
     row: dict[str, Any] = {
         "dataset_name": unit.name,
@@ -401,6 +412,8 @@ def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int
     elif blend.stage == "sft":
         sft = blend.sft_options
         row |= {"pack_size": sft.pack_size, "algorithm": sft.algorithm, "max_doc_tokens": sft.max_doc_tokens}
+    elif blend.stage == "pairs":
+        row |= {"max_length": blend.pairs_options.max_length}
     row |= {"max_rows": blend.max_rows, "sample": len(unit.chosen) if sample else None}
     row |= {"files": len(unit.entries), "commit": unit.commit, "plan_hash": unit.plan_hash, "status": "planned"}
     return {name: "" if value is None else value for name, value in row.items()}
@@ -414,7 +427,10 @@ CHECKS: tuple[Check[tuple[BlendDeclaration, ArtifactStore]], ...] = (
     ),
     Check(
         "plan_is_current",
-        "Sources, tokenizer, chat template and options are unchanged since the plan was made, and match its receipt.",
-        lambda opened: plan_is_current(*opened, _other_claims(*opened)),
+        (
+            "The sources, tokenizer, chat template and options have not changed since the plan was built, and "
+            "match its receipt."
+        ),
+        lambda opened: plan_is_current(*opened, _find_false_claims(*opened)),
     ),
 )

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, ReadCost
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact
@@ -23,11 +23,11 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import open_place
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
-from dataprep_assets.planning.cost import density_of
+from dataprep_assets.planning.cost import measure_density
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import source_digest
 from dataprep_assets.stores.files import PLAIN, digest_value
-from dataprep_assets.stream.source import FILES, digests_match, files_bytes, read_files
+from dataprep_assets.stream.source import FILES, digests_match, encode_snapshot, read_snapshot
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
 
 VERSION = 2
@@ -62,36 +62,36 @@ def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, prev
         pool="network",
         verification="full",
         records_source=True,
-        recipes=partial(_recipes, blend),
-        build=partial(_build, blend),
-        reads=partial(readings, blend),
-        check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_planned_snapshots, blend)),),
+        recipes=partial(_build_recipes, blend),
+        build=partial(_build_snapshots, blend),
+        reads=partial(estimate_readings, blend),
+        check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_open_planned_snapshots, blend)),),
     )
 
 
-def readings(
+def estimate_readings(
     blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[ReadCost]:
-    """Yield the reading cost of building these snapshots, or (`tokenized`) the shards, which fetch no files."""
+    """Yield the reading cost of these snapshots or, if `tokenized`, of the shards, which fetch no files."""
     plan = load_blend_plan(blend, store)
     mirrored = {unit.name: open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units}
     for partition in partitions:
-        unit, shard = plan.find(partition)
-        fetched = mirrored[unit.name] and not tokenized
+        unit, shard = plan.find_shard(partition)
+        is_mirrored = mirrored[unit.name] and not tokenized
         yield ReadCost(
             source_bytes=shard.total_bytes,
-            density=density_of(part.entry for part in shard.parts),
-            fetch_bytes=shard.total_bytes if fetched else 0,
+            density=measure_density(part.entry for part in shard.parts),
+            fetch_bytes=shard.total_bytes if is_mirrored else 0,
             tokenized=tokenized,
         )
 
 
-def _build(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+def _build_snapshots(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     plan = load_blend_plan(blend, request.store)
-    size = sum(plan.find(partition)[1].total_bytes for partition in request.partitions)
+    size = sum(plan.find_shard(partition)[1].total_bytes for partition in request.partitions)
 
-    def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
-        return build_blend_snapshot(blend, request.store, plan, partition, fetched)
+    def fetch(partition: str, report_bytes: Callable[[int], None]) -> tuple[Receipt, bool]:
+        return build_blend_snapshot(blend, request.store, plan, partition, report_bytes)
 
     yield from run_fetches(request.partitions, fetch, size, request.progress)
 
@@ -109,58 +109,60 @@ def build_blend_snapshot(
     `progress` is called with the bytes of each fetched piece. Returns the receipt and whether it was reused. Raises
     SourceError, TransferError or CorruptSourceError, with the name of the file.
     """
-    unit, shard = plan.find(partition)
+    unit, shard = plan.find_shard(partition)
     access = open_place(unit.dataset, blend.sources).access
     access.fetch([part.entry for part in shard.parts], progress)
     # a git blob id or an ETag is not a SHA-256 of the content, so such a file is hashed after it is fetched
-    lines = [_line(part.entry, part.entry.sha256 or source_digest(access, part.entry)) for part in shard.parts]
+    lines = [_build_line(part.entry, part.entry.sha256 or source_digest(access, part.entry)) for part in shard.parts]
 
     def write(staged: Path) -> WrittenFiles:
-        (staged / FILES).write_bytes(files_bytes(lines))
+        (staged / FILES).write_bytes(encode_snapshot(lines))
         return WrittenFiles(
             inputs={"plan": unit.plan_hash},
             facts=BlendSnapshotFacts(files=len(lines), source_bytes=sum(line["size_bytes"] for line in lines)),
         )
 
-    return ensure(_recipe(blend, partition, lines), store, write)
+    return ensure_built(_build_recipe(blend, partition, lines), store, write)
 
 
-def _line(entry: ManifestEntry, digest: str) -> dict[str, Any]:
+def _build_line(entry: ManifestEntry, digest: str) -> dict[str, Any]:
     """Return the line of a file with this SHA-256."""
     return {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "etag": entry.etag, "sha256": digest}
 
 
-def _recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mapping[str, Any]]) -> Recipe:
+def _build_recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mapping[str, Any]]) -> Recipe:
     """Return the recipe of a snapshot with these lines."""
     return Recipe(
         artifact=blend.artifact(BLEND_SNAPSHOT, partition),
-        # only files are in the key, so that a new tokenizer, template or weight fetches no file again
+        # only files are in the key, so a new tokenizer, template or weight does not fetch them again
         key=digest_value(["blend_snapshot", VERSION, lines]),
         version=VERSION,
         sources={line["relpath"]: digest_value(line) for line in lines},
     )
 
 
-def _recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
     """Yield the recipes for the plan's files, without fetching: mirrored files are assumed to be unchanged."""
     plan = load_blend_plan(blend, store)
     for partition in partitions:
         assert partition is not None
         is_kept = store.intact_receipt(blend.artifact(BLEND_SNAPSHOT, partition)) is not None
         line_of_file = {line["relpath"]: line for line in _read_lines(blend, store, partition)} if is_kept else {}
-        entries = [part.entry for part in plan.find(partition)[1].parts]
-        yield _recipe(blend, partition, [_expected_line(entry, line_of_file.get(entry.relpath)) for entry in entries])
+        entries = [part.entry for part in plan.find_shard(partition)[1].parts]
+        yield _build_recipe(
+            blend, partition, [_expected_line(entry, line_of_file.get(entry.relpath)) for entry in entries]
+        )
 
 
-def _expected_line(entry: ManifestEntry, known: Mapping[str, Any] | None) -> dict[str, Any]:
+def _expected_line(entry: ManifestEntry, known_line: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the expected line of a file, with the known digest if it can be computed only after fetching."""
-    if entry.sha256 is not None or known is None:
-        return _line(entry, entry.sha256 or "")
-    return _line(entry, known["sha256"])
+    if entry.sha256 is not None or known_line is None:
+        return _build_line(entry, entry.sha256 or "")
+    return _build_line(entry, known_line["sha256"])
 
 
 def _read_lines(blend: BlendDeclaration, store: ArtifactStore, partition: str) -> list[dict[str, Any]]:
-    return read_files(store.local(blend.artifact(BLEND_SNAPSHOT, partition)))
+    return read_snapshot(store.local(blend.artifact(BLEND_SNAPSHOT, partition)))
 
 
 def shard_parts(
@@ -171,13 +173,13 @@ def shard_parts(
     `blend` is the declaration, `store` contains the snapshots. Raises MissingArtifactError without a snapshot, and
     CorruptSourceError if it lists other files than the plan.
     """
-    unit, shard = plan.find(partition)
+    unit, shard = plan.find_shard(partition)
     access = open_place(unit.dataset, blend.sources).access
     digest_of_file = {line["relpath"]: line["sha256"] for line in _read_lines(blend, store, partition)}
     if set(digest_of_file) != {part.entry.relpath for part in shard.parts}:
-        raise CorruptSourceError(f"{partition}: its snapshot lists other files than the plan. Materialize it again")
+        raise CorruptSourceError(f"{partition}: the snapshot and the plan list different files. Rebuild the snapshot")
     limit = blend.bad_records.max_record_bytes
-    # fetched files have the plain digest that their hub or bucket lists
+    # fetched files have the plain digest that their hub or bucket lists, not a keyed one
     digests = PLAIN if access.mirrored else blend.source_digests()
     return tuple(
         SourcePart.from_entry(
@@ -198,12 +200,12 @@ def shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence
 
     Args:
         blend: The dataset.
-        plan: Lists the files of each shard.
+        plan: The committed plan.
         partitions: The shards.
     """
     fetches = dict[str, Fetch]()
     for partition in partitions:
-        unit, shard = plan.find(partition)
+        unit, shard = plan.find_shard(partition)
         access = open_place(unit.dataset, blend.sources).access
         fetches[partition] = partial(access.fetch, [part.entry for part in shard.parts])
     return fetches
@@ -217,7 +219,7 @@ class _OpenedBlendSnapshot(OpenedArtifact):
     plan: BlendPlan
 
 
-def _planned_snapshots(
+def _open_planned_snapshots(
     blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str]
 ) -> list[_OpenedBlendSnapshot]:
     plan = load_blend_plan(blend, store)
@@ -228,8 +230,8 @@ def _planned_snapshots(
 
 def _digests_match(snapshot: _OpenedBlendSnapshot) -> Finding:
     position = snapshot.blend, snapshot.store, snapshot.plan, snapshot.artifact.partition or ""
-    parts, defects = shard_parts(*position), list(_other_claims(*position))
-    # a shard may have no file, because files are distributed by size and empty ones all go to the same shard
+    parts, defects = shard_parts(*position), list(_find_false_claims(*position))
+    # a shard may have no file, because files are distributed by size and all empty ones go to the same shard
     digests = parts[0].digests if parts else PLAIN
     return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, defects, digests)
 
@@ -237,29 +239,33 @@ def _digests_match(snapshot: _OpenedBlendSnapshot) -> Finding:
 _CHECKS = (
     Check(
         "digests_match",
-        "Source files match the SHA-256 in the snapshot, which lists every planned file once and matches its receipt.",
+        (
+            "The source files have the SHA-256 digests listed in the snapshot. The snapshot lists every planned "
+            "file once and matches its receipt."
+        ),
         _digests_match,
     ),
 )
 
 
-def _other_claims(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Iterator[str]:
+def _find_false_claims(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Iterator[str]:
     """Yield the claims of a snapshot and its receipt that its lines or the plan contradict."""
     artifact = blend.artifact(BLEND_SNAPSHOT, partition)
-    entries = [part.entry for part in plan.find(partition)[1].parts]
+    entries = [part.entry for part in plan.find_shard(partition)[1].parts]
     lines, receipt = _read_lines(blend, store, partition), store.receipt(artifact)
-    if (store.local(artifact) / FILES).read_bytes() != files_bytes(lines):
-        yield f"{partition}: {FILES} of its snapshot does not match its parsed lines"
+    if (store.local(artifact) / FILES).read_bytes() != encode_snapshot(lines):
+        yield f"{partition}: {FILES} of the snapshot does not match its parsed lines"
     if [line["relpath"] for line in lines] != [entry.relpath for entry in entries]:
-        yield f"{partition}: its snapshot does not list each file once, in the plan's order"
+        yield f"{partition}: the snapshot does not list each file once, in the plan's order"
     elif lines != [_expected_line(entry, line) for entry, line in zip(entries, lines, strict=True)]:
         yield (
-            f"{partition}: a line of its snapshot has a size, digest or etag that differs from the plan, or other keys"
+            f"{partition}: a line of the snapshot has different keys, or a size, digest or etag that differs from the "
+            "plan"
         )
     expected_facts = BlendSnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
-    if receipt is not None and BlendSnapshotFacts.of(receipt) != expected_facts:
-        yield f"{partition}: the receipt of its snapshot has other file or byte counts than the plan"
-    # only the form is checked, because a snapshot stays valid when other settings change the plan hash
+    if receipt is not None and BlendSnapshotFacts.from_receipt(receipt) != expected_facts:
+        yield f"{partition}: the file or byte counts in the receipt of the snapshot and the plan differ"
+    # check only the form, because a snapshot stays valid when other settings change the plan hash
     inputs = receipt.inputs if receipt is not None else None
     if inputs is not None and not (inputs.keys() == {"plan"} and _PLAN_HASH.fullmatch(str(inputs["plan"]))):
-        yield f"{partition}: the receipt of its snapshot has no plan"
+        yield f"{partition}: the receipt of the snapshot has no plan"

@@ -11,7 +11,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from dataprep_assets.engine.artifact.spec import AssetInput
-from dataprep_assets.errors import ConfigError, DataprepError, SourceError
+from dataprep_assets.errors import ConfigError, DataprepError, SourceError, os_error_reason
+from dataprep_assets.integrity.receipt import NAME as RECEIPT
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
 from dataprep_assets.planning.inputs import INPUTS
@@ -24,25 +25,35 @@ from dataprep_assets.planning.manifest import (
     included_paths,
     natural_key,
 )
-from dataprep_assets.sources.access import LEFT_OUT, HubMirror, Listing, LocalTree, SourceAccess, size_of, source_digest
+from dataprep_assets.sources.access import (
+    LEFT_OUT,
+    HubMirror,
+    Listing,
+    LocalTree,
+    SourceAccess,
+    read_size,
+    source_digest,
+)
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
 from dataprep_assets.sources.upstream import open_asset
-from dataprep_assets.stores.connect import bucket_urls, is_bucket
+from dataprep_assets.stores.connect import format_bucket_urls, is_bucket
+from dataprep_assets.stores.endpoints import check_endpoint, check_region
 from dataprep_assets.stores.files import PLAIN, SourceDigests
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets.stream.token_stream import SourcePart
 
-_PACKED = "|".join(map(re.escape, COMPRESSION))
-_DATA = re.compile(rf"\.(parquet|(jsonl|json|ndjson)({_PACKED})?)$", re.IGNORECASE)
-_ENDING = re.compile(rf"\.([a-z0-9_]+)(?:{_PACKED})?$", re.IGNORECASE)
-_OF_JSON = re.compile(rf"\.json(?:{_PACKED})?$", re.IGNORECASE)
+_COMPRESSED_ENDINGS = "|".join(map(re.escape, COMPRESSION))
+_DATA = re.compile(rf"\.(parquet|(jsonl|json|ndjson)({_COMPRESSED_ENDINGS})?)$", re.IGNORECASE)
+_ENDING = re.compile(rf"\.([a-z0-9_]+)(?:{_COMPRESSED_ENDINGS})?$", re.IGNORECASE)
+_OF_JSON = re.compile(rf"\.json(?:{_COMPRESSED_ENDINGS})?$", re.IGNORECASE)
 _NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"})
-"""JSON files that tools write next to the data; they count as data only if the path names them."""
+"""JSON files that tools write next to the data. They count as data only if the path names them."""
+_DECLARATION = "defs.yaml"
 _WILDCARD = re.compile(r"[*?\[]")
 _HUB = re.compile(r"hf://(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?/?")
 ASSET = "asset://"
-_EVERY = ("**",)
+_ALL_FILES = ("**",)
 _SHARD_NUMBER = re.compile(r"[-.]\d+(?:-of-\d+)?$")
 RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), "test": ("test",)}
 """Split of an RL dataset in the output → the names of the split in file paths."""
@@ -57,8 +68,8 @@ class SourcePlace:
     """
 
     access: SourceAccess
-    globs: tuple[str, ...] = _EVERY
-    single: str | None = None
+    globs: tuple[str, ...] = _ALL_FILES
+    single_file: str | None = None
     ending: str | None = None
 
     @cached_property
@@ -68,7 +79,7 @@ class SourcePlace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Discovered:
+class DiscoveredDataset:
     """A dataset of a blend with its files in natural order, pinned to `commit` if there is one."""
 
     unit: Unit
@@ -82,11 +93,12 @@ class Discovered:
 
 
 def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patient: bool = True) -> SourcePlace:
-    """Return the access to a dataset's path; unless `patient`, an unreachable hub fails after a second.
+    """Return the access to a dataset's path. Raises ConfigError for an invalid path.
 
-    Raises ConfigError for an invalid path.
+    Unless `patient`, access to an unreachable hub fails after a second.
     """
     path = dataset.path
+    _check_servers(sources)
     if path.startswith("hf://"):
         match = _HUB.fullmatch(path)
         if match is None:
@@ -108,13 +120,21 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
         return SourcePlace(open_asset(key, cache_dir=sources.object_cache, follow_links=sources.follow_links))
     if "://" in path:
         raise ConfigError(
-            f"{dataset.name}.path: unsupported location {path!r}. Use hf://, {bucket_urls('')}, asset:// or a "
+            f"{dataset.name}.path: unsupported location {path!r}. Use hf://, {format_bucket_urls('')}, asset:// or a "
             "local path"
         )
     return _local_place(path, sources.follow_links)
 
 
-def upstream_of(blend: BlendDeclaration) -> tuple[AssetInput, ...]:
+def _check_servers(sources: SourceAccessDeclaration) -> None:
+    """Raise ConfigError, naming the key, for an invalid URL or region of `sources`."""
+    for key, url in (("hub_endpoint", sources.hub_endpoint), ("s3_endpoint", sources.s3_endpoint)):
+        if url is not None:
+            check_endpoint(url, f"sources.{key}", allow_http=sources.allow_http)
+    check_region(sources.s3_region, "sources.s3_region")
+
+
+def list_upstream_assets(blend: BlendDeclaration) -> tuple[AssetInput, ...]:
     """Return the Dagster assets that contain datasets; empty for an unreadable blend, which is reported elsewhere."""
     try:
         paths = dict.fromkeys(unit.dataset.path for unit in blend.data_blend().units())
@@ -129,7 +149,7 @@ def _bucket_place(dataset: BlendDataset, url: str, sources: SourceAccessDeclarat
             f"sources.object_cache: required, because {dataset.name} is in {dataset.path}. Set it to a download folder"
         )
     scheme, _, bucket_path = url.partition("://")
-    folder, globs, single = _cut_path(bucket_path)
+    folder, globs, single_file = _split_path(bucket_path)
     is_s3 = scheme == "s3"
     access = ObjectStorePrefix(
         url=f"{scheme}://{folder}",
@@ -139,16 +159,16 @@ def _bucket_place(dataset: BlendDataset, url: str, sources: SourceAccessDeclarat
         allow_http=sources.allow_http,
         access=sources.object_access,
     )
-    return SourcePlace(access, globs, single, _named_format(dataset.path))
+    return SourcePlace(access, globs, single_file, _named_format(dataset.path))
 
 
 def _local_place(path: str, follow_links: bool) -> SourcePlace:
     if Path(path).is_dir():
         return SourcePlace(LocalTree(Path(path), follow_links))
-    # an existing file or folder is taken literally, even if its name contains `[`
+    # take an existing file or folder literally, even if its name contains `[`
     existing_paths = (str(p) for p in (Path(path), *Path(path).parents) if path.startswith(str(p)) and p.exists())
-    folder, globs, single = _cut_path(path, len(next(existing_paths, "")))
-    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), globs, single, _named_format(path))
+    folder, globs, single_file = _split_path(path, len(next(existing_paths, "")))
+    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), globs, single_file, _named_format(path))
 
 
 def _named_format(path: str) -> str | None:
@@ -157,7 +177,7 @@ def _named_format(path: str) -> str | None:
     return match[0].lower() if match is not None and match[1].lower() in INPUTS else None
 
 
-def _cut_path(path: str, literal: int = 0) -> tuple[str, tuple[str, ...], str | None]:
+def _split_path(path: str, literal: int = 0) -> tuple[str, tuple[str, ...], str | None]:
     """Return `(folder, globs below it, single file in it)` for a path, which may be a file or contain wildcards.
 
     The first `literal` characters contain no wildcards.
@@ -166,45 +186,48 @@ def _cut_path(path: str, literal: int = 0) -> tuple[str, tuple[str, ...], str | 
         folder = path[: path.rfind("/", 0, wild.start()) + 1]
         return folder.rstrip("/"), (path[len(folder) :],), None
     if _DATA.search(path) or _named_format(path):
-        return str(PurePosixPath(path).parent), _EVERY, PurePosixPath(path).name
-    return path.rstrip("/"), _EVERY, None
+        return str(PurePosixPath(path).parent), _ALL_FILES, PurePosixPath(path).name
+    return path.rstrip("/"), _ALL_FILES, None
 
 
-def discover(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN) -> Discovered:
+def discover_dataset(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN) -> DiscoveredDataset:
     """List a dataset's files, narrow them to its split and subset, and digest local ones with `digests`.
 
     Raises SourceError if no file is left.
     """
     source = open_place(unit.dataset, sources)
-    listing, files = list_meant(source, unit.dataset)
+    listing, files = list_dataset_files(source, unit.dataset)
     return describe_dataset(unit, source, listing, files, digests)
 
 
 def discover_splits(
     unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN
-) -> dict[str, Discovered]:
+) -> dict[str, DiscoveredDataset]:
     """Return the splits of an RL dataset by its paths (`train`, `val`, `test`), or the whole dataset as `train`.
 
     Raises SourceError if a file belongs to two splits, or to none although other files do.
     """
     source = open_place(unit.dataset, sources)
-    listing, files = list_meant(source, unit.dataset)
+    listing, files = list_dataset_files(source, unit.dataset)
     files_of_split = {
         split: split_files
         for split, names in RL_SPLITS.items()
         if (split_files := [f for f in files if any(has_component(f.relpath, name) for name in names)])
     }
-    if claimed := [f.relpath for f in files if sum(f in split_files for split_files in files_of_split.values()) > 1]:
+    if claimed_files := [
+        f.relpath for f in files if sum(f in split_files for split_files in files_of_split.values()) > 1
+    ]:
         raise SourceError(
-            f"{unit.name}: {claimed[0]} contains the names of two splits. Give each split its own list in the blend"
+            f"{unit.name}: the path {claimed_files[0]} contains the names of two splits. Give each split its own list "
+            "in the blend"
         )
     if remaining := [f.relpath for f in files if not any(f in split_files for split_files in files_of_split.values())]:
         if files_of_split:
             raise SourceError(
-                f"{unit.name}: {remaining[0]} does not belong to any of the splits named by other files "
-                f"({', '.join(files_of_split)}). Set `split`, or give each split its own list in the blend"
+                f"{unit.name}: the path {remaining[0]} names no split, but other paths name "
+                f"{', '.join(files_of_split)}. Set `split`, or give each split its own list in the blend"
             )
-        # without a split in any path, the whole dataset is training data
+        # if no path has a split, the whole dataset is training data
         files_of_split = {"train": files}
     return {
         split: describe_dataset(
@@ -214,46 +237,61 @@ def discover_splits(
     }
 
 
-def list_meant(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list[SourceFile]]:
+def list_dataset_files(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list[SourceFile]]:
     """Return the listing of a dataset's location, and its files that belong to the dataset, without reading them.
 
-    Raises SourceError if no file is left.
+    Raises SourceError if no file is left, or if the location is a dataset of the project or one of its artifacts.
     """
-    listing = _list(place, dataset)
-    return listing, _narrow_files([f for f in listing.files if _is_meant(f.relpath, place)], dataset, place)
+    root = place.access.root if isinstance(place.access, LocalTree) and place.single_file is None else None
+    # a dataset's name is resolved like a folder next to this declaration
+    if root is not None and not root.is_dir() and (root.parent.parent / root.name / _DECLARATION).is_file():
+        raise _dataset_error(dataset)
+    listing = _list_files(place, dataset)
+    files = [f for f in listing.files if _is_meant(f.relpath, place)]
+    is_declaration = not files and root is not None and (root / _DECLARATION).is_file()
+    if is_declaration or any(PurePosixPath(file.relpath).name == RECEIPT for file in files):
+        raise _dataset_error(dataset)
+    return listing, _narrow_files(files, dataset, place)
 
 
-def left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[str]]:
-    """Return reason → paths of left out data files: hidden by their names, or caches."""
-    if place.single is not None:
+def _dataset_error(dataset: BlendDataset) -> SourceError:
+    return SourceError(
+        f"{dataset.name}.path: {dataset.path} is a dataset of dataprep, but a blend reads source files. To mix "
+        "datasets, declare a TrainingSchedule with their names in `sources`"
+    )
+
+
+def list_left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[str]]:
+    """Return reason → paths of excluded data files: hidden by their names, or caches."""
+    if place.single_file is not None:
         return {}
-    listing = _list(place, dataset)
+    listing = _list_files(place, dataset)
     other_paths = [file.relpath for file in listing.files if not place.is_taken(file.relpath)]
     paths_of_reason = {
         "names begin with `_` or `.`. Include them in `path` if they are data": other_paths,
         LEFT_OUT: listing.left_out,
     }
     return {
-        why: data_paths
-        for why, paths in paths_of_reason.items()
+        reason: data_paths
+        for reason, paths in paths_of_reason.items()
         if (data_paths := [path for path in included_paths(paths, place.globs) if _is_data(path, place)])
     }
 
 
-def _list(place: SourcePlace, dataset: BlendDataset) -> Listing:
-    if place.single is not None and isinstance(place.access, LocalTree):
+def _list_files(place: SourcePlace, dataset: BlendDataset) -> Listing:
+    if place.single_file is not None and isinstance(place.access, LocalTree):
         # a single file needs no walk over its folder
-        path = place.access.root / place.single
+        path = place.access.root / place.single_file
         try:
-            return Listing(files=(SourceFile(relpath=place.single, size_bytes=size_of(path)),))
+            return Listing(files=(SourceFile(relpath=place.single_file, size_bytes=read_size(path)),))
         except OSError as error:
-            raise SourceError(f"{dataset.name}: {dataset.path}: {error.strerror or error}") from error
+            raise SourceError(f"{dataset.name}: {dataset.path}: {os_error_reason(error)}") from error
     return place.access.list()
 
 
 def _is_meant(relpath: str, place: SourcePlace) -> bool:
-    if place.single is not None:
-        return relpath == place.single
+    if place.single_file is not None:
+        return relpath == place.single_file
     return place.is_taken(relpath) and _is_data(relpath, place)
 
 
@@ -290,29 +328,30 @@ def select_paths(relpaths: Sequence[str], name: str) -> list[str]:
 
 
 def _narrow_files(files: Sequence[SourceFile], dataset: BlendDataset, place: SourcePlace) -> list[SourceFile]:
+    """Return the files that the dataset's `split` and `subset` select. Raises SourceError if there are none."""
     remaining = list(files)
-    # a single file was already selected by its name
-    for key, path_part in (("subset", dataset.subset), ("split", dataset.split)) if place.single is None else ():
+    # a single file was already selected by its name, so ignore `subset` and `split`
+    for key, path_part in (("subset", dataset.subset), ("split", dataset.split)) if place.single_file is None else ():
         if path_part is None:
             continue
-        meant = {*select_paths([file.relpath for file in remaining], path_part)}
-        matching_files = [file for file in remaining if file.relpath in meant]
+        selected_paths = {*select_paths([file.relpath for file in remaining], path_part)}
+        matching_files = [file for file in remaining if file.relpath in selected_paths]
         if remaining and not matching_files:
             examples = ", ".join(file.relpath for file in remaining[:5])
             raise SourceError(
-                f"{dataset.name}.{key}: no file of {dataset.path} has the path part {path_part!r}: {examples} …"
+                f"{dataset.name}.{key}: no file in {dataset.path} has {path_part!r} in its path. Found: {examples}"
             )
         remaining = matching_files
     if not remaining:
         raise SourceError(
             f"{dataset.name}.path: no data files found in {dataset.path} (.parquet, .jsonl, .json; the last two also "
-            f"with {', '.join(COMPRESSION)}; others only if the path ends with theirs, e.g., *.csv)"
+            f"with {', '.join(COMPRESSION)}; other formats only if the path ends with their suffix, e.g., *.csv)"
         )
     return remaining
 
 
 def present_part(blend: BlendDeclaration, dataset: BlendDataset, entry: ManifestEntry, path: Path) -> SourcePart:
-    """Return a present file of a dataset without a digest, to read some of its rows."""
+    """Return an existing file of a dataset without a digest, to read some of its rows."""
     limit = blend.bad_records.max_record_bytes
     return SourcePart.from_entry(entry, path, "", max_record_bytes=limit, reading=dataset.reading)
 
@@ -323,10 +362,10 @@ def describe_dataset(
     listing: Listing,
     files: Iterable[SourceFile],
     digests: SourceDigests = PLAIN,
-) -> Discovered:
+) -> DiscoveredDataset:
     """Return the dataset with entries of the files in natural order; local files are read for their digests."""
     entries = []
-    # sorted, because folders list files in any order, and the same files must give the same plan
+    # sort, because folders list files in any order, and the same files must give the same plan
     for index, file in enumerate(sorted(files, key=lambda f: natural_key(f.relpath))):
         kind, compression = file_format(file.relpath)
         entry = ManifestEntry(
@@ -343,8 +382,8 @@ def describe_dataset(
             etag=file.etag,
             commit=listing.commit,
         )
-        # unlike hubs and buckets, a folder lists no digests, so the file must be read
+        # a folder does not list digests, unlike hubs and buckets, so the file must be read
         if not place.access.mirrored:
             entry = entry._replace(sha256=digests.digest_of(source_digest(place.access, entry)))
         entries.append(entry)
-    return Discovered(unit=unit, entries=tuple(entries), commit=listing.commit)
+    return DiscoveredDataset(unit=unit, entries=tuple(entries), commit=listing.commit)

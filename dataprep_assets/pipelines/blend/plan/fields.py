@@ -1,8 +1,9 @@
-"""Detection of blend datasets without usable data: empty, without the field to read, or with unusable rows only.
+"""Finds blend datasets without usable data: empty, without the field to read, or with only unusable rows.
 
 Faults are reported before the plan if the source is on this machine (`remarks.py`), and always by the preview.
 
-Entry points: `field_to_read`, `conversation_fields`, `read_fields`, `fault_of_files`, `describe_all_refused`.
+Entry points: `field_to_read`, `conversation_fields`, `read_fields`, `reads_json`, `find_fault`,
+`describe_all_refused`.
 """
 
 import itertools
@@ -18,11 +19,19 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.losses import describe_by_file
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.planning.manifest import file_format
-from dataprep_assets.sources.readers.first_rows import ROWS, fields_there, first_rows, none_subject
+from dataprep_assets.sources.readers.first_rows import ROWS, format_subject, list_present_fields, read_first_rows
 from dataprep_assets.sources.readers.input_format import ReadOptions
 from dataprep_assets.sources.readers.rows import read_rows
-from dataprep_assets.sources.readers.unreadable import shape_of
-from dataprep_assets.tokenization.chat.messages import ADVICE, FILTERED, ConversationFields, Refusal, read_conversation
+from dataprep_assets.sources.readers.unreadable import detect_file_shape
+from dataprep_assets.tokenization.chat.messages import (
+    ADVICE,
+    FILTERED,
+    ConversationFields,
+    Refusal,
+    read_conversation,
+    read_preference,
+)
+from dataprep_assets.tokenization.chat.row_forms import NO_FORM
 
 _ABSENT: Any = object()
 _BLANK = "blank"
@@ -32,8 +41,8 @@ def field_to_read(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, 
     """Return the option that names the field to read, and the field; None for RL, where transforms decide."""
     if blend.stage == "pretrain":
         return "text_field", dataset.text_field
-    if blend.stage == "sft":
-        return "messages_field", dataset.messages_field or blend.sft_options.messages_field
+    if blend.stage in ("sft", "pairs"):
+        return "messages_field", dataset.messages_field or blend.chat_options.messages_field
     return None
 
 
@@ -44,20 +53,26 @@ def conversation_fields(options: SftOptions, dataset: BlendDataset) -> Conversat
         tools=dataset.tools_field or options.tools_field,
         used_in=options.used_in_field,
         used_in_filter=options.used_in_filter,
+        format=dataset.format or options.format,
     )
 
 
 def read_fields(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, ...] | None:
-    """Return the fields that the shards of a dataset read; None for RL, which reads whole rows."""
-    if blend.stage == "pretrain":
-        return (dataset.text_field,)
-    return conversation_fields(blend.sft_options, dataset).names if blend.stage == "sft" else None
+    """Return the fields that the shards of a dataset read; None for the other stages, which read whole rows."""
+    return (dataset.text_field,) if blend.stage == "pretrain" else None
 
 
-def fault_of_files(
-    blend: BlendDeclaration, dataset: BlendDataset, paths: Iterable[Path], *, whole: bool = True
+def reads_json(blend: BlendDeclaration) -> bool:
+    """Return whether the shards of a blend read rows of Parquet as JSON (`InputFile`)."""
+    if blend.stage in ("sft", "pairs"):
+        return blend.chat_options.choices.reads_json
+    return blend.stage == "rl" and blend.rl_options.rules.reads_json
+
+
+def find_fault(
+    blend: BlendDeclaration, dataset: BlendDataset, paths: Iterable[Path], *, is_whole: bool = True
 ) -> str | None:
-    """Return a sentence on the fault of a dataset, from the first rows of its files; None without a fault.
+    """Return a sentence on the fault of a dataset, from the first rows of its files; None if there is none.
 
     Other checks report unreadable files.
 
@@ -65,11 +80,11 @@ def fault_of_files(
         blend: The declaration.
         dataset: One of its datasets.
         paths: Some of its files, in order.
-        whole: Whether these are all its files, so that a lack of rows means an empty dataset.
+        is_whole: Whether these are all its files, so that a lack of rows means an empty dataset.
     """
     files = list(paths)
     try:
-        return _fault_of_rows(blend, dataset, files, whole=whole)
+        return _find_fault_of_rows(blend, dataset, files, is_whole=is_whole)
     except (CorruptSourceError, OSError):
         return None
 
@@ -80,7 +95,7 @@ def describe_all_refused(
     paths: Iterable[Path],
     refusal: Callable[[dict[str, Any]], str | None],
 ) -> str | None:
-    """Return a sentence that counts by file why no row is usable, with the first error; None if a row is usable.
+    """Return a sentence with the reasons why no row is usable, by file; None if a row is usable.
 
     Args:
         blend: The declaration.
@@ -93,26 +108,28 @@ def describe_all_refused(
     files: dict[str, Counter[str]] = {}
     first_error = ""
     for path in paths:
-        for number, reason in _refusals(path, dataset.reading, refusal):
+        for number, reason in _find_refusals(path, dataset.reading, refusal, reads_json(blend)):
             if reason is None:
                 return None
-            where = "a file" if blend.sensitive else path.name
-            first_error = first_error or f"{where}, row {number}: {reason}"
-            # the part in brackets is left out, because it may name a message, which differs from row to row
+            location = "a file" if blend.sensitive else path.name
+            first_error = first_error or f"{location}, row {number}: {reason}"
+            # omit the part in brackets, because it may name a message, which differs from row to row
             files.setdefault(reason.partition(" (")[0], Counter())[path.name] += 1
     if not files:
         return None
     counts = ", ".join(files) if blend.sensitive else describe_by_file(files)
-    return f"dataset {dataset.name}: none of the rows read can be used: {counts}. First error: {first_error}"
+    return f"dataset {dataset.name}: none of the rows examined can be used: {counts}. First error: {first_error}"
 
 
-def _refusals(
-    path: Path, reading: ReadOptions, refusal: Callable[[dict[str, Any]], str | None]
+def _find_refusals(
+    path: Path, reading: ReadOptions, refusal: Callable[[dict[str, Any]], str | None], as_json: bool
 ) -> Iterator[tuple[int, str | None]]:
-    """Yield the numbers of a file's first rows, and why each is unusable; None if it is usable."""
+    """Yield the numbers of a file's first rows, and the reason why each is unusable; None if it is usable."""
     kind, compression = file_format(path.name)
     row_count = 0
-    for block in read_rows(path, format=kind, compression=compression, label=path.name, reading=reading):
+    for block in read_rows(
+        path, format=kind, compression=compression, label=path.name, reading=reading, as_json=as_json
+    ):
         # lines that cannot be parsed are in a separate list
         outcomes: list[tuple[int, str | None]] = [(bad.row, bad.reason) for bad in block.bad]
         outcomes += [(number, refusal(row)) for row, number in zip(block.rows, block.numbers, strict=True)]
@@ -122,32 +139,37 @@ def _refusals(
             return
 
 
-def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], *, whole: bool) -> str | None:
-    """Do the work of `fault_of_files`; raise CorruptSourceError or OSError if a file cannot be read."""
+def _find_fault_of_rows(
+    blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], *, is_whole: bool
+) -> str | None:
+    """Do the work of `find_fault`. Raises CorruptSourceError or OSError if a file cannot be read."""
     field_option = field_to_read(blend, dataset)
-    looked_at: list[dict[str, Any]] = []
+    examined_rows: list[dict[str, Any]] = []
     reasons: dict[str, Counter[str]] = {}
-    having = 0
-    rows = ((path, row) for path in paths for row in first_rows([path], dataset.reading))
+    rows_with_field = 0
+    as_json = reads_json(blend)
+    rows = ((path, row) for path in paths for row in read_first_rows([path], dataset.reading, as_json=as_json))
     for file, row in itertools.islice(rows, ROWS):
-        if field_option is None or (reason := why_unusable(blend, dataset, row)) is None:
+        if field_option is None or (reason := explain_unusable(blend, dataset, row)) is None:
             return None
         reasons.setdefault(reason, Counter())[file.name] += 1
-        having += value_at(row, field_option[1], _ABSENT) is not _ABSENT
-        looked_at.append(row)
-    count = len(looked_at)
-    if not count and whole:
+        has_form = blend.stage in ("sft", "pairs") and reason != NO_FORM
+        rows_with_field += has_form or value_at(row, field_option[1], _ABSENT) is not _ABSENT
+        examined_rows.append(row)
+    count = len(examined_rows)
+    if not count and is_whole:
         return f"dataset {dataset.name} is empty: no rows found in {dataset.path}"
-    if field_option is None or not any(looked_at):
+    if field_option is None or not any(examined_rows):
         return None
-    # any text can be the name of a field, so a sensitive dataset's fields are not shown
-    fields_note = fields_there(looked_at, field_option[1], hidden=blend.sensitive)
-    sentence = f"`{field_option[0]}: {field_option[1]}`: {none_subject(count)} of dataset {dataset.name}"
-    sentence += "" if blend.sensitive else f", from {paths[0].name} on,"
-    if not having:
+    # do not show a sensitive dataset's fields, because any text can be the name of a field
+    fields_note = list_present_fields(examined_rows, field_option[1], hidden=blend.sensitive)
+    first_file = "" if blend.sensitive else f" (first file: {paths[0].name})"
+    sentence = f"`{field_option[0]}: {field_option[1]}`: dataset {dataset.name}{first_file}: {format_subject(count)}"
+    if not rows_with_field:
         # a single row may mean that the file is not JSON Lines
-        kind = shape_of(paths[0], *file_format(paths[0].name)) if count == 1 else None
-        return f"{sentence} has it{fields_note}" + ("" if kind is None else f"; {kind}")
+        kind = detect_file_shape(paths[0], *file_format(paths[0].name)) if count == 1 else None
+        forms = f" ({ADVICE[NO_FORM]})" if field_option[1] == ConversationFields.messages else ""
+        return f"{sentence} has this field{forms}{fields_note}" + ("" if kind is None else f"; {kind}")
     if count == ROWS and (blend.bad_records.policy == "drop" or {*reasons} == {_BLANK}):
         return None  # later rows may be usable
     main_reason = max(reasons, key=lambda reason: reasons[reason].total())
@@ -156,11 +178,11 @@ def _fault_of_rows(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequen
     return f"{sentence} can be used: {counts}{advice}{fields_note}"
 
 
-def why_unusable(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:
-    """Return why a row is unusable for training, in a word or two; None if it is usable."""
-    if blend.stage == "sft":
-        fields = conversation_fields(blend.sft_options, dataset)
-        conversation = read_conversation(row, fields, blend.sft_options.choices)
+def explain_unusable(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:
+    """Return a short reason why a row is unusable for training; None if it is usable."""
+    if blend.stage in ("sft", "pairs"):
+        read = read_preference if blend.stage == "pairs" else read_conversation
+        conversation = read(row, conversation_fields(blend.chat_options, dataset), blend.chat_options.choices)
         return (
             conversation.reason if isinstance(conversation, Refusal) and conversation.reason not in FILTERED else None
         )

@@ -9,10 +9,10 @@ times, local paths, the number of workers and versions of libraries.
 from dataclasses import dataclass
 from typing import Any
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError, IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.blend.data_blend import SAID, BlendDataset
+from dataprep_assets.pipelines.blend.data_blend import DESCRIPTIVE_FIELDS, BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.readers.row_files import RowRange
@@ -55,7 +55,7 @@ class PlannedUnit:
 
     @property
     def home(self) -> str:
-        """The split that its shards belong to, unless shards are held out."""
+        """The split of its shards, unless shards are held out."""
         return self.split or "train"
 
     @property
@@ -65,7 +65,7 @@ class PlannedUnit:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its source files."""
+        """Total size of its source files in bytes."""
         return sum(entry.size_bytes for entry in self.entries)
 
 
@@ -81,7 +81,7 @@ class BlendPlan:
         """Partition keys of all chosen shards, dataset by dataset."""
         return [partition for unit in self.units for partition in unit.partitions]
 
-    def find(self, partition: str) -> tuple[PlannedUnit, PlannedBlendShard]:
+    def find_shard(self, partition: str) -> tuple[PlannedUnit, PlannedBlendShard]:
         """Return the dataset and the shard of a partition key; raise KeyError for an unknown key."""
         # a dataset's name may contain hyphens
         name, _, number = partition.rpartition("-")
@@ -101,9 +101,10 @@ def partition_key(unit: str, index: int) -> str:
 
 
 def _unit_json(unit: PlannedUnit) -> dict[str, Any]:
+    """Return a dataset of the plan as plain builtins."""
     return {
         "name": unit.name,
-        "dataset": unit.dataset.model_dump(exclude=set(SAID)),
+        "dataset": unit.dataset.model_dump(exclude=set(DESCRIPTIVE_FIELDS)),
         "split": unit.split,
         "plan_hash": unit.plan_hash,
         "commit": unit.commit,
@@ -119,19 +120,22 @@ def _unit_json(unit: PlannedUnit) -> dict[str, Any]:
     }
 
 
-def plan_from_json(value: dict[str, Any], where: str) -> BlendPlan:
+def plan_from_json(value: dict[str, Any], location: str) -> BlendPlan:
     """Parse the result of `BlendPlan.to_json`; raise FormatError for anything else."""
     try:
         if value["version"] != VERSION:
             raise FormatError(
-                f"{where}: version {value['version']} is not supported (only {VERSION}). Materialize `blend_plan` again"
+                f"{location}: version {value['version']} is not supported (only {VERSION}). Rebuild `blend_plan`"
             )
         return BlendPlan(run_hash=value["run_hash"], units=tuple(_unit_from_json(unit) for unit in value["datasets"]))
     except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise FormatError(f"{where}: not the plan of a blend: {type(error).__name__}: {error}") from error
+        raise FormatError(
+            f"{location}: not the plan of a blend: {type(error).__name__}: {error}. Rebuild `blend_plan`"
+        ) from error
 
 
 def _unit_from_json(value: dict[str, Any]) -> PlannedUnit:
+    """Parse the result of `_unit_json`."""
     entries = tuple(ManifestEntry(**entry) for entry in value["files"])
     shards = tuple(
         PlannedBlendShard(
@@ -156,14 +160,14 @@ def _unit_from_json(value: dict[str, Any]) -> PlannedUnit:
     )
 
 
-def plan_key(plan: BlendPlan) -> str:
+def compute_plan_key(plan: BlendPlan) -> str:
     """Return the key of a plan's artifact."""
     return digest_value(["blend_plan", VERSION, plan.to_json()])
 
 
-def from_file_on(blend: BlendDeclaration, unit: PlannedUnit) -> str:
+def describe_first_file(blend: BlendDeclaration, unit: PlannedUnit) -> str:
     """Return text that continues a sentence with the dataset's first file; empty for a sensitive blend."""
-    return "" if blend.sensitive or not unit.entries else f", from {unit.entries[0].relpath} on"
+    return "" if blend.sensitive or not unit.entries else f" (first file: {unit.entries[0].relpath})"
 
 
 def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
@@ -173,11 +177,11 @@ def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
     """
     path = store.local(blend.artifact(BLEND_PLAN)) / PLAN
     try:
-        return plan_from_json(json_of(path.read_bytes()), str(path))
+        return plan_from_json(load_untrusted_json(path.read_bytes()), str(path))
     except ValueError as error:
-        raise IntegrityError(f"{path}: invalid JSON: {error}. Materialize `blend_plan` again") from error
+        raise IntegrityError(f"{path}: invalid JSON: {error}. Rebuild `blend_plan`") from error
 
 
 def has_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> bool:
-    """Return whether an intact plan is committed; a damaged one must be rebuilt."""
+    """Return whether an intact plan is committed. A damaged plan must be rebuilt."""
     return store.intact_receipt(blend.artifact(BLEND_PLAN)) is not None

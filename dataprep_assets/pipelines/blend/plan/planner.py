@@ -15,10 +15,16 @@ from typing import Any
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.pipelines.blend.data_blend import DataBlend, Unit
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, HeldOut
-from dataprep_assets.pipelines.blend.plan.discovery import RL_SPLITS, Discovered, discover, discover_splits, open_place
+from dataprep_assets.pipelines.blend.plan.discovery import (
+    RL_SPLITS,
+    DiscoveredDataset,
+    discover_dataset,
+    discover_splits,
+    open_place,
+)
 from dataprep_assets.pipelines.blend.plan.plan import VERSION, BlendPlan, PlannedBlendShard, PlannedPart, PlannedUnit
-from dataprep_assets.pipelines.blend.rl.transforms import fingerprint
-from dataprep_assets.pipelines.blend.sft.declared_template import declared_template
+from dataprep_assets.pipelines.blend.rl.transforms import build_fingerprint
+from dataprep_assets.pipelines.blend.sft.declared_template import load_declared_template
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_separator
 from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
 from dataprep_assets.planning.manifest import ManifestEntry
@@ -27,7 +33,7 @@ from dataprep_assets.sources.readers.input_format import ReadOptions
 from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.sources.readers.rows import count_rows, split_rows
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
 _Rows = Callable[[ManifestEntry], int]
 """Function that counts the rows of a file."""
@@ -37,7 +43,7 @@ MAX_SHARDS = 4000
 
 
 def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
-    """Return the values, besides the source, that determine the bytes of shards.
+    """Return the values that determine the bytes of shards, except the source.
 
     They are options, tokenizer bytes, template text and transforms.
     """
@@ -48,22 +54,30 @@ def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
         "force": blend.force,
     }
     if blend.stage == "pretrain":
-        # `sample_rate` affects only checks and `sequence_length` only the preview, so no byte depends on them
+        # no byte depends on these: `sample_rate` affects only checks and `sequence_length` only the preview
         identity["options"] = blend.pretrain_options.model_dump(exclude={"sample_rate", "sequence_length"})
     elif blend.stage == "sft":
         options = blend.sft_options
-        template = declared_template(options, blend.required_tokenizer)
+        template = load_declared_template(options, blend.required_tokenizer)
         identity["options"] = {
             **options.identity(),
             "template_kwargs": dict(options.template_kwargs),
             "choices": options.choices.changes,
         }
         identity["template"] = template.digest
+    elif blend.stage == "pairs":
+        chat = blend.chat_options
+        identity["options"] = {
+            **blend.pairs_options.identity(),
+            "template_kwargs": dict(chat.template_kwargs),
+            "choices": chat.choices.changes,
+        }
+        identity["template"] = load_declared_template(chat, blend.required_tokenizer).digest
     else:
         identity["options"] = blend.rl_options.identity
-        identity["transforms"] = fingerprint(blend.rl_options.transforms, blend.sources, blend.source_digests())
+        identity["transforms"] = build_fingerprint(blend.rl_options.transforms, blend.sources, blend.source_digests())
     if blend.tokenizer is not None:
-        identity["tokenizer"] = load_bundle(blend.tokenizer).digest
+        identity["tokenizer"] = load_declared_tokenizer(blend.tokenizer).digest
     return identity
 
 
@@ -76,42 +90,42 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     Raises ConfigError if two datasets would have the same name, or if shards cannot be held out because a dataset has
     too few of them or names its own splits. Raises SourceError if a source cannot be listed.
     """
-    if blend.stage == "pretrain":  # checked now, because the engine is certified much later
-        bundle = load_bundle(blend.required_tokenizer)
+    if blend.stage == "pretrain":  # refuse now, because the engine is certified only much later
+        bundle = load_declared_tokenizer(blend.required_tokenizer)
         blend_separator(blend, bundle)
         blend_bos(blend, bundle)
     identity = stage_identity(blend)
-    before = {unit.name: unit for unit in frozen.units} if frozen else {}
+    units_by_name = {unit.name: unit for unit in frozen.units} if frozen else {}
     units = [
-        _plan_unit(dataset_files, blend, identity, before.get(dataset_files.unit.name))
-        for dataset_files in _discovered(blend, {} if relist else before)
+        _plan_unit(dataset_files, blend, identity, units_by_name.get(dataset_files.unit.name))
+        for dataset_files in discover_datasets(blend, {} if relist else units_by_name)
     ]
-    # a split is appended to some names, so a dataset `web` in `train` collides with one named `web__train`
+    # some names get their split appended, so a dataset `web` in `train` collides with one named `web__train`
     names = [unit.name for unit in units]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"blend: two datasets would have the name {twice[0]}. Rename one")
+    if repeated_names := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"blend: two datasets would have the name {repeated_names[0]}. Rename one")
     if blend.held_out is not None:
         _refuse_held_out(blend.held_out, units)
     return BlendPlan(run_hash=_run_hash(blend, units), units=tuple(units))
 
 
-def _refuse_held_out(held: HeldOut, units: Sequence[PlannedUnit]) -> None:
-    """Raise ConfigError if a dataset has a split of its own, or too few shards to hold any out."""
+def _refuse_held_out(held_out: HeldOut, units: Sequence[PlannedUnit]) -> None:
+    """Raise ConfigError if a dataset has its own split, or too few shards to hold any out."""
     for unit in units:
         if unit.home != "train":
             raise ConfigError(
                 f"held_out: {unit.dataset.name} has its own files for `{unit.home}`. Remove `held_out`, or restrict "
                 "`path` to the training files"
             )
-        if held.valid + held.test >= len(unit.chosen):
+        if held_out.valid + held_out.test >= len(unit.chosen):
             raise ConfigError(
-                f"held_out: {unit.name} has {count_of(len(unit.chosen), 'shard')}, but {held.valid} for valid and "
-                f"{held.test} for test leave none for training. Raise `num_shards`, or hold out fewer"
+                f"held_out: {unit.name} has {count_of(len(unit.chosen), 'shard')}, but {held_out.valid} for valid and "
+                f"{held_out.test} for test leave none for training. Raise `num_shards`, or hold out fewer"
             )
 
 
-def discover_again(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | None:
-    """Return a planned dataset with its present files, digested if they are local; None without any files.
+def rediscover_dataset(blend: BlendDeclaration, unit: PlannedUnit) -> DiscoveredDataset | None:
+    """Return a planned dataset with its current files, digested if they are local; None if it has no files.
 
     A mirrored dataset that is pinned to a commit cannot change, and is not listed again. No file is fetched. Raises
     SourceError if the source cannot be listed.
@@ -121,90 +135,101 @@ def discover_again(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered | N
         unit: One of the datasets of its plan.
     """
     if unit.commit is not None and unit.dataset.path.rstrip("/").endswith(f"@{unit.commit}"):
-        return discover_planned(unit)
+        return restore_planned_dataset(unit)
     declared_unit = next(
         (u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None
     )
     if declared_unit is None:  # the plan's own checks report that the declaration has changed
-        return discover_planned(unit)
+        return restore_planned_dataset(unit)
     if blend.stage == "rl" and declared_unit.split is None and unit.dataset.split is None:
         return discover_splits(declared_unit, blend.sources, blend.source_digests()).get(unit.name.rpartition("__")[2])
     unit_to_list = Unit(name=unit.name, dataset=unit.dataset, split=unit.split)
-    return discover(unit_to_list, blend.sources, blend.source_digests())
+    return discover_dataset(unit_to_list, blend.sources, blend.source_digests())
 
 
-def _discovered(blend: BlendDeclaration, before: dict[str, PlannedUnit]) -> list[Discovered]:
-    datasets: list[Discovered] = []
+def discover_datasets(blend: BlendDeclaration, previous_units: dict[str, PlannedUnit]) -> list[DiscoveredDataset]:
+    """List the datasets of a blend; mirrored ones keep the files of the previous plan."""
+    datasets: list[DiscoveredDataset] = []
     data: DataBlend = blend.data_blend()
     digests = blend.source_digests()
     for unit in data.units():
         by_rl_split = blend.stage == "rl" and unit.split is None
         planned_units = [
             b
-            for b in before.values()
+            for b in previous_units.values()
             if b.dataset.unattributed == unit.dataset.unattributed
             and (b.split in RL_SPLITS if by_rl_split else b.name == unit.name)
         ]
         if planned_units and open_place(unit.dataset, blend.sources).access.mirrored:
-            datasets += [discover_planned(b) for b in planned_units]
+            datasets += [restore_planned_dataset(b) for b in planned_units]
         elif by_rl_split and unit.dataset.split is None:
             datasets += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
             # other values of `split` only select files, e.g., Skywork's `math`
             split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), "train")
             of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
-            datasets.append(discover(of_split, blend.sources, digests))
+            datasets.append(discover_dataset(of_split, blend.sources, digests))
         else:
-            datasets.append(discover(unit, blend.sources, digests))
+            datasets.append(discover_dataset(unit, blend.sources, digests))
     return datasets
 
 
-def discover_planned(unit: PlannedUnit) -> Discovered:
+def restore_planned_dataset(unit: PlannedUnit) -> DiscoveredDataset:
     """Return a planned dataset with the files of the frozen plan."""
-    return Discovered(
+    return DiscoveredDataset(
         unit=Unit(name=unit.name, dataset=unit.dataset, split=unit.split), entries=unit.entries, commit=unit.commit
     )
 
 
 def _plan_unit(
-    found: Discovered, blend: BlendDeclaration, identity: dict[str, Any], before: PlannedUnit | None
+    discovered_dataset: DiscoveredDataset,
+    blend: BlendDeclaration,
+    identity: dict[str, Any],
+    previous_unit: PlannedUnit | None,
 ) -> PlannedUnit:
-    total = sum(entry.size_bytes for entry in found.entries)
+    """Divide a dataset into shards and choose the sampled ones; reuse the previous shards if nothing changed."""
+    total = sum(entry.size_bytes for entry in discovered_dataset.entries)
     count = blend.num_shards or max(1, min(MAX_SHARDS, -(-total // TARGET_BYTES)))
-    dataset = found.unit.dataset
+    dataset = discovered_dataset.unit.dataset
     fields: dict[str, str | None] = {
         "text_field": dataset.text_field,
         "messages": dataset.messages_field,
         "tools": dataset.tools_field,
     }
-    # empty by default, so that older plans stay valid
-    for entry in found.entries:
+    if dataset.format:
+        fields["format"] = dataset.format
+    # default options add no settings, so that older plans stay valid
+    for entry in discovered_dataset.entries:
         fields |= dataset.reading.settings(entry.format)
     plan_hash = digest_value(
-        ["blend_plan", VERSION, found.unit.name, count, found.identities, fields, identity],
+        ["blend_plan", VERSION, discovered_dataset.unit.name, count, discovered_dataset.identities, fields, identity],
     )[:16]
-    # Shards are reused, so that no rows are counted again. Entries also contain locations, which the hash does not, so
-    # a moved source is split again, into the same shards.
-    if before is not None and before.plan_hash == plan_hash and before.entries == found.entries:
-        shards = before.shards
+    # Reuse the shards, so that no rows are counted again. Entries also contain locations, which the hash does not
+    # cover, so a moved source is divided again, with the same result.
+    if (
+        previous_unit is not None
+        and previous_unit.plan_hash == plan_hash
+        and previous_unit.entries == discovered_dataset.entries
+    ):
+        shards = previous_unit.shards
     else:
-        rows = partial(_rows, open_place(dataset, blend.sources).access, dataset.reading)
-        shards = _limited(_cut_shards(found.entries, count, rows), blend.max_rows, rows)
+        rows = partial(_count_rows, open_place(dataset, blend.sources).access, dataset.reading)
+        shards = _limit_rows(_cut_shards(discovered_dataset.entries, count, rows), blend.max_rows, rows)
     sample = blend.sample
     chosen_shards = sampled_shards(
         count,
-        dataset=found.unit.name,
+        dataset=discovered_dataset.unit.name,
         count=sample.count if sample else None,
         percent=sample.percent if sample else None,
         seed=sample.seed if sample else 42,
     )
     return PlannedUnit(
-        name=found.unit.name,
+        name=discovered_dataset.unit.name,
         dataset=dataset,
-        split=found.unit.split,
+        split=discovered_dataset.unit.split,
         plan_hash=plan_hash,
-        commit=found.commit,
-        entries=found.entries,
+        commit=discovered_dataset.commit,
+        entries=discovered_dataset.entries,
         shards=shards,
         chosen=tuple(chosen_shards),
     )
@@ -228,14 +253,14 @@ def _cut_shards(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) ->
     )
 
 
-def _limited(
+def _limit_rows(
     shards: tuple[PlannedBlendShard, ...], max_rows: int | None, rows_of: _Rows
 ) -> tuple[PlannedBlendShard, ...]:
     return shards if max_rows is None else tuple(_first_rows(shard, max_rows, rows_of) for shard in shards)
 
 
 def _first_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> PlannedBlendShard:
-    """Return the shard with at most `limit` rows; its size stays the size of the source that is read for them."""
+    """Return the shard with at most `limit` rows. Its size does not change, because the whole source is read."""
     parts: list[PlannedPart] = []
     for part in shard.parts:
         if limit <= 0:
@@ -243,12 +268,12 @@ def _first_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> Planned
         first_row = part.rows.first if part.rows else 1
         stop = part.rows.stop if part.rows and part.rows.stop is not None else rows_of(part.entry) + 1
         parts.append(part if stop - first_row <= limit else replace(part, rows=RowRange(first_row, first_row + limit)))
-        # this is the remaining limit for the next files; it is negative after a file is shortened
+        # the limit that remains for the next files, negative after a shortened file
         limit -= stop - first_row
     return replace(shard, parts=tuple(parts))
 
 
-def _rows(access: SourceAccess, reading: ReadOptions, entry: ManifestEntry) -> int:
+def _count_rows(access: SourceAccess, reading: ReadOptions, entry: ManifestEntry) -> int:
     access.fetch([entry])
     return count_rows(
         access.path(entry),
@@ -272,4 +297,4 @@ def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
 
 def source_digest(unit: PlannedUnit) -> str:
     """Return the digest of a dataset's files: paths, sizes, and digests of contents or the source's own versions."""
-    return digest_value(discover_planned(unit).identities)
+    return digest_value(restore_planned_dataset(unit).identities)

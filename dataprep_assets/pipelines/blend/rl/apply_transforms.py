@@ -1,13 +1,13 @@
-"""Application of the transforms to a record, with a result or the reason why there is none.
+"""Applies the transforms to a record.
 
 Entry point: `apply_transforms`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dataprep_assets.curation.module_code import place_in_project
+from dataprep_assets.curation.module_code import locate_in_project
 from dataprep_assets.errors import BadRecordError, DataprepError
 from dataprep_assets.pipelines.blend.rl.options import RlRules
 from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep
@@ -17,7 +17,7 @@ LEFT_OUT_BY = "left_out_by_"
 NO_PROMPT = "no_prompt"
 """Drop reason for a bad record without a prompt."""
 NO_PREFERENCE = "no_preference"
-"""Drop reason for a pair of answers with equal sides, or with an empty one."""
+"""Drop reason for a pair of answers with equal sides or an empty side."""
 BAD_PLACEHOLDER = "bad_placeholder"
 """Drop reason for a record with a malformed placeholder."""
 
@@ -30,46 +30,53 @@ class SkippedRecord:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedRecord:
     """A bad record, with its reason."""
 
     reason: str
 
 
 def apply_transforms(
-    record: Record, steps: Sequence[TransformStep], rules: RlRules, where: str
-) -> Record | SkippedRecord | Refused:
+    record: Record,
+    steps: Sequence[TransformStep],
+    rules: RlRules,
+    location: str,
+    note_unread: Callable[[str], None] = lambda _: None,
+) -> Record | SkippedRecord | RefusedRecord:
     """Apply the steps to a record.
 
     Args:
         record: A row of the source; it is not changed.
         steps: The declared transforms, from `compose`.
         rules: The rules for records.
-        where: The row, for messages.
+        location: The row, for messages.
+        note_unread: Called with each field that a step leaves out although no option lists it.
 
     Raises BadRecordError if a user's function raises or does not return a record.
     """
     current_record = record
     for step in steps:
         if step.malformed(current_record):
-            return Refused(BAD_PLACEHOLDER)
-        # this check comes first, because the step would leave out a record without its prompt as one without a field
+            return RefusedRecord(BAD_PLACEHOLDER)
+        # check this first, because the step would report a record without its prompt as one without a field
         if step.prompts and rules.prompt_keys is None and not step.brings_prompt(current_record):
-            lacking = _missing_prompt_outcome(current_record, step.prompts, rules)
-            if lacking is not None:
-                return lacking
-        next_record = _apply_step(current_record, step, where)
+            outcome = _describe_missing_prompt(current_record, step.prompts, rules)
+            if outcome is not None:
+                return outcome
+        next_record = _apply_step(current_record, step, location)
         if next_record is None:
             return SkippedRecord(step.name)
+        for field in step.find_unread(current_record):
+            note_unread(field)
         current_record = next_record
     if (
         rules.prompt_keys is not None
-        and (lacking := _missing_prompt_outcome(current_record, [rules.prompt_keys], rules)) is not None
+        and (outcome := _describe_missing_prompt(current_record, [rules.prompt_keys], rules)) is not None
     ):
-        return lacking
+        return outcome
     # only for `bad_record`, because Nemotron writes such pairs
     if rules.without_prompt == "bad_record" and _prefers_nothing(current_record):
-        return Refused(NO_PREFERENCE)
+        return RefusedRecord(NO_PREFERENCE)
     return current_record
 
 
@@ -87,52 +94,53 @@ def _is_empty(answer: Any) -> bool:
         return not answer.strip()
     if isinstance(answer, dict):
         return "content" in answer and not answer.get("tool_calls") and _is_empty(answer["content"])
-    # this is a list of messages, or of the parts of a message
+    # a list of messages, or of parts of a message
     return answer is None or (isinstance(answer, list) and all(map(_is_empty, answer)))
 
 
-def _apply_step(record: Record, step: TransformStep, where: str) -> Record | None:
+def _apply_step(record: Record, step: TransformStep, location: str) -> Record | None:
+    """Return the result of one step; raise BadRecordError if its function fails or returns no record."""
     try:
         next_record: Any = step.transform(record)
     except KeyError as error:
-        # our transforms look up the fields that they need, so the key is a field that this record lacks
+        # our transforms look up the fields that they need, so the KeyError's key is a field that this record lacks
         if not step.is_own:
             return None
-        raise _transform_error(where, step.name, error) from None
+        raise _transform_error(location, step.name, error) from None
     except Exception as error:  # a user function may raise anything, and the row must be named
-        # reading a placeholder's file raised this error, whose message already names the file
+        # the error is from reading a placeholder's file, and its message already names the file
         if isinstance(error, DataprepError) and not step.is_own:
             raise
-        raise _transform_error(where, step.name, error) from None
+        raise _transform_error(location, step.name, error) from None
     if next_record is not None and not isinstance(next_record, dict):
-        raise BadRecordError(f"{where}: {step.name} returned a {type(next_record).__name__}, not a dict or None")
+        raise BadRecordError(f"{location}: {step.name} returned a {type(next_record).__name__}, not a dict or None")
     return next_record
 
 
 def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
-    # without the error's message, because it may quote the record
-    location = place_in_project(error)
+    # omit the error's message, because it may quote the record
+    location = locate_in_project(error)
     error_name = type(error).__name__ + (f" ({location})" if location else "")
-    text = f"{where}: {name} raised {error_name}. Correct it, or return None to drop the record"
+    text = f"{where}: {name} raised {error_name}. Correct the function, or return None to drop the record"
     return BadRecordError(text, code=location) if location else BadRecordError(text)
 
 
-def _missing_prompt_outcome(
-    record: Record, places: Sequence[tuple[str, ...]], rules: RlRules
-) -> SkippedRecord | Refused | None:
-    """Return the outcome for a record without a prompt at any of these places; None if it has one."""
-    states = {_state(record, path) for path in places}
+def _describe_missing_prompt(
+    record: Record, paths: Sequence[tuple[str, ...]], rules: RlRules
+) -> SkippedRecord | RefusedRecord | None:
+    """Return the outcome for a record without a prompt at any of these paths; None if it has a prompt."""
+    states = {_find_state(record, path) for path in paths}
     if "there" in states or not rules.asks_for_prompts:
         return None
     if rules.without_prompt == "bad_record":
-        return Refused(NO_PROMPT)
-    # Nemotron skips records with an absent prompt, and keeps records with an empty one
+        return RefusedRecord(NO_PROMPT)
+    # Nemotron skips records with an absent prompt, and keeps records with an empty prompt
     return None if "empty" in states else SkippedRecord("prompt")
 
 
-def _state(record: Any, place: Sequence[str]) -> Literal["there", "empty", "absent"]:
+def _find_state(record: Any, path_keys: Sequence[str]) -> Literal["there", "empty", "absent"]:
     value = record
-    for key in place:
+    for key in path_keys:
         if not isinstance(value, dict) or key not in value:
             return "absent"
         value = value[key]

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from dataprep_assets.engine.yaml.declaration import resolve_path
-from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 
 RESOLVE = "resolve_hf_placeholders"
 """Name of the transform that reads other datasets."""
@@ -29,14 +29,16 @@ class RlRules:
         answers: Form of `expected_answer` if a source's answer is a number, a boolean, an empty list or an empty object
             in JSON: its `text`, or the `parsed` value.
         params: Whether the prompt is `merged` into the `responses_create_params` of a record with a placeholder, or
-            they are `replaced` by it.
-        null_placeholder: Whether a `_hf_placeholder` that is null means `none`, or one that is `unresolved`.
+            replaces them (`replaced`).
+        null_placeholder: Whether a null `_hf_placeholder` counts as `none`, or as an `unresolved` placeholder.
         other_templates: Whether a DAPO template that is not an object of prefix and suffix is `used` or `ignored`.
         without_prompt: Whether a record with an absent or empty prompt is a `bad_record`, or a record with an absent
             prompt is `left_out`.
         null_affix: Whether a DAPO prefix or suffix that is null is `empty`, or `printed` as Python's `None`.
         malformed: Whether a record with a malformed placeholder is `left_out` or a `bad_record`.
         boolean_row: Whether a boolean row is `unresolved`, or the `number` 1 or 0.
+        column_nulls: Whether null fields of Parquet and Arrow, which the schema of other rows adds, are `left_out`, or
+            `kept`, as are columns of JSON as text.
         prompt: The key `prompt` of `RlOptions`.
     """
 
@@ -49,18 +51,23 @@ class RlRules:
     null_affix: Literal["empty", "printed"] = "empty"
     malformed: Literal["left_out", "bad_record"] = "left_out"
     boolean_row: Literal["unresolved", "number"] = "unresolved"
+    column_nulls: Literal["left_out", "kept"] = "left_out"
     prompt: str = AUTO
 
     @property
     def changes(self) -> dict[str, str]:
-        """The rules that differ from this project's defaults, for keys; empty by default, which leaves keys
-        unchanged."""
+        """The rules that differ from this project's defaults, for keys. Empty by default, which keeps keys the same."""
         return {name: value for name, value in asdict(self).items() if value != getattr(OURS, name)}
 
     @property
     def prompt_keys(self) -> tuple[str, ...] | None:
-        """The keys of the prompt in every finished record, outermost first; None if transforms decide."""
+        """The keys of the prompt in every output record, outermost first; None if transforms decide."""
         return None if self.prompt in (AUTO, NOWHERE) else tuple(self.prompt.split("."))
+
+    @property
+    def reads_json(self) -> bool:
+        """Whether rows of Parquet are read as JSON (`InputFile`)."""
+        return self.column_nulls == "left_out"
 
     @property
     def asks_for_prompts(self) -> bool:
@@ -81,28 +88,45 @@ _LIKE: Mapping[str, RlRules] = {
         null_affix="printed",
         malformed="bad_record",
         boolean_row="number",
+        column_nulls="kept",
     ),
 }
 
 
-class RlOptions(Declared):
-    """Options of `rl`: JSON Lines."""
+class RlOptions(DeclarationModel):
+    """Settings of the stage `rl`, which writes JSON Lines."""
 
     transforms: tuple[str | dict[str, Any], ...] = Field(
         ("passthrough",),
         min_length=1,
-        description="Applied in order: a name, `name: {options}`, or `module:function`.",
+        description=(
+            "Transforms of the records, applied in order. Each is a name, `name: {options}`, or `module:function`."
+        ),
     )
     compression: Literal["none", "zstd"] = Field("none", description="Compression of the output files.")
     like: Literal["ours", "nemotron"] = Field(
         "ours",
-        description="Preset for records; `nemotron`: lines as written by Nemotron's data_prep.",
+        description=(
+            "Preset for unusual records. `ours`: dataprep's rules. `nemotron`: the rules of Nemotron's `data_prep`."
+        ),
     )
     prompt: str = Field(
         AUTO,
         pattern=r"^[^.\s]+(\.[^.\s]+)*$",
-        description="Location of the prompt in finished records: keys joined by dots "
-        "(`responses_create_params.input`); `auto`: where the transforms look for it; `none`: no prompt is required.",
+        description=(
+            "Field of the output records that contains the prompt: keys joined by dots "
+            "(`responses_create_params.input`). `auto`: the field to which the transforms write it. `none`: "
+            "records need no prompt."
+        ),
+    )
+    answer: str = Field(
+        AUTO,
+        pattern=r"^[^.\s]+(\.[^.\s]+)*$",
+        description=(
+            "Field of the output records that contains the expected answer. Used only by `views`. `auto`: "
+            "`reward_model.ground_truth`, `expected_answer`, `ground_truth`, `solution` or `answer`. `none`: "
+            "records have no answers."
+        ),
     )
 
     @property
@@ -125,25 +149,31 @@ class RlOptions(Declared):
         ]
         return [str(source.get("path", "")) if isinstance(source, dict) else str(source) for source in declared_sources]
 
-    def located(self, folder: Path) -> Self:
+    def resolve_paths(self, folder: Path) -> Self:
         """Return a copy of these options with the paths of placeholder sources resolved against `folder`."""
-        return self.model_copy(update={"transforms": tuple(_located(entry, folder) for entry in self.transforms)})
+        return self.model_copy(update={"transforms": tuple(_resolve_paths(entry, folder) for entry in self.transforms)})
 
 
-def _located(entry: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:
-    """Return a transform with located paths of its placeholder sources; report mistakes when it is used."""
+def _resolve_paths(entry: str | dict[str, Any], folder: Path) -> str | dict[str, Any]:
+    """Return a transform with the paths of its placeholder sources resolved.
+
+    An invalid transform is returned unchanged, because its error is reported when it is used.
+    """
     if not isinstance(entry, dict) or not isinstance(options := entry.get(RESOLVE), dict):
         return entry
     if not isinstance(sources := options.get("sources"), dict):
         return entry
     return {
-        RESOLVE: {**options, "sources": {name: _located_source(source, folder) for name, source in sources.items()}}
+        RESOLVE: {
+            **options,
+            "sources": {name: _resolve_source_paths(source, folder) for name, source in sources.items()},
+        }
     }
 
 
-def _located_source(given: Any, folder: Path) -> Any:
-    if isinstance(given, dict) and "path" in given:
-        return {**given, "path": _located_source(given["path"], folder)}
-    if not isinstance(given, str) or "://" in given:
-        return given
-    return str(resolve_path(Path(given), folder))
+def _resolve_source_paths(setting: Any, folder: Path) -> Any:
+    if isinstance(setting, dict) and "path" in setting:
+        return {**setting, "path": _resolve_source_paths(setting["path"], folder)}
+    if not isinstance(setting, str) or "://" in setting:
+        return setting
+    return str(resolve_path(Path(setting), folder))

@@ -1,4 +1,4 @@
-"""Placeholders of RL blends: records that refer to a row of another dataset, which fills in their missing fields.
+"""Placeholders of RL blends: records with missing fields that refer to a row of another dataset.
 
 NVIDIA's RL blends omit the questions of DAPO-Math-17k and Skywork-OR1. Their `_hf_placeholder` has the source row and
 the template around the question. Row numbers are valid for one revision only, so a hub source must be pinned to its
@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from dataprep_assets.bounds import json_of
-from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.bounds import load_untrusted_json
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
-from dataprep_assets.pipelines.blend.plan.discovery import Discovered, discover, open_place
+from dataprep_assets.pipelines.blend.plan.discovery import DiscoveredDataset, discover_dataset, open_place
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.stores.files import PLAIN, SourceDigests, require_digest
@@ -27,14 +27,14 @@ from dataprep_assets.stores.files import PLAIN, SourceDigests, require_digest
 _COMMIT = re.compile(r"hf://.*@[0-9a-f]{40}/?")
 
 
-class PlaceholderSource(Declared):
+class PlaceholderSource(DeclarationModel):
     """A dataset whose rows replace placeholders."""
 
     path: str = Field(
         description="`hf://organization/name@<40-digit commit>`, or a file, folder or glob, relative to the YAML."
     )
-    split: str | None = Field(None, description="Only these files, selected by path like `split` of a blend's dataset.")
-    kind: Literal["dapo", "skywork"] = Field(description="How question and template are combined.")
+    split: str | None = Field(None, description="Only files that this value selects, as in `split` of a dataset.")
+    kind: Literal["dapo", "skywork"] = Field(description="How the question and the template are combined.")
 
 
 _DAPO, _SKYWORK = {"kind": "dapo"}, {"kind": "skywork", "split": "math"}
@@ -46,8 +46,8 @@ KNOWN: Mapping[str, dict[str, str]] = {
 }
 """Names in NVIDIA's blends (`dataset` of a record) → the known keys of the source, without its path.
 
-The first two are from the blends of Nano (3.5 Lightning and Omni also use them), the last two from Super's; Ultra has
-published none. Skywork's repository lists files of code before files of mathematics, but rows count over `math` only.
+The first two are from the blends of Nano (3.5 Lightning and Omni also use them), the last two from the blend of Super;
+no blend of Ultra is published. Skywork's repository also has files of code, but rows count only over `math`.
 """
 
 
@@ -56,7 +56,7 @@ class PlaceholderFiles:
     """A source with its local files, in row order. Picklable.
 
     A file is `(path, format, compression, digest)`. The digest is None in a mirror, where the download verified it.
-    `identities` are the files' identities from `Discovered`.
+    `identities` are the files' identities from `DiscoveredDataset`.
     """
 
     name: str
@@ -67,7 +67,7 @@ class PlaceholderFiles:
 
 
 def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
-    """Return the declared sources by the name in records; raise ConfigError for an invalid source."""
+    """Return the declared sources, keyed by their name in records. Raises ConfigError for an invalid source."""
     if set(options) != {"sources"} or not isinstance(options["sources"], Mapping) or not options["sources"]:
         raise ConfigError(
             "transforms: resolve_hf_placeholders needs `sources`: name of the dataset → path with its commit, e.g., "
@@ -78,9 +78,9 @@ def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
         value = {"path": declaration} if isinstance(declaration, str) else declaration
         if name not in KNOWN and isinstance(value, Mapping) and "kind" not in value:
             raise ConfigError(
-                f"transforms: resolve_hf_placeholders.sources.{name}: `kind` is missing: `dapo` or `skywork`, which "
-                f"sets how question and template are combined. Only the names {', '.join(KNOWN)} imply it. Write "
-                f"{name}: {{path: …, kind: …}}, with `split` to use only some of its files"
+                f"transforms: resolve_hf_placeholders.sources.{name}: `kind` is missing. Set `kind: dapo` or `kind: "
+                "skywork`, which determines how question and template are combined. Only the names "
+                f"{', '.join(KNOWN)} need no `kind`"
             )
         try:
             parsed_sources[name] = PlaceholderSource.model_validate({**KNOWN.get(name, {}), **value})
@@ -97,23 +97,23 @@ def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
 
 def _discover(
     name: str, source: PlaceholderSource, access: SourceAccessDeclaration, digests: SourceDigests = PLAIN
-) -> Discovered:
+) -> DiscoveredDataset:
     dataset = BlendDataset(name=re.sub(r"[^\w.-]", "_", name), path=source.path, split=source.split)
-    return discover(Unit(name=dataset.name, dataset=dataset, split=None), access, digests)
+    return discover_dataset(Unit(name=dataset.name, dataset=dataset, split=None), access, digests)
 
 
-def identities(
+def identify_sources(
     sources: Mapping[str, PlaceholderSource],
     access: SourceAccessDeclaration,
     digests: SourceDigests = PLAIN,
-    fetched: Sequence[PlaceholderFiles] = (),
+    placeholder_files: Sequence[PlaceholderFiles] = (),
 ) -> dict[str, Any]:
-    """Return the identity of the sources' content, for keys: the pinned path for a hub, `digests` for others.
+    """Return the identity of the sources' content, for keys: the pinned path on a hub, otherwise `digests`.
 
-    Sources in `fetched` are not listed again.
+    Sources in `placeholder_files` are not listed again.
     """
     identity_of_source: dict[str, Any] = {}
-    files_of_source = {files.name: files for files in fetched}
+    files_of_source = {files.name: files for files in placeholder_files}
     for name, source in sorted(sources.items()):
         content: Any = source.path
         if not source.path.startswith("hf://"):
@@ -125,7 +125,7 @@ def identities(
 def fetch_sources(
     sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration, digests: SourceDigests = PLAIN
 ) -> tuple[PlaceholderFiles, ...]:
-    """Fetch the missing files of every source; raise SourceError or TransferError, with the source or file."""
+    """Fetch the missing files of every source. Raises SourceError or TransferError with the source or file."""
     source_files = []
     for name, source in sorted(sources.items()):
         dataset_files = _discover(name, source, access, digests)
@@ -149,7 +149,7 @@ def fetch_sources(
 
 
 @lru_cache(maxsize=4)
-def _rows(
+def _read_rows(
     files: tuple[tuple[Path, str, str | None, str | None], ...], digests: SourceDigests
 ) -> Sequence[tuple[Any, Any]]:
     """Return the question and answer of every row, in order; rows without them still count.
@@ -190,14 +190,14 @@ def names_placeholder(record: Mapping[str, Any], rules: RlRules) -> bool:
 
 
 def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFiles]) -> bool:
-    """Return whether a record's placeholder is malformed. `sources` are by the name in records.
+    """Return whether a record's placeholder is malformed. `sources` are keyed by their name in records.
 
     A placeholder with an unknown source, without a row or with a missing row is not malformed, but cannot be filled in.
     """
     placeholder, source = record.get("_hf_placeholder"), record.get("dataset")
     if placeholder is None:
         return False
-    # a list or an object is not a name, and cannot be looked up because it is not hashable
+    # a list or an object cannot be a name or a dictionary key
     if isinstance(source, list | dict):
         return True
     if source not in sources:
@@ -205,32 +205,32 @@ def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFil
     return not isinstance(placeholder, dict) or not isinstance(placeholder.get("row"), int | float | None)
 
 
-def resolve(
+def fill_placeholder(
     record: dict[str, Any], sources: Mapping[str, PlaceholderFiles], rules: RlRules = OURS
 ) -> dict[str, Any] | None:
     """Return the record with its question, answer and prompt filled in, or unchanged without a placeholder.
 
-    `sources` are by the name in records. Returns None if the placeholder cannot be filled in: an unknown source, a
-    missing row, or a row without a question.
+    `sources` are keyed by their name in records. Returns None if the placeholder cannot be filled in, because its
+    source is unknown, its row is missing, or its row has no question.
     """
     fields = {key: value for key, value in record.items() if key != "_hf_placeholder"}
     if not names_placeholder(record, rules):
         return fields
     placeholder = record["_hf_placeholder"]
-    # converted to text, because a list or an object cannot be looked up; no source has such a name
+    # convert to text, because a list or an object is not hashable
     source = sources.get(str(record.get("dataset")))
     row, template = _get_value(placeholder, "row"), _get_value(placeholder, "question_template")
-    # a bool is an int in Python, and true would be row 1
+    # refuse true, which is an int in Python and would be row 1
     is_number = isinstance(row, int) and (rules.boolean_row == "number" or not isinstance(row, bool))
     if source is None or not is_number:
         return None
-    # all questions of a source are kept in memory once per process, because records refer to rows in any order
-    rows = _rows(source.files, source.digests)
+    # keep all questions of a source in memory once per process, because records refer to rows in any order
+    rows = _read_rows(source.files, source.digests)
     if not 0 <= row < len(rows) or not isinstance(rows[row][0], str):
         return None
     question, answer = rows[row]
     if source.kind == "dapo":
-        prompt = question = _dapo(question, template, rules)
+        prompt = question = _replace_dapo_paragraphs(question, template, rules)
     else:
         prompt = template.replace("{question}", question) if _names_question(template) else question
     params = record.get("responses_create_params") if rules.params == "merged" else None
@@ -248,8 +248,8 @@ def _names_question(template: Any) -> bool:
     return isinstance(template, str) and "{question}" in template
 
 
-def _dapo(question: str, template: Any, rules: RlRules) -> str:
-    """Replace the wrapper in the first and last paragraph of DAPO's rows with the template's."""
+def _replace_dapo_paragraphs(question: str, template: Any, rules: RlRules) -> str:
+    """Replace the first and last paragraph of a DAPO question with the template's prefix and suffix."""
     if rules.other_templates == "ignored" and not isinstance(template, dict):
         return question
     paragraphs = question.split("\n\n")
@@ -264,11 +264,11 @@ def _dapo(question: str, template: Any, rules: RlRules) -> str:
 
 
 def _answer(answer: Any, rules: RlRules) -> Any:
-    """Return the answer; for a JSON list or object as text, its first element or value."""
+    """Return the answer. For text with a JSON list or object, it is the first element or value."""
     if not isinstance(answer, str):
         return answer
     try:
-        value = json_of(answer)
+        value = load_untrusted_json(answer)
     except ValueError:
         return answer
     members = list(value.values()) if isinstance(value, dict) else value

@@ -1,40 +1,53 @@
-"""RL records (`<dataset>/rl_jsonl`, one partition per shard), one JSON line each."""
+"""The artifact `<dataset>/rl_jsonl`, one partition per shard: RL records as JSON Lines."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
-from dataprep_assets.bounds import alive
+from dataprep_assets.bounds import report_progress
 from dataprep_assets.engine.artifact.losses import (
-    unbalanced,
-    unbalanced_lines,
-    wrong_drops,
-    wrong_quarantine,
-    wrong_sums,
+    find_ledger_imbalance,
+    find_unbalanced_lines,
+    find_wrong_drops,
+    find_wrong_quarantine,
+    find_wrong_sums,
 )
 from dataprep_assets.engine.checks.check import (
     EVERY_DOCUMENT,
     FILES_INTACT,
+    NO_RETRACTED,
     SHOWN,
     Check,
     Finding,
     OpenedPartition,
-    ledger_of,
-    verdict,
+    build_verdict,
+    require_ledger,
 )
-from dataprep_assets.engine.checks.scratch_rebuild import by_content, made_again, other_bytes
+from dataprep_assets.engine.checks.scratch_rebuild import (
+    choose_compared_by_content,
+    find_byte_differences,
+    rebuild_artifact,
+)
 from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.execution.jobs import Outcome, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
+from dataprep_assets.formats.row_origins import ORIGINS, read_origins
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.integrity.receipt import RETRACTED, Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
-from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY, Refused, SkippedRecord, apply_transforms
+from dataprep_assets.pipelines.blend.retracted_rows import ABOUT, no_retracted_row
+from dataprep_assets.pipelines.blend.rl.apply_transforms import (
+    LEFT_OUT_BY,
+    RefusedRecord,
+    SkippedRecord,
+    apply_transforms,
+)
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.shard import (
@@ -43,22 +56,23 @@ from dataprep_assets.pipelines.blend.rl.shard import (
     RlJsonlFacts,
     RlShard,
     build_rl_shard,
-    compact_line,
+    encode_line,
 )
 from dataprep_assets.pipelines.blend.rl.transforms import (
-    Declared,
     DeclaredTransform,
-    compose,
-    declared_sources,
-    fingerprint,
-    parse,
+    DeclaredTransforms,
+    build_fingerprint,
+    compose_steps,
+    list_declared_sources,
+    parse_transforms,
 )
+from dataprep_assets.pipelines.blend.row_ids import ReadRows, current_retractions, row_retractions
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.shard_job import whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
 
-_MADE = {
+_OUTPUT_COLUMNS = {
     "sft": {"input": "string", "output": "string"},
     "openai_chat": {"messages": "list<object>"},
     "sharegpt": {"conversations": "list<object>"},
@@ -67,36 +81,36 @@ _MADE = {
 _AS_IN_THE_SOURCE = "any"
 
 
-def columns_after(declared: Declared) -> Mapping[str, str]:
+def infer_columns(transforms: DeclaredTransforms) -> Mapping[str, str]:
     """Return name → type of each column of the transforms' output; empty if the source or a user function decides.
 
     Columns copied from the source have the type `any`.
     """
     columns: dict[str, str] = {}
     try:
-        for transform in parse(declared):
-            columns = _after(transform, columns)
+        for transform in parse_transforms(transforms):
+            columns = _columns_after(transform, columns)
     except ConfigError:  # the plan reports such transforms
         return {}
     return columns
 
 
-def _after(transform: DeclaredTransform, before: Mapping[str, str]) -> dict[str, str]:
+def _columns_after(transform: DeclaredTransform, types: Mapping[str, str]) -> dict[str, str]:
     if transform.name in ("passthrough", RESOLVE):
-        return dict(before)
+        return dict(types)
     options = transform.options
     if transform.name == "select" and isinstance(options, list):
-        return {name: before.get(name, _AS_IN_THE_SOURCE) for name in options}
+        return {name: types.get(name, _AS_IN_THE_SOURCE) for name in options}
     if transform.name == "rename" and isinstance(options, Mapping):
-        return {new: before.get(old, _AS_IN_THE_SOURCE) for new, old in options.items()}
-    fields = dict(_MADE.get(transform.name, {}))
+        return {new: types.get(old, _AS_IN_THE_SOURCE) for new, old in options.items()}
+    fields = dict(_OUTPUT_COLUMNS.get(transform.name, {}))
     if transform.name == "sft" and isinstance(options, Mapping) and options.get("system"):
         fields["system"] = "string"
     return fields
 
 
 RL_JSONL = "rl_jsonl"
-_REBUILD = "Materialize this partition of rl_jsonl again"
+_REBUILD = "Rebuild this partition of rl_jsonl"
 
 
 def rl_shards(
@@ -108,25 +122,27 @@ def rl_shards(
     MissingArtifactError without a snapshot.
     """
     options = blend.rl_options
-    digests = blend.source_digests()
-    # fetched before the fingerprint, so that the key describes exactly the files that are read
-    placeholders = fetch_sources(declared_sources(options.transforms), blend.sources, digests)
-    made_of = digest_value(fingerprint(options.transforms, blend.sources, digests, placeholders))
+    digests, retractions = blend.source_digests(), row_retractions(blend)
+    # fetch before computing the fingerprint, so that the key describes exactly the files that are read
+    placeholders = fetch_sources(list_declared_sources(options.transforms), blend.sources, digests)
+    inputs_digest = digest_value(build_fingerprint(options.transforms, blend.sources, digests, placeholders))
     return [
         RlShard(
             artifact=blend.artifact(RL_JSONL, partition),
             store=store,
             files=shard_parts(blend, store, plan, partition),
             transforms=options.transforms,
-            fingerprint=made_of,
+            fingerprint=inputs_digest,
             placeholders=placeholders,
             compression=options.compression,
             bad_records=blend.bad_records.policy,
             budget=blend.bad_records.budget,
-            source_bytes=plan.find(partition)[1].total_bytes,
+            source_bytes=plan.find_shard(partition)[1].total_bytes,
             salt=blend.force,
             rules=options.rules,
             level=blend.prove.level,
+            retractions=retractions,
+            retracted=current_retractions(store, blend.artifact(RL_JSONL, partition), retractions),
         )
         for partition in partitions
     ]
@@ -166,32 +182,36 @@ class OpenedRecords(OpenedPartition[RlShard]):
 
 
 def ledger_balances(shard: OpenedRecords) -> Finding:
-    """Check that every row is a record or a drop with a reason, sums per file match, and bad rows are in quarantine."""
-    ledger = ledger_of(shard.receipt)
-    return verdict(
-        _unbalanced(shard.directory, shard.receipt),
-        f"{count_of(ledger.rows_in, 'row is', 'rows are')} {count_of(ledger.documents, 'record')} and "
-        f"{count_of(sum(ledger.dropped.values()), 'drop')}.",
+    """Check that every row is a record or has a drop reason, sums per file match, and bad rows are in quarantine."""
+    ledger = require_ledger(shard.receipt)
+    return build_verdict(
+        _ledger_defects(shard.directory, shard.receipt),
+        f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'record')} and "
+        f"{sum(ledger.dropped.values())} dropped.",
         _REBUILD,
         facts={"rows_in": ledger.rows_in, "records": ledger.documents, **ledger.dropped},
     )
 
 
-def _unbalanced(directory: Path, receipt: Receipt) -> Iterator[str]:
+def _ledger_defects(directory: Path, receipt: Receipt) -> Iterator[str]:
     # a file without drops has no counts
-    lines = [{"dropped": {}, **source.to_json()} for source in RlJsonlFacts.of(receipt).sources]
-    yield from unbalanced(receipt)
-    yield from wrong_sums(receipt, lines, ("rows_in", "documents"))
-    yield from unbalanced_lines(receipt, lines)
-    yield from wrong_drops(replace(receipt, sources=tuple(lines)))
-    drops = ledger_of(receipt).dropped
-    bad = sum(count for reason, count in drops.items() if not reason.startswith(LEFT_OUT_BY))
-    yield from wrong_quarantine(receipt, directory / QUARANTINE, bad)
+    lines = [{"dropped": {}, **source.to_json()} for source in RlJsonlFacts.from_receipt(receipt).sources]
+    yield from find_ledger_imbalance(receipt)
+    yield from find_wrong_sums(receipt, lines, ("rows_in", "documents"))
+    yield from find_unbalanced_lines(receipt, lines)
+    yield from find_wrong_drops(replace(receipt, sources=tuple(lines)))
+    drops = require_ledger(receipt).dropped
+    bad_count = sum(count for reason, count in drops.items() if not reason.startswith((LEFT_OUT_BY, RETRACTED)))
+    yield from find_wrong_quarantine(receipt, directory / QUARANTINE, bad_count)
 
 
-def lines_of(directory: Path, receipt: Receipt) -> Iterator[bytes]:
-    """Yield each line of the data file with its line end; raise FormatError for a last line without one."""
-    path = directory / RlJsonlFacts.of(receipt).file
+def read_shard_lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:
+    """Yield each line of a shard's data file with its line end. Raises FormatError like `read_lines`."""
+    return read_lines(directory / RlJsonlFacts.from_receipt(receipt).file)
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Yield each line of a file with its line end. Raises FormatError for a last line without a line end."""
     compression = "zstd" if path.suffix == ".zst" else None
     tail = b""
     for data in BlockReader(path, compression):
@@ -206,67 +226,109 @@ def lines_of(directory: Path, receipt: Receipt) -> Iterator[bytes]:
 def round_trip(shard: OpenedRecords) -> Finding:
     """Check that the source's rows, transformed again, equal the lines of the file, byte for byte and in order.
 
-    This also shows that every line is a record of the declared form. At level `every document`, the quarantine is
-    rebuilt as well.
+    Also check that `origins.npy` has the file and row of each line. This also shows that every line is a record of the
+    declared form. At level `every document`, the quarantine is rebuilt as well.
     """
     planned_shard, receipt = shard.planned, shard.receipt
-    made_count = stored_count = 0
+    new_count = stored_count = 0
     defects: list[str] = []
-    for expected_line, line in zip_longest(_make(planned_shard), lines_of(shard.directory, receipt)):
-        made_count, stored_count = made_count + (expected_line is not None), stored_count + (line is not None)
-        if expected_line is not None and line is not None and line != expected_line[1] and len(defects) < SHOWN:
-            defects.append(f"line {made_count}, from {expected_line[0]}: differs from the result of the transforms")
-    receipt_count = ledger_of(receipt).documents
-    if len({made_count, stored_count, receipt_count}) > 1:
+    origins = read_origins(shard.directory / ORIGINS, 2)
+    for expected_line, line in zip_longest(
+        _iterate_expected_lines(planned_shard), read_shard_lines(shard.directory, receipt)
+    ):
+        new_count, stored_count = new_count + (expected_line is not None), stored_count + (line is not None)
+        if expected_line is None or line is None or len(defects) >= SHOWN:
+            continue
+        if line != expected_line.line:
+            defects.append(f"line {new_count}, from {expected_line}: differs from the result of the transforms")
+        elif new_count <= len(origins) and tuple(origins[new_count - 1].tolist()) != expected_line.origin:
+            defects.append(f"line {new_count}, from {expected_line}: {ORIGINS} has a different file or row")
+    receipt_count = require_ledger(receipt).documents
+    if len(origins) != receipt_count:
+        defects.append(f"{ORIGINS} has {count_of(len(origins), 'row')}, but the receipt has {receipt_count}")
+    if len({new_count, stored_count, receipt_count}) > 1:
         defects.append(
-            f"{count_of(stored_count, 'line')}, but the source gives {made_count} and the receipt has {receipt_count}"
+            f"{count_of(stored_count, 'line')}, but the source gives {new_count} and the receipt has {receipt_count}"
         )
-    if planned_shard.level == EVERY_DOCUMENT and not defects:  # at this level, dropped rows are compared as well
+    if planned_shard.level == EVERY_DOCUMENT and not defects:  # at this level, also compare dropped rows
 
         def build(store: ArtifactStore) -> None:
             build_rl_shard(replace(planned_shard, store=store))
 
-        with made_again(planned_shard.artifact, planned_shard.store, build) as folder:
-            left_out = by_content(receipt, {RlJsonlFacts.of(receipt).file})
-            defects += other_bytes(shard.directory, folder, left_out=left_out)
-    return verdict(
+        with rebuild_artifact(planned_shard.artifact, planned_shard.store, build) as folder:
+            left_out = choose_compared_by_content(receipt, {RlJsonlFacts.from_receipt(receipt).file})
+            defects += find_byte_differences(shard.directory, folder, left_out=left_out)
+    return build_verdict(
         (f"{shard.name}: {defect}" for defect in defects),
-        f"{count_of(made_count, 'record')}, read and transformed again, match the stored lines.",
+        f"{count_of(new_count, 'record')}, read and transformed again, match the stored lines.",
         f"Source or transforms changed since the build. {_REBUILD}",
-        facts={"documents": made_count, "documents_compared": made_count, "level": planned_shard.level},
+        facts={"documents": new_count, "documents_compared": new_count, "level": planned_shard.level},
     )
 
 
-def _make(shard: RlShard) -> Iterator[tuple[str, bytes]]:
-    steps = compose(shard.transforms, shard.placeholders, shard.rules)
+class _ExpectedLine(NamedTuple):
+    """A line from a source row: the file's label and ordinal, the row, and the bytes."""
+
+    file: str
+    ordinal: int
+    row: int
+    line: bytes
+
+    def __str__(self) -> str:
+        return f"{self.file} row {self.row}"
+
+    @property
+    def origin(self) -> tuple[int, int]:
+        """Line of `origins.npy`."""
+        return self.ordinal, self.row
+
+
+def _iterate_expected_lines(shard: RlShard) -> Iterator[_ExpectedLine]:
+    steps, ids = compose_steps(shard.transforms, shard.placeholders, shard.rules), ReadRows(shard.retractions)
     for part in shard.files:
-        for block in part.read_rows():
-            alive()
+        for block in part.read_rows(as_json=shard.rules.reads_json):
+            report_progress()
             for record, row in zip(block.rows, block.numbers, strict=True):
-                where = f"{part.label} row {row}"
-                outcome = apply_transforms(record, steps, shard.rules, where)
-                if not isinstance(outcome, SkippedRecord | Refused):
+                if ids.is_retracted(record, part.ordinal, row):
+                    continue
+                outcome = apply_transforms(record, steps, shard.rules, f"{part.label} row {row}")
+                if not isinstance(outcome, SkippedRecord | RefusedRecord):
                     try:
-                        yield where, compact_line(outcome)
-                    # such a record was rejected when the shard was built, so it has no line
+                        yield _ExpectedLine(part.label, part.ordinal, row, encode_line(outcome))
+                    # the record has no line, because the build rejected it
                     except (TypeError, ValueError):
                         continue
+
+
+def _no_retracted_row(shard: OpenedRecords) -> Finding:
+    planned_shard = shard.planned
+    return no_retracted_row(
+        shard.directory,
+        shard.receipt,
+        planned_shard.retractions,
+        planned_shard.files,
+        as_json=planned_shard.rules.reads_json,
+    )
 
 
 RL_JSONL_CHECKS: tuple[Check[OpenedRecords], ...] = (
     FILES_INTACT,
     Check(
         "ledger_balances",
-        "Rows in = records + rows dropped by reason, in total and per source file.",
+        "The number of rows read equals records plus dropped rows (by reason), in total and per source file.",
         ledger_balances,
     ),
     Check(
         "round_trip",
-        "Reading and transforming every source row again reproduces the lines.",
+        (
+            "Reading and transforming every source row again reproduces the stored lines, and the source row of "
+            "each line."
+        ),
         round_trip,
-        version=2,
+        version=3,
         samples=True,
     ),
+    Check(NO_RETRACTED, ABOUT, _no_retracted_row),
 )
 RL_JSONL_SHARDS = BlendShards(
     name=RL_JSONL,
@@ -277,5 +339,5 @@ RL_JSONL_SHARDS = BlendShards(
     checks=RL_JSONL_CHECKS,
     open=OpenedRecords.open,
     version=VERSION,
-    columns=lambda blend: columns_after(blend.rl_options.transforms),
+    columns=lambda blend: infer_columns(blend.rl_options.transforms),
 )

@@ -2,55 +2,62 @@
 
 Lines are compact JSON in UTF-8, one record each, in source order. The file is `records.jsonl`, or `records.jsonl.zst`
 as one zstd frame with its checksum. The receipt has the digest of the file as written. Every row is a record, or is
-dropped with a reason: the transform that left it out, or its defect.
+dropped with a reason: the transform that left it out, or its defect. `origins.npy` has the source file (its ordinal)
+and the source row of each record.
 """
 
 import math
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import orjson
 from pydantic import Field
 
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
+from dataprep_assets.curation.retractions import describe_ids
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import BadRecordError, count_of
-from dataprep_assets.execution.run_task import report
+from dataprep_assets.execution.run_task import report_work
+from dataprep_assets.formats.row_origins import ORIGINS, write_origins
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
-from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification
+from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt, Verification
 from dataprep_assets.pipelines.blend.rl.apply_transforms import (
     LEFT_OUT_BY,
     NO_PREFERENCE,
     NO_PROMPT,
-    Refused,
+    RefusedRecord,
     SkippedRecord,
     apply_transforms,
 )
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
-from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep, compose
+from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep, compose_steps
+from dataprep_assets.pipelines.blend.row_ids import ReadRows, RowRetractions, write_row_ids
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
-from dataprep_assets.sources.readers.unreadable import place_of
+from dataprep_assets.sources.readers.unreadable import ADVICE, budget_advice, describe_place
 from dataprep_assets.stores.files import canonical_json, digest_value, require_digest, sha256_file
-from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, unreadable_part
+from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, find_unreadable_error
+from dataprep_assets.table import format_share
 
-# Version 2 added counts of dropped rows by file and reason to the receipt, with the same records as version 1.
-VERSION = 3
+VERSION = 6
 QUARANTINE = "quarantine.jsonl"
 _LEVEL = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class RlShard:
-    """One shard to build: its source files and the settings for its records. Picklable.
+    """A shard to build: its source files and the settings for its records. Picklable.
 
     `budget` is the maximum share of rows that may be dropped as bad. A changed `salt` changes the key, which forces a
-    rebuild.
+    rebuild. `retractions` has the ids of rows, and the rows to leave out. `retracted` are the listed ids of rows that
+    the shard has read, as far as is known before the build; with these ids, the key is the finished shard's key.
     """
 
     artifact: Artifact
@@ -66,6 +73,8 @@ class RlShard:
     salt: str = ""
     rules: RlRules = OURS
     level: Level = SAMPLE
+    retractions: RowRetractions = field(default_factory=RowRetractions)
+    retracted: tuple[str, ...] = ()
 
     @property
     def partition(self) -> str:
@@ -91,7 +100,8 @@ class RlShard:
             ]
             for f in self.files
         ]
-        policy = [self.compression, self.bad_records, self.budget, self.salt, self.rules.changes]
+        ids = [self.retractions.key_parts(), list(self.retracted)]
+        policy = [self.compression, self.bad_records, self.budget, self.salt, self.rules.changes, ids]
         return digest_value(["rl_jsonl", VERSION, self.fingerprint, policy, files])
 
     @property
@@ -108,6 +118,8 @@ class RlShard:
                 **{name: limit for file in self.files for name, limit in file.limits.items()},
                 **({"force": self.salt} if self.salt else {}),
                 **{f"rl.{name}": value for name, value in self.rules.changes.items()},
+                **self.retractions.key_parts(),
+                **({"retracted": describe_ids(self.retracted)} if self.retracted else {}),
             },
             sources={
                 "transforms": self.fingerprint,
@@ -119,10 +131,15 @@ class RlShard:
         )
 
 
+_MAX_FIELDS = 100
+OTHER_FIELDS = "other fields"
+"""Stands for the left out fields beyond the first 100 of a file."""
+
+
 class RlSourceFacts(Facts):
     """A source file, with its range of rows if only a part is read, and its numbers of rows and records.
 
-    `dropped` counts the other rows by reason.
+    `dropped` counts the other rows by reason, and `fields` the records by each field that a transform left out.
     """
 
     file: str
@@ -132,14 +149,19 @@ class RlSourceFacts(Facts):
     documents: int
     rows: tuple[int, int | None] | None = None
     dropped: dict[str, int] = Field(default_factory=dict)
+    fields: dict[str, int] = Field(default_factory=dict)
 
 
 class RlJsonlFacts(Facts):
-    """Facts of a shard: `file` is the name of the data file, `records` its number of lines."""
+    """Facts of a shard: `file` is the name of the data file, `records` its number of lines.
+
+    `retracted` are the ids (16 hex digits) on the retraction list whose rows were left out.
+    """
 
     file: str
     records: int
     compression: str
+    retracted: tuple[str, ...] = ()
     sources: tuple[RlSourceFacts, ...]
 
 
@@ -161,13 +183,14 @@ def build_rl_shard(
         fetch_missing(shard.files, fetch)
         return _write(shard, staged)
 
-    return ensure(shard.recipe, shard.store, write, verification)
+    return ensure_built(shard.recipe, shard.store, write, verification)
 
 
 @dataclass
 class _Tally:
-    """Counts of the outcomes of a shard's rows."""
+    """Counts of the outcomes of a shard's rows, and their ids."""
 
+    ids: ReadRows
     rows: int = 0
     records: int = 0
     blank: int = 0
@@ -175,9 +198,14 @@ class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     quarantine: list[dict[str, Any]] = field(default_factory=list)
     sources: list[RlSourceFacts] = field(default_factory=list)
-    # for the current file: the position and reason of its first bad row, and whether any row had a prompt
+    # one item per record; arrays, because a shard may have millions of records
+    ordinals: "array[int]" = field(default_factory=lambda: array("q"))
+    row_numbers: "array[int]" = field(default_factory=lambda: array("q"))
+    # about the current file: its first bad row with the reason, whether any row had a prompt, and records by left-out
+    # field
     first_bad: str = ""
     has_read: bool = False
+    fields: Counter[str] = field(default_factory=Counter)
 
     def ledger(self) -> Ledger:
         """Return the counts as a ledger, in which documents are records."""
@@ -191,20 +219,23 @@ class _Tally:
 
 
 def _write(shard: RlShard, staged: Path) -> WrittenFiles:
-    tally = _Tally()
-    steps = compose(shard.transforms, shard.placeholders, shard.rules)
+    """Write the files of a shard into its staging directory, and return the facts for the receipt."""
+    tally = _Tally(ReadRows(shard.retractions))
+    steps = compose_steps(shard.transforms, shard.placeholders, shard.rules)
     with open(staged / shard.file_name, "wb") as file:
         if shard.compression == "zstd":
             import zstandard
 
             compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, threads=0)
-            with compressor.stream_writer(file, closefd=False) as out:
-                _write_records(shard, steps, tally, out.write)
+            with compressor.stream_writer(file, closefd=False) as compressed_file:
+                _write_records(shard, steps, tally, compressed_file.write)
         else:
             _write_records(shard, steps, tally, file.write)
     ledger = tally.ledger()
     ledger.balance(str(shard.artifact))
     _check_budget(shard, tally)
+    write_origins(staged / ORIGINS, [np.array(tally.ordinals, np.int64), np.array(tally.row_numbers, np.int64)])
+    retracted = write_row_ids(staged, tally.ids.table, shard.retractions)
     if tally.quarantine:
         (staged / QUARANTINE).write_bytes(b"".join(canonical_json(q) + b"\n" for q in tally.quarantine))
     return WrittenFiles(
@@ -213,147 +244,168 @@ def _write(shard: RlShard, staged: Path) -> WrittenFiles:
             file=shard.file_name,
             records=tally.records,
             compression=shard.compression,
+            **({"retracted": retracted} if retracted else {}),
             sources=tuple(tally.sources),
         ),
         ledger=ledger,
+        recipe=replace(shard, retracted=retracted).recipe,
     )
 
 
 def _write_records(
     shard: RlShard, steps: Sequence[TransformStep], tally: _Tally, write: Callable[[bytes], Any]
 ) -> None:
+    """Write the records of all files of a shard, and count the outcomes of their rows in `tally`."""
     for part in shard.files:
-        before, dropped_before = (tally.rows, tally.records), Counter(tally.dropped)
-        tally.first_bad, tally.has_read = "", False
-        reader = part.read_rows()
-        read = 0
+        counts_before, dropped_before = (tally.rows, tally.records), Counter(tally.dropped)
+        tally.first_bad, tally.has_read, tally.fields = "", False, Counter()
+        reader = part.read_rows(as_json=shard.rules.reads_json)
+        read_count = 0
         try:
             for block in reader:
-                write(b"".join(_lines(shard, part, block, steps, tally)))
-                report(source_bytes=reader.bytes_read - read, documents=len(block.rows))
-                read = reader.bytes_read
+                write(b"".join(_transform_lines(shard, part, block, steps, tally)))
+                report_work(source_bytes=reader.bytes_read - read_count, documents=len(block.rows))
+                read_count = reader.bytes_read
         except BadRecordError:
             # a damaged file must not be reported as a bad row
             require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`blend_plan`")
             _require_readable(shard, part, steps, tally)
             raise
-        # digested while it was read, so the bytes that were read are the snapshot's
+        # digest the bytes that were read, so the rows are from the snapshot's bytes
         require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`blend_plan`")
         _require_readable(shard, part, steps, tally)
         tally.source_bytes += reader.bytes_read
         optional_facts: dict[str, Any] = {"rows": (part.rows.first, part.rows.stop)} if part.rows else {}
         if drops := tally.dropped - dropped_before:
             optional_facts["dropped"] = dict(sorted(drops.items()))
+        if tally.fields:
+            optional_facts["fields"] = dict(sorted(tally.fields.items()))
         tally.sources.append(
             RlSourceFacts(
                 file=part.label,
                 ordinal=part.ordinal,
                 sha256=part.sha256,
-                rows_in=tally.rows - before[0],
-                documents=tally.records - before[1],
+                rows_in=tally.rows - counts_before[0],
+                documents=tally.records - counts_before[1],
                 **optional_facts,
             )
         )
 
 
-def _lines(
+def _transform_lines(
     shard: RlShard, part: SourcePart, block: RowBlock, steps: Sequence[TransformStep], tally: _Tally
 ) -> Iterator[bytes]:
+    """Yield the lines of the records of a block, and count the outcomes of its rows in `tally`."""
     tally.rows += len(block.rows) + len(block.bad)
     tally.blank += block.blank_lines
-    for bad in block.bad:
-        _refuse(shard, part, tally, bad)
+    for bad_row in block.bad:
+        _refuse(shard, part, tally, bad_row)
     for record, row, byte in zip(block.rows, block.numbers, block.offsets, strict=True):
-        outcome = apply_transforms(record, steps, shard.rules, f"{part.label}: row {row}")
-        tally.has_read |= outcome != Refused(NO_PROMPT)
+        if tally.ids.is_retracted(record, part.ordinal, row):
+            tally.dropped[RETRACTED] += 1
+            continue
+        unread_fields: list[str] = []
+        outcome = apply_transforms(record, steps, shard.rules, f"{part.label}: row {row}", unread_fields.append)
+        tally.has_read |= outcome != RefusedRecord(NO_PROMPT)
         if isinstance(outcome, SkippedRecord):
             tally.dropped[LEFT_OUT_BY + outcome.by] += 1
             continue
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, RefusedRecord):
             _refuse(shard, part, tally, BadRecord(row, byte, outcome.reason))
             continue
         try:
-            line = compact_line(outcome)
+            line = encode_line(outcome)
         # the record has an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a type that JSON lacks
         except (TypeError, ValueError):
-            _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _not_written(outcome)))
+            _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _describe_unwritable(outcome)))
             continue
         tally.records += 1
+        tally.ordinals.append(part.ordinal)
+        tally.row_numbers.append(row)
+        # limited, because rows may have any number of field names, and a receipt must not grow with them
+        tally.fields.update(
+            name if name in tally.fields or len(tally.fields) < _MAX_FIELDS else OTHER_FIELDS
+            for name in dict.fromkeys(unread_fields)
+        )
         yield line
 
 
-def compact_line(record: Record) -> bytes:
-    """Return the line of a record; raise TypeError or ValueError if it cannot be written as JSON.
+def encode_line(record: Record) -> bytes:
+    """Return the line of a record. Raises TypeError or ValueError if it cannot be written as JSON.
 
     orjson silently writes infinity and NaN as `null`. JSON's `1e400` is read as infinity, and Parquet may contain both.
     """
     line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
-    # only a line with a null can hide one, so most records are not searched
-    if b"null" in line and _holds_not_finite(record):
+    # only a line with a null can hide a number that is not finite, so most records need no search
+    if b"null" in line and _has_nonfinite(record):
         raise ValueError("a number that JSON cannot represent")
     return line
 
 
-def _not_written(record: Record) -> str:
-    """Return number and type of the first field that JSON cannot represent; its name is omitted, as it may be
-    secret."""
+def _describe_unwritable(record: Record) -> str:
+    """Return the number and type of the first field that JSON cannot represent, and the reason.
+
+    The field's name is omitted, because it may be secret.
+    """
     for number, (key, value) in enumerate(record.items(), 1):
         try:
-            compact_line({key: value})
-        except (TypeError, ValueError):
-            return f"field {number}, of type {type(value).__name__}"
+            encode_line({key: value})
+        except (TypeError, ValueError) as error:
+            # keep orjson's message on integers, which quotes no data; its other messages only repeat the type
+            reason = str(error).replace("Integer exceeds", ": an integer exceeds")
+            return f"field {number}, of type {type(value).__name__}{reason if reason.startswith(':') else ''}"
     return ""
 
 
-def _holds_not_finite(value: Any) -> bool:
+def _has_nonfinite(value: Any) -> bool:
     if isinstance(value, dict):
-        return any(map(_holds_not_finite, value.values()))
+        return any(map(_has_nonfinite, value.values()))
     if isinstance(value, list | tuple):
-        return any(map(_holds_not_finite, value))
+        return any(map(_has_nonfinite, value))
     return isinstance(value, float) and not math.isfinite(value)
 
 
 def _require_readable(shard: RlShard, part: SourcePart, steps: Sequence[TransformStep], tally: _Tally) -> None:
-    """Raise BadRecordError if the current file has rows, but none is a record with a prompt."""
+    """Raise BadRecordError if the current file has rows, but no record with a prompt."""
     if tally.has_read or not tally.first_bad:
         return
 
-    def has_prompts(whole: SourcePart) -> bool:
-        rows = (row for block in whole.read_rows() for row in block.rows)
-        return any(apply_transforms(row, steps, shard.rules, part.label) != Refused(NO_PROMPT) for row in rows)
+    def has_prompts(part: SourcePart) -> bool:
+        rows = (row for block in part.read_rows(as_json=shard.rules.reads_json) for row in block.rows)
+        return any(apply_transforms(row, steps, shard.rules, part.label) != RefusedRecord(NO_PROMPT) for row in rows)
 
-    if (error := unreadable_part(part, tally.first_bad, has_prompts)) is not None:
+    if (error := find_unreadable_error(part, tally.first_bad, has_prompts)) is not None:
         raise error from None
 
 
-_TOLD = {
+_DESCRIPTIONS = {
     NO_PROMPT: "no prompt found",
     NO_PREFERENCE: "`chosen` and `rejected` are equal, or one is empty",
 }
 
 
-def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, bad: BadRecord) -> None:
-    tally.first_bad = tally.first_bad or place_of(bad)
+def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, record: BadRecord) -> None:
+    """Count and quarantine a bad row. Raises BadRecordError under the policy `fail`."""
+    tally.first_bad = tally.first_bad or describe_place(record)
     if shard.bad_records == "fail":
-        sentence = f"{bad}: {_TOLD[bad.reason]}" if bad.reason in _TOLD else str(bad)
-        hint = ", set the location in `rl.prompt`" if bad.reason == NO_PROMPT else ""
-        byte = f", byte {bad.byte}" if bad.byte >= 0 else ""
+        sentence = f"{record}: {_DESCRIPTIONS[record.reason]}" if record.reason in _DESCRIPTIONS else str(record)
+        hint = ". Set the location in `rl.prompt`" if record.reason == NO_PROMPT else ""
+        byte = f", byte {record.byte}" if record.byte >= 0 else ""
         raise BadRecordError(
-            f"{part.label}: row {bad.row}{byte}: {sentence}. Correct the source{hint}, or set `bad_records: {{policy: "
-            "drop}` to count and skip such rows",
+            f"{part.label}: row {record.row}{byte}: {sentence}{hint}. {ADVICE}",
             file=part.label,
-            **bad.position,
+            **record.position,
         )
-    tally.dropped[bad.reason] += 1
-    tally.quarantine.append({"file": part.label, "row": bad.row, "byte": bad.byte, "reason": bad.reason})
+    tally.dropped[record.reason] += 1
+    tally.quarantine.append({"file": part.label, "row": record.row, "byte": record.byte, "reason": record.reason})
 
 
 def _check_budget(shard: RlShard, tally: _Tally) -> None:
-    bad = len(tally.quarantine)
-    if bad and bad > shard.budget * tally.rows:
+    bad_count = len(tally.quarantine)
+    if bad_count and bad_count > shard.budget * tally.rows:
         entry = tally.quarantine[0]
         raise BadRecordError(
-            f"{shard.artifact}: {bad} of {count_of(tally.rows, 'row')} would be dropped as bad, more than the budget "
-            f"of {shard.budget:.4%}. First error: {entry['file']}, row {entry['row']}: {entry['reason']}. Correct "
-            "the source, or raise `bad_records.budget`"
+            f"{shard.artifact}: {bad_count} of {count_of(tally.rows, 'row')} would be dropped as bad, more than the "
+            f"budget of {format_share(shard.budget)}. First error: {entry['file']}, row {entry['row']}: "
+            f"{entry['reason']}. {budget_advice(bad_count, tally.rows)}"
         )

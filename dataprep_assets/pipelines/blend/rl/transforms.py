@@ -1,4 +1,4 @@
-"""Transforms of RL records, composed in YAML: each maps a record to a record, or to None to leave it out.
+"""Transforms of RL records, composed in YAML. Each maps a record to a record, or to None to leave it out.
 
 The names are from Nemotron's `formats/transforms.py`::
 
@@ -13,38 +13,38 @@ A record without a field that a transform needs is left out and counted under th
 its prompt (`apply_transforms.py`). The source of a user function (its module's file) is part of every key, so editing
 it rebuilds the data.
 
-Entry points: `compose`, `fingerprint`.
+Entry points: `compose_steps`, `build_fingerprint`.
 """
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.curation.module_code import place_in_project
+from dataprep_assets.curation.module_code import locate_in_project
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.rl.options import OURS, RESOLVE, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import (
     PlaceholderFiles,
     PlaceholderSource,
-    identities,
+    fill_placeholder,
+    identify_sources,
     is_malformed,
     names_placeholder,
     parse_sources,
-    resolve,
 )
 from dataprep_assets.stores.files import PLAIN, SourceDigests, sha256_file
 
 Record = dict[str, Any]
 Transform = Callable[[Record], Record | None]
-Declared = Sequence[str | dict[str, Any]]
+DeclaredTransforms = Sequence[str | dict[str, Any]]
 
 
 def sft(*, input: str = "input", output: str = "output", system: str | None = None) -> Transform:
-    """Return `{input, output[, system]}` from these fields; a system prompt only if the record has one."""
+    """Return `{input, output[, system]}` from these fields, with a system prompt only if the record has one."""
 
     def transform(record: Record) -> Record:
         fields = {"input": record[input], "output": record[output]}
@@ -109,13 +109,14 @@ class DeclaredTransform:
         return ":" in self.name
 
 
-def parse(declared: Declared) -> list[DeclaredTransform]:
-    """Parse the declared steps; raise ConfigError for unknown names, entries with several keys, or invalid options."""
+def parse_transforms(transforms: DeclaredTransforms) -> list[DeclaredTransform]:
+    """Parse the declared steps. Raises ConfigError for unknown names, entries with several keys, or invalid options."""
     steps = []
-    for entry in declared:
+    for entry in transforms:
         if isinstance(entry, dict) and len(entry) != 1:
             raise ConfigError(
-                f"transforms: {', '.join(sorted(entry))}: must be one transform per entry. Write each with its own `-`"
+                f"transforms: each entry must be one transform, not {', '.join(sorted(entry))}. Write each with its "
+                "own `-`"
             )
         name, options = next(iter(entry.items())) if isinstance(entry, dict) else (entry, None)
         if name not in _FACTORIES and name != RESOLVE and ":" not in name:
@@ -124,39 +125,42 @@ def parse(declared: Declared) -> list[DeclaredTransform]:
                 "own function as `module:function`"
             )
         if ":" in name and not isinstance(options, Mapping | None):
-            raise ConfigError(f"transforms: {name}: its options must be names with values, not {options!r}")
+            raise ConfigError(f"transforms: {name}: the options must be names with values, not {options!r}")
         steps.append(DeclaredTransform(name, options))
     return steps
 
 
-def declared_sources(declared: Declared) -> dict[str, PlaceholderSource]:
+def list_declared_sources(transforms: DeclaredTransforms) -> dict[str, PlaceholderSource]:
     """Return the placeholder sources of all steps that resolve any."""
     sources: dict[str, PlaceholderSource] = {}
-    for step in parse(declared):
+    for step in parse_transforms(transforms):
         if step.name == RESOLVE:
             sources |= parse_sources(step.options if isinstance(step.options, Mapping) else {})
     return sources
 
 
-def fingerprint(
-    declared: Declared,
+def build_fingerprint(
+    transforms: DeclaredTransforms,
     access: SourceAccessDeclaration,
     digests: SourceDigests = PLAIN,
-    fetched: Sequence[PlaceholderFiles] = (),
+    placeholder_files: Sequence[PlaceholderFiles] = (),
 ) -> list[Any]:
     """Return the values that determine the transforms' output, for keys.
 
-    They are names, options, the sources' content and the functions' source text. Placeholder sources in `fetched` are
-    not listed again. Every step is built on the way, so an unusable declaration fails here, before any data is read.
+    They are names, options, the sources' content and the functions' source text. Placeholder sources in
+    `placeholder_files` are not listed again. Every step is built, so that an unusable declaration fails before any
+    data is read.
     """
     contents: list[Any] = []
-    for step in parse(declared):
+    for step in parse_transforms(transforms):
         content: Any = step.options
         if step.name == RESOLVE:
-            content = identities(declared_sources([{RESOLVE: step.options}]), access, digests, fetched)
+            content = identify_sources(
+                list_declared_sources([{RESOLVE: step.options}]), access, digests, placeholder_files
+            )
         elif step.is_own:
-            # the digest is of the whole module, because the function may call other functions in it
-            content = [step.options, sha256_file(_source_of(_import_transform(step.name)))]
+            # digest the whole module, because the function may call others in it
+            content = [step.options, sha256_file(_find_source(_import_transform(step.name)))]
         else:
             _build_transform(step)
         contents.append([step.name, content])
@@ -170,10 +174,12 @@ class TransformStep:
     Attributes:
         name: The declared name.
         transform: The function.
-        prompts: Places where an input record may have its prompt, as keys, outermost first; empty if unknown.
-        gives: Places where an output record may have its prompt.
+        prompts: Paths at which an input record may have its prompt, as keys, outermost first; empty if unknown.
+        gives: Paths at which an output record may have its prompt.
         brings_prompt: Returns whether the step adds the prompt of a record.
         malformed: Returns whether a record does not have the form that the step reads, which makes it a bad record.
+        find_unread: Yields the dotted names of the fields of a record that the step leaves out although no option lists
+            them.
     """
 
     name: str
@@ -182,6 +188,7 @@ class TransformStep:
     gives: tuple[tuple[str, ...], ...] = ()
     brings_prompt: Callable[[Record], bool] = lambda _: False
     malformed: Callable[[Record], bool] = lambda _: False
+    find_unread: Callable[[Record], Iterable[str]] = lambda _: ()
 
     @property
     def is_own(self) -> bool:
@@ -189,28 +196,34 @@ class TransformStep:
         return ":" in self.name
 
 
-def compose(
-    declared: Declared, placeholders: Sequence[PlaceholderFiles] = (), rules: RlRules = OURS
+def compose_steps(
+    transforms: DeclaredTransforms, placeholders: Sequence[PlaceholderFiles] = (), rules: RlRules = OURS
 ) -> list[TransformStep]:
     """Build the declared steps, in order, with the files of their placeholder sources and these rules."""
     sources = {source.name: source for source in placeholders}
-    return [_step(step, sources, rules) for step in parse(declared)]
+    return [_build_step(step, sources, rules) for step in parse_transforms(transforms)]
 
 
-def _step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
+def _build_step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
     if step.name == RESOLVE:
-        return _resolving(sources, rules)
+        return _resolve_step(sources, rules)
     if not step.is_own:
+        prompts = _prompt_paths(step)
         return TransformStep(
-            name=step.name, transform=_build_transform(step), prompts=_prompts(step), gives=_GIVES.get(step.name, ())
+            name=step.name,
+            transform=_build_transform(step),
+            prompts=prompts,
+            gives=_GIVES.get(step.name, ()),
+            find_unread=_find_unread_function(step, prompts),
         )
     function = _import_transform(step.name)
-    # YAML keys may be numbers or booleans, but Python keywords are strings
+    # convert to strings, because YAML keys may be numbers or booleans, but Python keywords may not
     options = {str(key): value for key, value in (step.options or {}).items()}
     return TransformStep(name=step.name, transform=lambda record: function(record, **options))
 
 
-def _resolving(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
+def _resolve_step(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
+    """Return the step that fills in placeholders, and converts other records as the rules require."""
     messages = nemotron_rl()
 
     def is_placeholder(record: Record) -> bool:
@@ -219,7 +232,7 @@ def _resolving(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> Trans
     def transform(record: Record) -> Record | None:
         if rules.other_records == "messages" and not is_placeholder(record):
             return messages(record)
-        return resolve(record, sources, rules)
+        return fill_placeholder(record, sources, rules)
 
     prompt_paths = (_PARAMS, _MESSAGES)
     checked_paths = (_PARAMS,) if rules.other_records == "messages" else prompt_paths
@@ -230,7 +243,33 @@ def _resolving(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> Trans
         gives=prompt_paths,
         brings_prompt=is_placeholder,
         malformed=lambda record: rules.malformed == "bad_record" and is_malformed(record, sources),
+        find_unread=lambda record: (
+            _unread_params(record) if rules.other_records == "messages" and not is_placeholder(record) else ()
+        ),
     )
+
+
+def _unread_params(record: Record) -> Iterator[str]:
+    """Yield the fields that `nemotron_rl` does not read, also in `responses_create_params`."""
+    params = record.get(_PARAMS[0])
+    yield from (name for name in record if name != _PARAMS[0])
+    if isinstance(params, dict):
+        yield from (f"{_PARAMS[0]}.{name}" for name in params if name not in (_PARAMS[1], "tools"))
+
+
+def _find_unread_function(
+    step: DeclaredTransform, prompts: tuple[tuple[str, ...], ...]
+) -> Callable[[Record], Iterable[str]]:
+    """Return a step's `find_unread`, which yields nothing for `select` and `rename`, whose options list the fields."""
+    if step.name == "nemotron_rl":
+        return _unread_params
+    if step.name not in _PROMPT_OPTIONS:
+        return lambda _: ()
+    options = step.options if isinstance(step.options, Mapping) else {}
+    read_fields = {path[0] for path in prompts}
+    if step.name == "sft":
+        read_fields |= {str(options.get("output", "output")), *filter(None, [options.get("system")])}
+    return lambda record: (name for name in record if name not in read_fields)
 
 
 _PARAMS, _MESSAGES = ("responses_create_params", "input"), ("messages",)
@@ -244,7 +283,7 @@ _PROMPT_OPTIONS = {"sft": "input", "openai_chat": "messages", "sharegpt": "conve
 """Transform → the option that names the field of the prompt, which is also the field's default name."""
 
 
-def _prompts(step: DeclaredTransform) -> tuple[tuple[str, ...], ...]:
+def _prompt_paths(step: DeclaredTransform) -> tuple[tuple[str, ...], ...]:
     if step.name == "nemotron_rl":
         return (_PARAMS,)
     if (option := _PROMPT_OPTIONS.get(step.name)) is None:
@@ -263,9 +302,9 @@ def _build_transform(step: DeclaredTransform) -> Transform:
         elif isinstance(options, Mapping):
             transform = factory(**{str(key): value for key, value in options.items()})
         else:
-            raise TypeError(f"options are {type(options).__name__}")
+            raise TypeError(f"the options must be a list or names with values, not {type(options).__name__}")
     except TypeError as error:
-        raise ConfigError(f"transforms: {step.name}: {error}. Its options are {inspect.signature(factory)}") from error
+        raise ConfigError(f"transforms: {step.name}: {error}. The options are {inspect.signature(factory)}") from error
     if step.name in ("select", "rename") and not options:
         raise ConfigError(f"transforms: {step.name} without fields would drop everything. Add fields")
     return transform
@@ -277,22 +316,24 @@ def _import_transform(name: str) -> Callable[..., Record | None]:
         function = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"transforms: {name}: cannot be imported: {error}. Check that its folder is on PYTHONPATH"
+            f"transforms: {name}: cannot be imported: {error}. Add its folder to PYTHONPATH, or correct the name"
         ) from error
-    except Exception as error:  # a user module may raise anything, and the transform must be named
-        location = place_in_project(error)
+    except Exception as error:  # a user module may raise anything, and the message must name the transform
+        location = locate_in_project(error)
         error_name = type(error).__name__ + (f" ({location})" if location else "")
-        raise ConfigError(f"transforms: {name}: importing it raised {error_name}. Correct its file") from None
+        raise ConfigError(f"transforms: {name}: the import raised {error_name}. Correct the module") from None
     if not callable(function):
-        raise ConfigError(f"transforms: {name}: not a function")
+        raise ConfigError(f"transforms: {name}: not a function. Correct the name")
     return function
 
 
-def _source_of(function: Callable[..., Any]) -> Path:
+def _find_source(function: Callable[..., Any]) -> Path:
     try:
         path = inspect.getsourcefile(function)
     except TypeError:
         path = None
     if path is None:
-        raise ConfigError(f"transforms: {function!r} has no source file, so its changes could not be detected")
+        raise ConfigError(
+            f"transforms: {function!r} has no source file, so changes could not be detected. Define it in a .py file"
+        )
     return Path(path)

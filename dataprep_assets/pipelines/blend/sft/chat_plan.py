@@ -1,22 +1,23 @@
-"""How conversations become sequences of tokens with a loss mask: the plan of a shard's source files, and the files.
+"""The source files of a shard, and the plan that turns their conversations into token sequences with a loss mask.
 
-The mask itself is made by `tokenization/chat`: `rendering.py` says which text is trained, `mask.py` which token.
-Entry points: `chat_plan`, `conversation_renderer`.
+`tokenization/chat` builds the mask: `rendering.py` decides which text is trained, `mask.py` which tokens.
+Entry points: `chat_plan`, `load_conversation_renderer`.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from dataprep_assets.engine.checks.check import SAMPLE, Level
 from dataprep_assets.errors import ConfigError
+from dataprep_assets.pipelines.blend.row_ids import RowRetractions
 from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
-from dataprep_assets.tokenization.certificate import Certificate, decisive
+from dataprep_assets.tokenization.certificate import Certificate, select_key_parts
 from dataprep_assets.tokenization.chat.answer_readings import compare_readings
 from dataprep_assets.tokenization.chat.capabilities import Capabilities, find_capabilities
 from dataprep_assets.tokenization.chat.choices import OURS, ChatChoices
@@ -39,23 +40,32 @@ from dataprep_assets.tokenization.chat.template import (
 )
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
-VERSION = 5
-"""Increase it when a change in `spool.py` or `tokenization/chat` can change a byte: every key downstream has it."""
+VERSION = 9
+"""Version in every key downstream. Increase it when a change in `spool.py` or `tokenization/chat` can change a byte."""
 TAGS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"})
-"""Literals that are tokens in what a model or the instructions to it say, because they end no turn (`rendering`)."""
+"""Literals that stay tokens in answers and instructions, because they do not end a turn (`rendering.py`)."""
 
 _FOR_CAPABILITIES = replace(OURS, roles="any")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatSource(SourcePart):
-    """A source file of a shard, or a range of its rows. `size` is in bytes, for progress; `ordinal` in the shard."""
+    """A source file of a shard, or a range of its rows.
+
+    `size` is in bytes and used only for progress. `ordinal` is the number of the source in the shard.
+    """
 
     size: int
     rows: RowRange = field(default_factory=RowRange)
 
+    @classmethod
+    def from_part(cls, part: SourcePart, size: int) -> Self:
+        """Return a planned part of a shard, with its `size`."""
+        values = {part_field.name: getattr(part, part_field.name) for part_field in fields(SourcePart)}
+        return cls(**values | {"rows": part.rows or RowRange(), "size": size})
+
     def key_parts(self) -> list[Any]:
-        """The parts of the source that enter a key."""
+        """Return the parts of the source that enter a key."""
         return [
             self.label,
             self.sha256,
@@ -69,14 +79,20 @@ class ChatSource(SourcePart):
 
 @dataclass(frozen=True, kw_only=True)
 class ChatPlan:
-    """Everything that decides the sequences of a source file, and how they are proven. Picklable. Made by `chat_plan`,
-    which explains the fields.
+    """The settings that decide the sequences of a source file and how they are checked. Picklable.
 
-    These follow from others: `stops`, the tokens that end an answer; `form`, how the template reads a message;
-    `turn_end`, the trained ids after a stop; `openings`, the texts that the template may write between the beginning of
-    a trained answer and the answer's own text; `structure`, the tokens that the template writes although they are not
-    flagged special; `capabilities`, the template's features; `differences`, sentences on where `{% generation %}` and
-    the generation prompt begin an answer differently.
+    `chat_plan` builds it and explains the settings. The remaining fields follow from them:
+
+    Attributes:
+        stops: The tokens that end an answer.
+        form: The form in which the template reads a message.
+        turn_end: The trained ids after a stop token.
+        openings: The texts that the template may write between the beginning of a trained answer and its own text.
+        structure: The tokens that the template writes although they are not flagged special.
+        capabilities: The template's features.
+        differences: Sentences on answers that `{% generation %}` and the generation prompt begin differently.
+        retractions: The ids of rows, and the rows to leave out. Only the listed ids that a shard has read enter its
+            key, so they are not in `key_parts`.
     """
 
     tokenizer: Path
@@ -97,11 +113,13 @@ class ChatPlan:
     sample_rate: float
     level: Level = SAMPLE
     max_loss: float = 0.01
+    names_keys: bool = True
     turn_end: tuple[int, ...] = ()
     openings: tuple[str, ...] = ()
     structure: tuple[SpecialToken, ...] = ()
     capabilities: Capabilities = field(default_factory=Capabilities)
     differences: tuple[str, ...] = ()
+    retractions: RowRetractions = field(default_factory=RowRetractions)
 
     @property
     def stop(self) -> SpecialToken:
@@ -109,12 +127,12 @@ class ChatPlan:
         return self.stops.plain_stop
 
     def key_parts(self) -> dict[str, Any]:
-        """The parts of the plan that enter a key: not the paths of tokenizer and template, nor the template's name."""
+        """Return the parts of the plan that enter a key, without paths and the template's name."""
         return {
-            # not here: `sample_rate` and `level`, which say how much is proven; what follows
+            # omit derived fields and settings that change no byte, such as `sample_rate` and `level`
             "spool": VERSION,
             "tokenizer": self.tokenizer_digest,
-            **decisive(self.certificate),
+            **select_key_parts(self.certificate),
             "template": self.template.digest,
             "template_date": self.template_date.isoformat() if self.template_date else None,
             "stops": [token.id for token in self.stops.tokens],
@@ -126,6 +144,7 @@ class ChatPlan:
             "too_long": self.too_long,
             "template_kwargs": dict(self.template_kwargs),
             "choices": self.choices.changes,
+            **self.retractions.key_parts(),
         }
 
 
@@ -147,36 +166,40 @@ def chat_plan(
     sample_rate: float = 0.0005,
     level: Level = SAMPLE,
     max_loss: float = 0.01,
+    names_keys: bool = True,
+    retractions: RowRetractions | None = None,
 ) -> ChatPlan:
-    """Make a plan, and try its template and tokenizer together on invented conversations.
+    """Build a plan, and test its template and tokenizer together on invented conversations.
 
     Args:
-        bundle: the tokenizer.
-        certificate: that of the engine, for special tokens as `text`.
-        template: the chat template.
-        pack_size: the longest sequence, in tokens.
-        fields: where the messages and tools of a row are.
-        template_date: the date that `strftime_now` of a template says; None makes such a template fail.
-        template_kwargs: further variables of the template.
-        choices: what is a conversation and which of its tokens are trained, where tools differ.
-        stop: the token that ends an answer, or `auto`: as the template ends it.
-        turns: when each user turn is a sequence of its own; `auto`: `always` for a template that writes an answer in
-            another way once a later one follows, such as Qwen3's, else `reasoning`.
-        bad_rows: whether a bad row fails the shard, or is dropped and counted.
-        max_doc_tokens: longer sequences are cut to this many tokens before `pack_size` applies.
-        too_long: whether sequences longer than `pack_size` are cut or dropped.
-        sample_rate: the share of texts that the reference engine encodes again.
-        level: how many sequences the proofs make again.
-        max_loss: the share of unknown tokens and of characters without a token above which a check warns.
+        bundle: The tokenizer.
+        certificate: The engine's certificate, for special tokens as `text`.
+        template: The chat template.
+        pack_size: Maximum tokens per sequence.
+        fields: Names of the row's fields with messages and tools.
+        template_date: The date that `strftime_now` returns; None rejects a template that uses it.
+        template_kwargs: Additional variables of the template.
+        choices: The choices on which tools for chat data differ.
+        stop: The token that ends an answer; `auto` finds it from the template.
+        turns: When each user turn becomes its own sequence. `auto` means `always` for a template that writes an answer
+            differently once a later one follows, such as Qwen3's; otherwise `reasoning`.
+        bad_rows: Whether a bad row fails the shard, or is dropped and counted.
+        max_doc_tokens: Longer sequences are truncated to this many tokens before `pack_size` applies.
+        too_long: Whether sequences longer than `pack_size` are truncated or dropped.
+        sample_rate: Share of texts that the reference engine encodes again.
+        level: How many sequences the checks rebuild.
+        max_loss: Share of unknown tokens, and of characters without a token, above which a check warns.
+        names_keys: Whether facts may name the rows' unread keys, whose names may be sensitive.
+        retractions: The ids of rows, and the rows to leave out; by default, whole rows, and none.
 
-    Raises ConfigError for a template that does not compile, whose answers end with no special token or can be read in
-    two ways, and for sizes below 2; raises TokenizerError for a tokenizer that cannot be cut at its special tokens.
+    Raises ConfigError for a template that does not compile or whose answers end without a special token or can be read
+    in two ways, and for sizes below 2; raises TokenizerError for a tokenizer that cannot be split at special tokens.
     """
     for name, value in (("pack_size", pack_size), ("max_doc_tokens", max_doc_tokens)):
         if value is not None and value < 2:
-            raise ConfigError(f"{name}: {value}: a sequence with trained tokens has at least 2 tokens")
+            raise ConfigError(f"{name} must be at least 2, not {value}, so that a sequence has trained tokens")
     renderer = compile_template(template, template_variables(bundle), template_date, template_kwargs)
-    structure = _structure(bundle, template, renderer)
+    structure = _find_structure_tokens(bundle, template, renderer)
     form = find_form(renderer) if choices.content != "as_given" else MessageForm()
     plan = ChatPlan(
         tokenizer=bundle.directory,
@@ -197,42 +220,49 @@ def chat_plan(
         sample_rate=sample_rate,
         level=level,
         max_loss=max_loss,
+        names_keys=names_keys,
+        retractions=retractions or RowRetractions(),
         structure=structure,
     )
     trial = _render_trial(plan, bundle)
     # Qwen3's template, for one, writes an answer differently once a later one follows
     if turns == "auto" and isinstance(trial, RenderedConversation) and len(trial.sequences) > 1:
         plan = replace(plan, turns="always")
-    # before the refusal, because an answer that can be read in two ways is the more exact reason
+    # compare readings before the trial is refused, because an answer with two readings is the more exact error
     readings = compare_readings(
-        conversation_renderer(plan, bundle), conversation_renderer(plan, bundle, is_marked=False), renderer, choices
+        load_conversation_renderer(plan, bundle),
+        load_conversation_renderer(plan, bundle, is_marked=False),
+        renderer,
+        choices,
     )
     plan = replace(
         plan,
-        turn_end=_turn_end(plan, bundle, renderer),
+        turn_end=_turn_end(plan, bundle),
         openings=readings.openings,
         differences=readings.differences,
-        # with our choices, because Nemotron's do not look for losses
-        capabilities=find_capabilities(conversation_renderer(replace(plan, choices=_FOR_CAPABILITIES), bundle)),
+        # use our choices, because a renderer with Nemotron's does not look for lost texts
+        capabilities=find_capabilities(load_conversation_renderer(replace(plan, choices=_FOR_CAPABILITIES), bundle)),
     )
     if isinstance(trial, Refusal):
         words = f", {trial.words}" if trial.words else ""
         raise ConfigError(
-            f"chat_template {template.name}: cannot write two questions and two answers ({trial}{words}). Use a "
-            "template that writes each text, and each answer after its generation prompt"
+            f"chat_template {template.name}: cannot render two questions and two answers ({trial}{words}). Use a "
+            "template that writes every text, and every answer after its generation prompt"
         )
     check_cutting(bundle, trial, plan.structure)
-    # refused here, where it cannot read a literal of them as text, and not at the first row that has one
+    # now refuse a tokenizer that cannot read these tokens as text, instead of at the first row with one
     replace(bundle, structure=tuple(token.content for token in plan.structure)).engine_json("text")
     return plan
 
 
-def _structure(bundle: TokenizerBundle, template: ChatTemplate, renderer: Renderer) -> tuple[SpecialToken, ...]:
-    """Return the added tokens that are not special, but are in a template's text or in its renderings.
+def _find_structure_tokens(
+    bundle: TokenizerBundle, template: ChatTemplate, renderer: Renderer
+) -> tuple[SpecialToken, ...]:
+    """Return the added tokens without the special flag that a template's text or renderings contain.
 
-    White space and words are none: a text without them is not the text that a model reads when it answers.
+    White space and words are left out, because a model also reads them as these tokens in messages.
     """
-    texts = [template.text, *_rendered_roles(renderer)]
+    texts = [*template.texts, *_render_roles(renderer)]
     tokens = [
         bundle.token(content, key="chat_template")
         for content in bundle.definition.added
@@ -243,8 +273,8 @@ def _structure(bundle: TokenizerBundle, template: ChatTemplate, renderer: Render
     return tuple(sorted(tokens, key=lambda token: token.id))
 
 
-def _rendered_roles(renderer: Renderer) -> Iterator[str]:
-    """A conversation of each role, rendered: a template may make a token of a role's name."""
+def _render_roles(renderer: Renderer) -> Iterator[str]:
+    """Render a conversation with each role, because a template may build a token from a role's name."""
     question, answer = {"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}
     for role in ("user", "system", "developer", "tool"):
         message = {"role": role, "content": "a text"}
@@ -254,41 +284,47 @@ def _rendered_roles(renderer: Renderer) -> Iterator[str]:
 
 
 def _render_trial(plan: ChatPlan, bundle: TokenizerBundle) -> RenderedConversation | Refusal:
-    """Return two questions and two answers, rendered."""
-    # white space where turns begin and end: `check_cutting` looks for special tokens that would absorb it
+    """Render two questions and two answers."""
+    # white space at the beginning and end of turns, because `check_cutting` looks for special tokens that would absorb
+    # it
     messages = (("user", "Is it so?"), ("assistant", " Yes,\n it is. "), ("user", "\tWhy?"), ("assistant", "So."))
     conversation = Conversation([{"role": role, "content": text} for role, text in messages])
-    return conversation_renderer(plan, bundle).render(conversation)
+    return load_conversation_renderer(plan, bundle).render(conversation)
 
 
-def unprompted_header(plan: ChatPlan, bundle: TokenizerBundle) -> str:
-    """Return the trained text before the text of an answer because the template writes no generation prompt; else
-    empty."""
+def find_unprompted_header(plan: ChatPlan, bundle: TokenizerBundle) -> str:
+    """Return the text that is trained before each answer because the template writes no generation prompt.
+
+    Empty for a template with a generation prompt.
+    """
     renderer = compile_template(plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs)
     question = [{"role": "user", "content": "a question"}]
     try:
-        prompted, alone = (renderer.render(question, None, prompt=prompt, thinking=False) for prompt in (True, False))
-    except TemplateRenderError:  # it takes no question without an answer, or without a prompt
+        prompted, unprompted = (
+            renderer.render(question, None, prompt=prompt, thinking=False) for prompt in (True, False)
+        )
+    except TemplateRenderError:  # the template refuses a question without an answer, or an answer without a prompt
         return ""
-    return max(plan.openings, key=len, default="") if prompted == alone else ""
+    return max(plan.openings, key=len, default="") if prompted == unprompted else ""
 
 
-def _turn_end(plan: ChatPlan, bundle: TokenizerBundle, renderer: Renderer) -> tuple[int, ...]:
-    """Ids of the text that the template writes after an answer's stop token, if it is trained."""
-    if not plan.choices.turn_end_newline:
-        return ()
+def _turn_end(plan: ChatPlan, bundle: TokenizerBundle) -> tuple[int, ...]:
+    """Return the ids of the trained text that the template writes after an answer's stop token."""
     messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]
-    # the text after the last stop token comes from the template, so special tokens in it are matched
-    text = renderer.render(messages, None, prompt=False, thinking=False).rpartition(plan.stop.content)[2]
+    rendered = load_conversation_renderer(plan, bundle).render(Conversation(messages))
+    if isinstance(rendered, Refusal):
+        return ()
+    # match special tokens in the text after the last stop token, because this text comes from the template
+    text = next((c.text for c in reversed(rendered.sequences[-1]) if c.trained), "").rpartition(plan.stop.content)[2]
     return tuple(ReferenceEngine(bundle, "match").encode([text])[0].tolist()) if text else ()
 
 
-def conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle, is_marked: bool = True) -> ConversationRenderer:
-    """The renderer of a `plan` for the tokenizer `bundle`.
+def load_conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle, is_marked: bool = True) -> ConversationRenderer:
+    """Return the renderer of a `plan` for the tokenizer `bundle`.
 
-    Without `is_marked`, it reads the generation prompt even if the template marks its answers.
+    Without `is_marked`, the renderer uses the generation prompt even if the template marks its answers.
     """
-    # the original does not look at marks
+    # no marks for Nemotron, which ignores them
     is_marked = is_marked and plan.template.marks_answers and plan.choices.inline_reasoning == "train"
     marks = GENERATION_MARKS if is_marked else ("", "")
     return ConversationRenderer(

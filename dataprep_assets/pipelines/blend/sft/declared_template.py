@@ -1,46 +1,63 @@
-"""The chat template of a declaration: its tokenizer's, a shipped one, a file, a file on the hub, or Jinja itself."""
+"""Loads a declared chat template: the tokenizer's, a shipped one, a file, a file on the Hub, or Jinja text."""
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.pipelines.blend.sft.options import HubTemplate, SftOptions
+from dataprep_assets.pipelines.blend.sft.options import HubTemplate, NamedTemplate, SftOptions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.stream.tokenizer import hub_file, is_known, load_bundle
-from dataprep_assets.tokenization.chat.template import OF_TOKENIZER, ChatTemplate
+from dataprep_assets.stream.tokenizer import fetch_hub_file, is_cached, load_declared_tokenizer
+from dataprep_assets.tokenization.chat.template import (
+    DEFAULT,
+    FILE,
+    FURTHER_FILES,
+    OF_TOKENIZER,
+    TOOL_USE,
+    ChatTemplate,
+)
 
-_FILE, _KEY = "chat_template.jinja", "chat_template"
+_KEY = "chat_template"
 
 
-def declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> ChatTemplate:
-    """The template that `options` name, or that of `tokenizer`.
+def load_declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> ChatTemplate:
+    """Return the template that `options` name, or the template of `tokenizer`.
 
-    Raises ConfigError if there is none or it cannot be read, TokenizerError if the hub does not provide it.
+    Raises ConfigError if there is none or it cannot be read, TokenizerError if the Hub does not provide it.
     """
     choice = options.chat_template
     if isinstance(choice, HubTemplate):
         return _from_hub(choice.repo, choice.revision, choice.file)
-    if choice != OF_TOKENIZER:
+    if isinstance(choice, str) and choice != OF_TOKENIZER:
         return ChatTemplate.load(choice)
-    bundle = load_bundle(tokenizer)
+    bundle = load_declared_tokenizer(tokenizer)
     if tokenizer.repo is not None and tokenizer.revision is not None:
-        # the cache puts it beside the tokenizer's other files, if there is one
-        hub_file(tokenizer.repo, tokenizer.revision, _FILE, key=_KEY)
-    return ChatTemplate.of_tokenizer(bundle)
+        # download into the cache, next to the tokenizer's other files
+        for file in _list_files(choice):
+            fetch_hub_file(tokenizer.repo, tokenizer.revision, file, key=_KEY)
+    return ChatTemplate.load_from_tokenizer(bundle, choice.name if isinstance(choice, NamedTemplate) else None)
 
 
-def template_at_hand(options: SftOptions, tokenizer: TokenizerDeclaration) -> bool:
+def _list_files(choice: str | NamedTemplate) -> Iterator[str]:
+    """Yield the files of a repository that may contain its tokenizer's templates."""
+    yield FILE
+    name = choice.name if isinstance(choice, NamedTemplate) else TOOL_USE
+    if name != DEFAULT:
+        yield f"{FURTHER_FILES}/{name}.jinja"
+
+
+def has_local_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> bool:
     """Return whether the template of `options` and `tokenizer` is available without a network."""
-    choice = options.chat_template
+    choice, repo, revision = options.chat_template, tokenizer.repo, tokenizer.revision
     if isinstance(choice, HubTemplate):
-        return is_known(choice.repo, choice.revision, choice.file)
-    if choice == OF_TOKENIZER and tokenizer.repo is not None and tokenizer.revision is not None:
-        return is_known(tokenizer.repo, tokenizer.revision, _FILE)
+        return is_cached(choice.repo, choice.revision, choice.file)
+    if (isinstance(choice, NamedTemplate) or choice == OF_TOKENIZER) and repo is not None and revision is not None:
+        return all(is_cached(repo, revision, file) for file in _list_files(choice))
     return True
 
 
 @lru_cache(maxsize=8)
 def _from_hub(repo: str, revision: str, file: str) -> ChatTemplate:
-    path = hub_file(repo, revision, file, key=_KEY)
+    path = fetch_hub_file(repo, revision, file, key=_KEY)
     if path is None:
-        raise ConfigError(f"chat_template: {repo}@{revision} has no file {file}. Set `file` to an existing one")
+        raise ConfigError(f"chat_template: {repo}@{revision} has no file {file}. Set `file` to an existing file")
     return ChatTemplate.load(str(path))

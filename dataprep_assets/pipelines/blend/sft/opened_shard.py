@@ -1,9 +1,9 @@
-"""One shard of packed chat data opened for its proofs: one reading of its rows, one of the source rows to compare with.
+"""A shard of packed chat data, opened for its checks. Its rows and the compared source rows are read only once.
 
-Row groups are read one at a time, so memory does not grow with the shard. A row is a row of the Parquet file, a
-sequence one of the conversations' sequences in it; both are counted from 0.
+Row groups are read one at a time, so memory does not grow with the shard. A row is a row of the Parquet file, and a
+sequence is a part of that row. Both are counted from 0.
 
-Entry points: `OpenedShard`; `SftRowScan`, `StopRuns`, `SampledSequence` for what the reading found.
+Entry points: `OpenedShard`; its findings `SftRowScan`, `StopRuns` and `SampledSequence`.
 """
 
 from collections import Counter
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.check import BY_REFERENCE, REBUILD, SAMPLED, name_of
+from dataprep_assets.engine.checks.check import BY_REFERENCE, REBUILD, SAMPLED, describe_artifact
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, row_defects
+from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed_file, padding_defects, row_defects
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
@@ -38,8 +38,14 @@ class SampledSequence:
 
 @dataclass(kw_only=True)
 class StopRuns:
-    """The runs of trained labels: how many, how many end inside an answer at the end of their sequence, and of those
-    that end elsewhere one a row group: row, token within the row, the label's id, and how many there are."""
+    """Counts of the runs of trained labels.
+
+    Attributes:
+        runs: Number of runs.
+        unfinished: Number of runs that end inside an answer, at the end of their sequence.
+        wrong: One entry per row group with runs that end elsewhere without a stop token: the row and the token within
+            it of the first one, the label's id, and the number of such runs.
+    """
 
     runs: int = 0
     unfinished: int = 0
@@ -50,11 +56,15 @@ class StopRuns:
 class SftRowScan:
     """The content of a packed file.
 
-    `low` and `high` are the least and largest id, None without tokens; `beyond` is, for row groups with ids that are
-    not in the vocabulary, the first: row and id. `doubled` counts special tokens that are followed by themselves, the
-    first at `doubled_at`: row and token within it. `defects` are sentences. `unsound` is what is wrong with the starts
-    of the first row group whose sequences have no bounds: from there on, nothing is known that needs sequences
-    (`stops`, `doubled`, `sampled`).
+    Attributes:
+        low: The smallest id, None if there are no tokens.
+        high: The largest id, None if there are no tokens.
+        beyond: Row and id of the first id outside the vocabulary, for each row group that has one.
+        defects: Sentences on rows that break the schema.
+        unsound: A sentence on the first row group whose sequences have no valid bounds. From that row group on,
+            `stops`, `doubled` and `sampled` are not collected, because they need the bounds.
+        doubled: Number of special tokens that are followed by themselves, by id.
+        doubled_at: Row of the first of these tokens, and its position within the row.
     """
 
     group_sizes: tuple[int, ...]
@@ -76,10 +86,10 @@ class SftRowScan:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedShard:
-    """One shard to prove: its folder and receipt, its source files, how they were encoded, and the tokenizer.
+    """A shard to check: its folder, receipt, source files, plan and tokenizer.
 
-    `shard` makes it again, where every document is proven. `shown` and `compared` are the numbers of sequences that are
-    shown decoded, and compared with their source rows.
+    `shard` is needed to rebuild it when every document is checked. `compared` is the number of sequences to compare
+    with their source rows. At most `shown` of these are listed by kind of turn.
     """
 
     directory: Path
@@ -88,22 +98,22 @@ class OpenedShard:
     plan: ChatPlan
     bundle: TokenizerBundle
     shard: SftShard | None = None
-    shown: int = 4
+    shown: int = 64
     compared: int = SAMPLED
 
     @property
     def name(self) -> str:
         """Name used in messages."""
-        return name_of(self.receipt)
+        return describe_artifact(self.receipt)
 
     @cached_property
     def facts(self) -> PackedSftFacts:
-        """The receipt's facts; raises IntegrityError when one is missing."""
-        return PackedSftFacts.of(self.receipt)
+        """The receipt's facts. Raises IntegrityError if one is missing."""
+        return PackedSftFacts.from_receipt(self.receipt)
 
     @property
     def untrained_allowed(self) -> bool:
-        """Whether a sequence may have nothing that is trained."""
+        """Whether a sequence may have no trained tokens."""
         return self.plan.choices.untrained == "kept"
 
     @cached_property
@@ -111,43 +121,56 @@ class OpenedShard:
         """The content of the packed file, empty for an empty shard. Raises FormatError if it cannot be read."""
         if self.facts.empty:
             return SftRowScan(group_sizes=())
-        file = open_packed(self.directory / PACKED)
+        file = open_packed_file(self.directory / PACKED)
         scan = SftRowScan(group_sizes=file.group_sizes)
-        for rows in file:
+        for padded_rows in file:
+            rows = self._remove_padding(scan, padded_rows)
             self._count(scan, rows)
-            # behind a row group without bounds, sequences cannot be numbered: nothing is said of any from there on
-            scan.unsound = scan.unsound or self._unsound(rows)
+            # sequences after a row group without valid bounds have no number, so do not report them
+            scan.unsound = scan.unsound or self._find_invalid_bounds(rows)
             if scan.unsound is None:
                 begins, ends = rows.bounds()
                 self._follow_stops(scan.stops, rows, ends)
-                self._find_doubled(scan, rows, begins)
-                self._sample(scan, rows, begins, ends)
+                self._record_repeated_tokens(scan, rows, begins)
+                self._sample_rows(scan, rows, begins, ends)
             scan.sequences += len(rows.starts)
         return scan
 
+    def _remove_padding(self, scan: SftRowScan, rows: PackedRowBlock) -> PackedRowBlock:
+        """Return rows without padding, after noting the defects of the padded ones."""
+        defects = row_defects(rows, self.facts.pack_size, untrained_allowed=self.untrained_allowed)
+        scan.defects += defects or padding_defects(rows, self.facts.pad_to_multiple, self.facts.pad_id)
+        scan.longest = max(scan.longest, int(self._row_sizes(rows).max(initial=0)))
+        return rows if defects else rows.without_padding()
+
+    def _row_sizes(self, rows: PackedRowBlock) -> NDArray[np.int64]:
+        """Return the tokens of each row, or the labels of a padded one."""
+        lengths = np.diff(rows.rows)
+        return lengths if rows.unpadded is None else lengths - np.diff(rows.heads)
+
     @property
     def sound_scan(self) -> SftRowScan:
-        """The same, for checks that need sequences. Raises FormatError if some sequences have no bounds."""
+        """The scan, for checks that need sequences. Raises FormatError if some sequences have no valid bounds."""
         if self.scan.unsound is not None:
             raise FormatError(f"{self.name}: {PACKED}: {self.scan.unsound}. {REBUILD}")
         return self.scan
 
     @property
-    def to_show(self) -> list[SampledSequence]:
-        """The few sequences that are shown decoded, spread evenly over the file, the first and the last included."""
-        return self._samples(self.shown)
+    def shown_sequences(self) -> list[SampledSequence]:
+        """The sequences to list by kind of turn, spread evenly across the compared ones."""
+        return self.compared_sequences[:: -(-len(self.compared_sequences) // self.shown) or 1]
 
     @property
     def by_reference(self) -> set[int]:
-        """Numbers of the sampled sequences that the reference encodes; the certified engine encodes the others."""
-        return {sample.number for sample in self._samples(BY_REFERENCE)}
+        """Numbers of the sampled sequences that the reference engine also encodes."""
+        return {sample.number for sample in self._list_samples(BY_REFERENCE)}
 
     @property
-    def to_compare(self) -> list[SampledSequence]:
-        """The sequences that are compared with their source rows, spread in the same way."""
-        return self._samples(self.compared)
+    def compared_sequences(self) -> list[SampledSequence]:
+        """The sequences to compare with their source rows: the first, the last, and others at equal distances."""
+        return self._list_samples(self.compared)
 
-    def _samples(self, count: int) -> list[SampledSequence]:
+    def _list_samples(self, count: int) -> list[SampledSequence]:
         return [
             sample
             for n in sorted(self._choose_samples(count))
@@ -159,11 +182,10 @@ class OpenedShard:
         return {(total - 1) * i // max(1, count - 1) for i in range(count)} if total else set()
 
     def _count(self, scan: SftRowScan, rows: PackedRowBlock) -> None:
+        """Add rows to the counts and the range of ids of a scan, and note the first id outside the vocabulary."""
         scan.bins += len(rows)
         scan.tokens += len(rows.tokens)
         scan.trained += int(rows.required_mask.sum())
-        scan.longest = max(scan.longest, int(np.diff(rows.rows).max(initial=0)))
-        scan.defects += row_defects(rows, self.facts.pack_size, untrained_allowed=self.untrained_allowed)
         if len(rows.tokens):
             size = self.bundle.vocab_size
             low, high = int(rows.tokens.min()), int(rows.tokens.max())
@@ -173,38 +195,39 @@ class OpenedShard:
                 index = int(np.argmax((rows.tokens < 0) | (rows.tokens >= size)))
                 scan.beyond.append((_locate(rows, index)[0], int(rows.tokens[index])))
 
-    def _unsound(self, rows: PackedRowBlock) -> str | None:
+    def _find_invalid_bounds(self, rows: PackedRowBlock) -> str | None:
         counts = np.diff(rows.heads)
         begins, ends = rows.bounds()
         if (counts == 0).any() or (rows.starts[rows.heads[:-1]] != 0).any() or (ends <= begins).any():
-            return (row_defects(rows, self.facts.pack_size) or ["the bounds of its sequences are invalid"])[0]
+            return (row_defects(rows, self.facts.pack_size) or ["the bounds of the sequences are invalid"])[0]
         return None
 
-    def _follow_stops(self, found: StopRuns, rows: PackedRowBlock, ends: NDArray[np.int64]) -> None:
+    def _follow_stops(self, runs: StopRuns, rows: PackedRowBlock, ends: NDArray[np.int64]) -> None:
         """Find how every run of trained labels ends. The label of position i is token i + 1."""
         stops, turn_end = self.facts.stop_ids, self.facts.turn_end
-        # a run ends where the next label is not trained, and with its sequence, whatever the next one begins with
+        # a run ends before an untrained label, and at the end of its sequence
         is_end = np.ones(len(rows.required_mask), np.bool_)
         is_end[:-1] = rows.required_mask[1:] == 0
         is_end[ends - 1] = True
         run_ends = np.flatnonzero(is_end & (rows.required_mask == 1))
-        # with a stop token, or with what is trained after it: a cut may fall between the two
+        # a run may end with a stop token or with the trained text after it, because a sequence may be cut in between
         endings = [ending for stop in stops for ending in {(stop,), (stop, *turn_end)}]
         complete = np.logical_or.reduce([_end_with(rows.tokens, run_ends + 1, ending) for ending in endings])
-        found.runs += len(run_ends)
-        # where the label is the sequence's last token
+        runs.runs += len(run_ends)
+        # true if the label is the sequence's last token
         is_cut = np.isin(run_ends[~complete], np.maximum(ends - 2, 0))
-        found.unfinished += int(is_cut.sum())
-        if len(inside := run_ends[~complete][~is_cut]):
-            row, token = _locate(rows, int(inside[0]))
-            label = int(rows.tokens[min(int(inside[0]) + 1, len(rows.tokens) - 1)])
-            found.wrong.append((row, token, label, len(inside)))
+        runs.unfinished += int(is_cut.sum())
+        if len(inside_ends := run_ends[~complete][~is_cut]):
+            row, token = _locate(rows, int(inside_ends[0]))
+            label = int(rows.tokens[min(int(inside_ends[0]) + 1, len(rows.tokens) - 1)])
+            runs.wrong.append((row, token, label, len(inside_ends)))
 
-    def _find_doubled(self, scan: SftRowScan, rows: PackedRowBlock, begins: NDArray[np.int64]) -> None:
+    def _record_repeated_tokens(self, scan: SftRowScan, rows: PackedRowBlock, begins: NDArray[np.int64]) -> None:
+        """Note special tokens that follow themselves within a sequence, except the unknown token."""
         repeats = rows.tokens[1:] == rows.tokens[:-1]
         repeats[begins[1:] - 1] = False  # the next token belongs to another sequence
         indexes = np.flatnonzero(repeats)
-        # what the tokenizer does not know in a text becomes its unknown token, however often
+        # the unknown token may repeat, because each unknown part of a text becomes one
         unknown = self.bundle.definition.unknown_id
         special = [token.id for token in self.bundle.special_tokens if token.id != unknown]
         indexes = indexes[np.isin(rows.tokens[indexes], special)]
@@ -212,13 +235,12 @@ class OpenedShard:
         if len(indexes) and scan.doubled_at is None:
             scan.doubled_at = _locate(rows, int(indexes[0]))
 
-    def _sample(
+    def _sample_rows(
         self, scan: SftRowScan, rows: PackedRowBlock, begins: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> None:
+        """Copy the sampled sequences of these rows into the scan."""
         first_number = scan.sequences
-        for number in (
-            self._choose_samples(self.shown) | self._choose_samples(self.compared) | self._choose_samples(BY_REFERENCE)
-        ):
+        for number in self._choose_samples(self.compared) | self._choose_samples(BY_REFERENCE):
             if first_number <= number < first_number + len(begins):
                 start, stop = int(begins[number - first_number]), int(ends[number - first_number])
                 row = rows.first + int(np.searchsorted(rows.heads, number - first_number, side="right")) - 1
@@ -228,7 +250,7 @@ class OpenedShard:
 
     @cached_property
     def origins(self) -> Origins:
-        """For each packed sequence: ordinal of its source, row there, number within the row.
+        """For each packed sequence: the ordinal of its source, its source row, and its number within that row.
 
         Raises FormatError if the file is damaged.
         """
@@ -236,12 +258,12 @@ class OpenedShard:
 
     @cached_property
     def compared_by_row(self) -> dict[int, dict[int, list[SampledSequence]]]:
-        """The sequences to compare, by the ordinal of their source and their row there.
+        """The sequences to compare, by the ordinal of their source and their source row.
 
-        Those without an origin are left out: `round_trip` reports them.
+        Sequences without an origin are left out, because `round_trip` reports them.
         """
         samples: dict[int, dict[int, list[SampledSequence]]] = {}
-        for sample in self.to_compare:
+        for sample in self.compared_sequences:
             if sample.number < len(self.origins):
                 ordinal, row, _ = self.origins[sample.number].tolist()
                 samples.setdefault(ordinal, {}).setdefault(row, []).append(sample)
@@ -249,31 +271,31 @@ class OpenedShard:
 
     @cached_property
     def compared_rows(self) -> dict[int, dict[int, dict[str, Any]]]:
-        """The source rows of the sequences to compare, by the ordinal of their source and their number there.
+        """The source rows of the sequences to compare, by the ordinal of their source and their row number.
 
-        Rows that a source does not have are missing. Raises SourceError for a source that cannot be read.
+        Rows that do not exist in the source are left out. Raises SourceError for a source that cannot be read.
         """
         return {
-            source.ordinal: dict(self._rows(source, set(self.compared_by_row.get(source.ordinal, {}))))
+            source.ordinal: dict(self._read_rows(source, set(self.compared_by_row.get(source.ordinal, {}))))
             for source in self.sources
         }
 
-    def _rows(self, source: ChatSource, wanted: set[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-        if not wanted:
+    def _read_rows(self, source: ChatSource, rows: set[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        if not rows:
             return
-        for block in source.read_rows(self.plan.fields.names, wanted):
+        for block in source.read_rows(only=rows, as_json=self.plan.choices.reads_json):
             yield from zip(block.numbers, block.rows, strict=True)
 
 
-def _locate(rows: PackedRowBlock, at: int) -> tuple[int, int]:
-    """The row of a token, and its position there."""
-    row = int(np.searchsorted(rows.rows, at, side="right")) - 1
-    return rows.first + row, at - int(rows.rows[row])
+def _locate(rows: PackedRowBlock, position: int) -> tuple[int, int]:
+    """Return the row of a token, and its position in the row."""
+    row = int(np.searchsorted(rows.rows, position, side="right")) - 1
+    return rows.first + row, position - int(rows.rows[row])
 
 
-def _end_with(tokens: NDArray[np.int32], places: NDArray[np.int64], ending: Sequence[int]) -> NDArray[np.bool_]:
-    """Return whether the tokens up to each place, inclusive, end with these ids."""
+def _end_with(tokens: NDArray[np.int32], positions: NDArray[np.int64], ending: Sequence[int]) -> NDArray[np.bool_]:
+    """Return for each position whether the tokens up to and including it end with these ids."""
     last_index = len(tokens) - 1
     reversed_ending = enumerate(reversed(ending))
-    matches = [tokens[np.clip(places - back, 0, last_index)] == token for back, token in reversed_ending]
+    matches = [tokens[np.clip(positions - back, 0, last_index)] == token for back, token in reversed_ending]
     return np.logical_and.reduce(matches)

@@ -1,11 +1,13 @@
 """Packs the spools of a shard into its files, and commits it.
 
-Files: `packed.parquet` (`formats/packed_rows.py`; absent when no sequence is left: a reader refuses an empty file),
-`origins.npy` (`formats/row_origins.py`: source ordinal, row, sequence of the conversation) and `quarantine.jsonl`.
+Files: `packed.parquet` (`formats/packed_rows.py`; absent without sequences, because readers refuse an empty file),
+`origins.npy` (`formats/row_origins.py`: source ordinal, row, sequence of the conversation), `row_ids.npy`
+(`blend/row_ids.py`) and `quarantine.jsonl`.
 """
 
 import shutil
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,18 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.checks.check import ledger_of
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
+from dataprep_assets.engine.checks.check import require_ledger
 from dataprep_assets.errors import BadRecordError, FormatError, count_of
 from dataprep_assets.formats.flat_bins import read_ranges
-from dataprep_assets.formats.packed_rows import write_rows
+from dataprep_assets.formats.packed_rows import pad_segments, padded_lengths, write_rows
 from dataprep_assets.formats.row_origins import ORIGINS, write_origins
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import sweep
 from dataprep_assets.integrity.receipt import LOSSES, Ledger, Receipt, Verification
-from dataprep_assets.packing.algorithms import pack
-from dataprep_assets.packing.bins import Bins, fill
-from dataprep_assets.packing.row_layout import RowLayout, packed_whole
+from dataprep_assets.packing.algorithms import pack_items
+from dataprep_assets.packing.bins import Bins, measure_fill
+from dataprep_assets.packing.row_layout import RowLayout, lay_out_whole
+from dataprep_assets.pipelines.blend.row_ids import write_row_ids
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
 from dataprep_assets.pipelines.blend.sft.shard import (
@@ -34,34 +37,39 @@ from dataprep_assets.pipelines.blend.sft.shard import (
     PackedSourceFacts,
     SftShard,
 )
-from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, read_quarantine, spool_artifact, spool_source
+from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
+from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, spool_artifact, spool_source
+from dataprep_assets.sources.readers.unreadable import budget_advice
 from dataprep_assets.stores.files import concatenate
 from dataprep_assets.stream.token_stream import Fetch, fetch_missing
+from dataprep_assets.table import format_share
 
 
 def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
-    """A worker's task: pack the spools of a shard and commit it; then delete the spools.
+    """Pack the spools of a shard, commit it, and delete the spools (a worker's task).
 
-    Raises BadRecordError when more rows were dropped than the budget allows, MissingArtifactError without spools.
+    Raises BadRecordError if more rows were dropped than the budget allows, MissingArtifactError without spools.
     """
 
     def write(staged: Path) -> WrittenFiles:
         return _Packing(shard).write(staged)
 
-    # Committed first: a kill in between leaves spools of a finished shard, which the next run deletes when it finds the
-    # shard current. In the other order a kill would cost the whole shard.
-    receipt, _ = ensure(shard.recipe, shard.store, write, verification)
+    # look again for the listed rows that the shard has read, because a worker may have died after the commit
+    shard = shard.with_current_retractions()
+    # Commit the shard first, because a kill after discarding its spools would lose it. The next run discards spools
+    # left next to a finished shard.
+    receipt, _ = ensure_built(shard.recipe, shard.store, write, verification)
     discard_spools(shard)
     return receipt
 
 
 def build_sft_shard(shard: SftShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
-    """A worker's task: all of a shard, on the machine where it lands.
+    """Build a whole shard on the worker's machine (a worker's task).
 
     Args:
-        shard: What to build.
-        verification: How thoroughly a finished one is read before it is reused.
-        fetch: Fetches the source files that this machine's mirror does not have.
+        shard: The shard to build.
+        verification: How thoroughly a finished shard is verified before it is reused.
+        fetch: Fetches the source files that are missing in this machine's mirror.
 
     Returns:
         The receipt, and whether the shard was reused.
@@ -75,62 +83,75 @@ def build_sft_shard(shard: SftShard, verification: Verification, fetch: Fetch | 
 
 
 def current_sft_shard(shard: SftShard, verification: Verification) -> Receipt | None:
-    """A worker's task: the receipt of a current shard, which needs its spools no more; None if it has to be made."""
-    if (receipt := shard.store.current(shard.artifact, shard.key, verification)) is not None:
+    """Return the receipt of a current shard and delete its spools; None if it must be built (a worker's task)."""
+    if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
         discard_spools(shard)
     return receipt
 
 
 def discard_spools(shard: SftShard) -> None:
-    """Delete the spools of a shard, and what killed runs left beside them."""
+    """Delete the spools of a shard, and files that killed runs left next to them."""
     folders = [spool_artifact(shard.artifact, source.ordinal).directory(shard.scratch) for source in shard.sources]
     sweep(folders)
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)  # a shard that was reused has none
+        shutil.rmtree(folder, ignore_errors=True)  # a reused shard has no spools
 
 
 class _Packing:
-    """Packs the spools of one shard."""
+    """Packing of the spools of one shard."""
 
     def __init__(self, shard: SftShard) -> None:
         self._shard = shard
         scratch = LocalArtifacts(shard.scratch)
         artifacts = [spool_artifact(shard.artifact, source.ordinal) for source in shard.sources]
         self._receipts = [scratch.require(artifact) for artifact in artifacts]
-        self._facts = [SpoolFacts.of(receipt) for receipt in self._receipts]
-        self._ledgers = [ledger_of(receipt) for receipt in self._receipts]
+        self._facts = [SpoolFacts.from_receipt(receipt) for receipt in self._receipts]
+        self._ledgers = [require_ledger(receipt) for receipt in self._receipts]
         self._folders = [scratch.directory(artifact) for artifact in artifacts]
         for source, receipt in zip(shard.sources, self._receipts, strict=True):
-            # the original uses any spool that it finds; our key contains the settings of the spool
+            # the key contains the settings, so it rejects a spool with different settings
             if receipt.key != spool.spool_key(shard.plan, source):
-                raise FormatError(f"{receipt.artifact} {receipt.partition}: built with other settings. Spool it again")
+                raise FormatError(
+                    f"{receipt.artifact} {receipt.partition}: built with different settings. Run the dataset again"
+                )
 
     def write(self, staged: Path) -> WrittenFiles:
-        """Write the files of the artifact, and return what the receipt says about them."""
+        """Write the files of the artifact, and return the facts for the receipt."""
         shard, plan = self._shard, self._shard.plan
         ledger = Ledger.total(self._ledgers)
         ledger.balance(str(shard.artifact))
         self._check_budget(ledger)
         lengths = self._join_arrays(spool.LENGTHS, np.uint32).astype(np.int64)
-        bins = pack(lengths, plan.pack_size, shard.packing.algorithm, seed=shard.packing.seed)
+        bins = pack_items(self._row_tokens(lengths), plan.pack_size, shard.packing.algorithm, seed=shard.packing.seed)
         if len(lengths):
-            layout = packed_whole(bins, lengths)
+            layout = lay_out_whole(bins, lengths)
             self._write_rows(staged, layout)
             self._write_origins(staged, layout)
         quarantine = b"".join(f.read_bytes() for d in self._folders if (f := d / QUARANTINE).exists())
         if quarantine:
             (staged / QUARANTINE).write_bytes(quarantine)
+        row_ids = self._join_arrays(spool.ROW_IDS, np.int64).reshape(-1, 3)
+        retracted = write_row_ids(staged, row_ids, plan.retractions)
+        facts = self._sum_facts(ledger, lengths, bins)
         return WrittenFiles(
             inputs={source.label: source.sha256 for source in shard.sources}
             | {"tokenizer": plan.tokenizer_digest, "chat_template": plan.template.digest},
-            facts=self._packed_facts(ledger, lengths, bins),
+            facts=facts.model_copy(update={"retracted": retracted}) if retracted else facts,
             ledger=ledger,
+            recipe=replace(shard, retracted=retracted).recipe,
         )
 
-    def _packed_facts(self, ledger: Ledger, lengths: NDArray[np.int64], bins: Bins) -> PackedSftFacts:
+    def _row_tokens(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many positions of a row each sequence fills: its tokens, or its length with padded labels."""
+        multiple = self._shard.packing.pad_to_multiple
+        return lengths if multiple == 1 else padded_lengths(lengths, multiple) - 1
+
+    def _sum_facts(self, ledger: Ledger, lengths: NDArray[np.int64], bins: Bins) -> PackedSftFacts:
+        """Return the facts of the shard, summed over its spools."""
         shard, plan, spooled = self._shard, self._shard.plan, self._facts
         drops = sum((Counter(facts.sequences_dropped) for facts in spooled), Counter[str]())
         cuts = sum((Counter(facts.conversations_cut) for facts in spooled), Counter[str]())
+        keys = sum((Counter(facts.unread_keys) for facts in spooled), Counter[str]())
         parts = zip(shard.sources, spooled, self._ledgers, strict=True)
         return PackedSftFacts(
             format="packed_sft_parquet",
@@ -144,8 +165,9 @@ class _Packing:
             truncated_to_pack_size=sum(facts.truncated_to_pack_size for facts in spooled),
             sequences_dropped=dict(sorted(drops.items())),
             conversations_cut=dict(sorted(cuts.items())),
+            unread_keys=dict(sorted(keys.items())),
             pack_size=plan.pack_size,
-            fill=round(fill(bins, lengths, plan.pack_size), 6),
+            fill=round(measure_fill(bins, lengths, plan.pack_size), 6),
             packing_factor=round(len(lengths) / len(bins), 4) if len(bins) else 0.0,
             algorithm=shard.packing.algorithm,
             seed=shard.packing.seed,
@@ -159,29 +181,38 @@ class _Packing:
             template_writes=plan.capabilities.to_json(),
             template_differences=plan.differences,
             **{"turn_end": plan.turn_end} if plan.turn_end else {},
+            **(
+                {"pad_to_multiple": shard.packing.pad_to_multiple, "pad_id": shard.packing.pad_id}
+                if shard.packing.pad_to_multiple > 1
+                else {}
+            ),
             certificate=plan.certificate,
             sources=tuple(_source_facts(source, facts, row_ledger) for source, facts, row_ledger in parts),
         )
 
     def _join_arrays(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         parts = [np.fromfile(folder / name, dtype) for folder in self._folders]
-        # a shard may have no source file, and NumPy joins no empty list
+        # a shard may have no source file, and NumPy cannot concatenate an empty list
         return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
     def _write_rows(self, staged: Path, layout: RowLayout) -> None:
-        """Write the packed file. Spools are joined by the kernel, and read a row group at a time."""
+        """Write the packed file. The kernel joins the spools, which are then read one row group at a time."""
         size, reads = int(layout.lengths.sum()), []
         for name, dtype in ((spool.TOKENS, "<i4"), (spool.MASKS, "u1")):
             concatenate([folder / name for folder in self._folders], staged / name)
             if (item_count := (staged / name).stat().st_size // np.dtype(dtype).itemsize) != size:
                 raise FormatError(
-                    f"spool {name}: inconsistent: {count_of(item_count, 'item')}, but the lengths add up to {size}. "
-                    "Run again"
+                    f"temporary file {name}: has {count_of(item_count, 'item')}, but the lengths add up to {size}. Run "
+                    "the dataset again"
                 )
             reads.append(partial(read_ranges, staged / name, dtype))
         packing = self._shard.packing
-        write_rows(staged / PACKED, layout.blocks(packing.row_group_bins, *reads), compression=packing.compression)
-        # joined for the packing alone; whatever is in the folder is committed
+        blocks, is_padded = layout.blocks(packing.row_group_bins, *reads), packing.pad_to_multiple > 1
+        if is_padded:
+            assert packing.pad_id is not None, "padding has an id"
+            blocks = (pad_segments(block, packing.pad_to_multiple, packing.pad_id) for block in blocks)
+        write_rows(staged / PACKED, blocks, padded=is_padded, compression=packing.compression)
+        # remove files that only packing uses, because every file in the folder is committed
         for name in (spool.TOKENS, spool.MASKS):
             (staged / name).unlink()
 
@@ -191,22 +222,24 @@ class _Packing:
         write_origins(staged / ORIGINS, [ordinals[layout.items], origins[layout.items]])
 
     def _check_budget(self, ledger: Ledger) -> None:
-        bad = {reason: count for reason, count in ledger.dropped.items() if reason not in CHOSEN}
-        total = sum(bad.values())
+        bad_counts = {reason: count for reason, count in ledger.dropped.items() if reason not in CHOSEN}
+        total = sum(bad_counts.values())
         if total > self._shard.budget * ledger.rows_in:
             raise BadRecordError(
-                f"{self._shard.artifact}: {total} of {count_of(ledger.rows_in, 'row')} would be dropped {bad}, more "
-                f"than the budget of {self._shard.budget:.4%}. First error: {self._first_bad()}. Correct the source, "
-                "or raise `bad_records.budget`"
+                f"{self._shard.artifact}: {total} of {count_of(ledger.rows_in, 'row')} would be dropped "
+                f"({', '.join(f'{reason}: {count:,}' for reason, count in bad_counts.items())}), more than the budget "
+                f"of {format_share(self._shard.budget)}. First error: "
+                f"{self._describe_first_bad()}. {budget_advice(total, ledger.rows_in)}"
             )
 
-    def _first_bad(self) -> str:
+    def _describe_first_bad(self) -> str:
         for folder in self._folders:
             for row in read_quarantine(folder / QUARANTINE):
                 if row["reason"] not in CHOSEN:
                     message = "" if row["message"] is None else f", message {row['message']}"
                     words = f" {row['words']!r}" if row["words"] else ""
-                    return f"{row['file']}, row {row['row']}, byte {row['byte']}{message}: {row['reason']}{words}"
+                    byte = f", byte {row['byte']}" if row["byte"] >= 0 else ""
+                    return f"{row['file']}, row {row['row']}{byte}{message}: {row['reason']}{words}"
         return "not in the quarantine"
 
 
@@ -221,6 +254,8 @@ def _source_facts(source: ChatSource, facts: SpoolFacts, ledger: Ledger) -> Pack
         dropped=dict(ledger.dropped),
         sequences=facts.sequences,
         tokens=ledger.tokens,
-        # only what there is, so that the lines of most tokenizers stay short
+        form=facts.form,
+        # omit counts of 0, which keeps most lines short
         **{name: count for name in LOSSES if (count := getattr(ledger, name))},
+        **{"cuts": facts.conversations_cut} if facts.conversations_cut else {},
     )

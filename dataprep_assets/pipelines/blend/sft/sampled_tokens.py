@@ -1,8 +1,8 @@
-"""Number of tokens that the conversations of a few rows become, from which a preview estimates all others.
+"""Counts the tokens of a few rows, from which a preview estimates the others.
 
-They are rendered by the template and cut as in a spool, so what the template writes, tool declarations and turns count.
+Rows are rendered and cut as in a spool, so the counts include the template's own text, tool declarations and turns.
 
-Entry points: `row_counter`; `row_refusal`, for rows that become none.
+Entry points: `build_row_counter`; `build_refusal_function` for refused rows.
 """
 
 from collections.abc import Callable
@@ -15,64 +15,66 @@ from dataprep_assets.bounds import report_position
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan
-from dataprep_assets.pipelines.blend.sft.packed_sft import plan_of
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_chat_plan
 from dataprep_assets.pipelines.blend.sft.spool import cut_lengths, load_tools
 from dataprep_assets.sources.readers.rows import RowBlock
-from dataprep_assets.stream.tokenizer import load_bundle
-from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
+from dataprep_assets.tokenization.certificate import refuse_engine
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, EncodedSequences
 from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
-from dataprep_assets.tokenization.chat.rendering import RenderedConversation, used_part
-from dataprep_assets.tokenization.losses import encode_or_name, row_of
+from dataprep_assets.tokenization.chat.rendering import RenderedConversation, keep_used_part
+from dataprep_assets.tokenization.losses import encode_or_locate, locate_row
 
 
-def row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[str, RowBlock], float]:
+def build_row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[str, RowBlock], float]:
     """Return a function that counts the tokens per row of some rows of a file; a refused row has none.
 
-    Encoded by the reference. Raises ConfigError or TokenizerError for a template that cannot be used.
+    It encodes with the reference engine. Raises ConfigError or TokenizerError for a template that cannot be used.
     """
-    return partial(_tokens_a_row, _plan(blend, dataset))
+    return partial(_count_tokens_per_row, _plan(blend, dataset))
 
 
-def row_refusal(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[dict[str, Any]], str | None]:
+def build_refusal_function(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[dict[str, Any]], str | None]:
     """Return a function that explains why a row is not a conversation, or why its template refuses it.
 
-    Raises the errors of `row_counter`.
+    Raises the errors of `build_row_counter`.
     """
-    return partial(_why_refused, _plan(blend, dataset), has_words=not blend.sensitive)
+    return partial(_explain_refusal, _plan(blend, dataset), has_words=not blend.sensitive)
 
 
 def _plan(blend: BlendDeclaration, dataset: BlendDataset) -> ChatPlan:
-    bundle = load_bundle(blend.required_tokenizer)
-    plan = plan_of(blend, refused_outright(bundle, "text", "tokenizers", "a preview"), dataset)
-    load_tools(plan)  # a template that cannot be used is named before any row is
+    bundle = load_declared_tokenizer(blend.required_tokenizer)
+    plan = build_chat_plan(blend, refuse_engine(bundle, "text", "tokenizers", "a preview"), dataset)
+    load_tools(plan)  # reports an unusable template before any row
     return plan
 
 
-def _why_refused(plan: ChatPlan, row: dict[str, Any], *, has_words: bool) -> str | None:
-    rendered = _rendered(plan, row)
+def _explain_refusal(plan: ChatPlan, row: dict[str, Any], *, has_words: bool) -> str | None:
+    rendered = _render(plan, row)
     if isinstance(rendered, Refusal):
         # a template may quote the row
         return f"{rendered} ({rendered.words})" if has_words and rendered.words else str(rendered)
     return None if rendered.sequences else "no_answer"
 
 
-def _rendered(plan: ChatPlan, row: dict[str, Any]) -> RenderedConversation | Refusal:
-    read = read_conversation(row, plan.fields, plan.choices)
-    return read if isinstance(read, Refusal) else used_part(load_tools(plan)[0].render(read))
+def _render(plan: ChatPlan, row: dict[str, Any]) -> RenderedConversation | Refusal:
+    conversation = read_conversation(row, plan.fields, plan.choices)
+    return (
+        conversation if isinstance(conversation, Refusal) else keep_used_part(load_tools(plan)[0].render(conversation))
+    )
 
 
-def _tokens_a_row(plan: ChatPlan, label: str, some: RowBlock) -> float:
+def _count_tokens_per_row(plan: ChatPlan, label: str, rows: RowBlock) -> float:
     encoder = load_tools(plan)[1]
     tokens = 0
-    for number, row in zip(some.numbers, some.rows, strict=True):
+    for number, row in zip(rows.numbers, rows.rows, strict=True):
         report_position(label, number)
-        rendered = _rendered(plan, row)
+        rendered = _render(plan, row)
         if not isinstance(rendered, Refusal):
-            lengths, stay = cut_lengths(plan, np.diff(_encoded(encoder, rendered, label, number).offsets))
-            tokens += int(lengths[stay].sum())
-    return tokens / max(1, len(some.rows))
+            lengths, fits = cut_lengths(plan, np.diff(_encode(encoder, rendered, label, number).offsets))
+            tokens += int(lengths[fits].sum())
+    return tokens / max(1, len(rows.rows))
 
 
-def _encoded(encoder: ChatEncoder, rendered: RenderedConversation, label: str, row: int) -> EncodedSequences:
-    return encode_or_name(encoder.encode, [rendered], encoder.bundle.name, lambda _: row_of(label, row))
+def _encode(encoder: ChatEncoder, rendered: RenderedConversation, label: str, row: int) -> EncodedSequences:
+    return encode_or_locate(encoder.encode, [rendered], encoder.bundle.name, lambda _: locate_row(label, row))

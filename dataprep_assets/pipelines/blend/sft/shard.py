@@ -1,67 +1,88 @@
-"""Describes a shard of packed chat data: its sources and settings, its key, its files, and the facts of its receipt.
+"""A shard of packed chat data: its sources and settings, its key, its files, and the facts of its receipt.
 
 `packed_sft.py` builds it; `packing.py` writes its files.
 """
 
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+from pydantic import Field
+
+from dataprep_assets.curation.retractions import describe_ids
 from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
+from dataprep_assets.pipelines.blend.row_ids import current_retractions
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
+from dataprep_assets.tokenization.chat.row_forms import Form
 
-VERSION = 4
+VERSION = 7
 PACKED = "packed.parquet"
 QUARANTINE = spool.QUARANTINE
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackPlan:
-    """Settings by which sequences become rows. The longest row has `pack_size` tokens.
+    """Settings for packing sequences into rows of at most `pack_size` tokens.
 
-    Raises ConfigError for impossible settings.
+    With `pad_to_multiple` above 1, `pad_id` pads each sequence to a multiple of labels, and `pack_size` counts labels.
+
+    Raises ConfigError for invalid settings.
     """
 
     algorithm: Algorithm = "first_fit_shuffle"
     seed: int = 42
     row_group_bins: int = 1000
     compression: Literal["zstd", "snappy", "gzip", "none"] = "zstd"
+    pad_to_multiple: int = 1
+    pad_id: int | None = None
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
             raise ConfigError(f"packing: unknown algorithm {self.algorithm!r}. Available: {', '.join(ALGORITHMS)}")
         if self.seed < 0 or self.row_group_bins < 1:
             raise ConfigError(
-                f"packing: seed {self.seed} must not be negative, row_group_bins {self.row_group_bins} at least 1"
+                "packing: seed must be at least 0 and row_group_bins at least 1, not "
+                f"{self.seed} and {self.row_group_bins}"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftShard:
-    """One shard to build: its artifact, and its sources in order. Picklable.
+class ChatShard:
+    """One shard of chat data to build: its artifact, and its sources in order. Picklable.
 
-    `budget` is the largest share of rows that may be dropped as bad. Changing `salt` changes the key, which forces a
-    new build.
+    `budget` is the maximum share of rows that may be dropped as bad. A changed `salt` forces a rebuild, because it
+    changes the key. `retracted` are the listed ids of rows that the shard has read, as far as is known before the
+    build. With these ids, the key is the finished shard's key.
     """
 
     artifact: Artifact
     store: ArtifactStore
     sources: tuple[ChatSource, ...]
     plan: ChatPlan
-    packing: PackPlan
     budget: float
     salt: str = ""
+    retracted: tuple[str, ...] = ()
+
+    def with_current_retractions(self) -> Self:
+        """Return the shard with the listed ids that its current version has read."""
+        return replace(self, retracted=current_retractions(self.store, self.artifact, self.plan.retractions))
 
     @property
     def partition(self) -> str:
         """The shard's partition key."""
         return self.artifact.partition or ""
+
+    @property
+    def source_bytes(self) -> int:
+        """Total size of the sources in bytes."""
+        return sum(source.size for source in self.sources)
 
     @property
     def key(self) -> str:
@@ -70,34 +91,53 @@ class SftShard:
 
     @property
     def recipe(self) -> Recipe:
-        """Everything that decides the shard's bytes, with names."""
-        settings, packing = self.plan.key_parts(), self.packing
-        tokenizer, template = settings.pop("tokenizer"), settings.pop("template")
-        return Recipe.made_of(
+        """The named inputs and settings that decide the shard's bytes."""
+        raise NotImplementedError
+
+    def recipe_of(self, version: int, settings: Mapping[str, Any], omitted: Container[str] = ()) -> Recipe:
+        """Return the recipe of a shard with further `settings`, and without the `omitted` settings of its plan."""
+        plan_settings = self.plan.key_parts()
+        tokenizer, template = plan_settings.pop("tokenizer"), plan_settings.pop("template")
+        return Recipe.from_ingredients(
             self.artifact,
-            VERSION,
+            version,
             settings={
+                **{name: value for name, value in plan_settings.items() if name not in omitted},
                 **settings,
-                "algorithm": packing.algorithm,
-                "seed": packing.seed,
-                "row_group_size": packing.row_group_bins,
-                "compression": packing.compression,
                 "bad_records.budget": self.budget,
                 "formats": [[source.format, source.compression] for source in self.sources],
                 **{name: limit for source in self.sources for name, limit in source.limits.items()},
                 "force": self.salt,
+                # only if there are any, so that other shards keep their keys
+                **({"retracted": describe_ids(self.retracted)} if self.retracted else {}),
             },
             sources={
                 "tokenizer": tokenizer,
                 "chat_template": template,
-                **{_name(source): source.sha256 for source in self.sources},
+                **{_source_name(source): source.sha256 for source in self.sources},
             },
         )
 
+
+@dataclass(frozen=True, kw_only=True)
+class SftShard(ChatShard):
+    """One shard of packed conversations to build."""
+
+    packing: PackPlan
+
     @property
-    def source_bytes(self) -> int:
-        """Bytes of the sources."""
-        return sum(source.size for source in self.sources)
+    def recipe(self) -> Recipe:
+        packing = self.packing
+        settings: dict[str, Any] = {
+            "algorithm": packing.algorithm,
+            "seed": packing.seed,
+            "row_group_size": packing.row_group_bins,
+            "compression": packing.compression,
+        }
+        # add the setting only if it is set, so that other shards keep their keys
+        if packing.pad_to_multiple > 1:
+            settings |= {"pad_to_multiple": packing.pad_to_multiple, "pad_id": packing.pad_id}
+        return self.recipe_of(VERSION, settings)
 
     @property
     def scratch(self) -> Path:
@@ -105,14 +145,17 @@ class SftShard:
         return self.store.root / self.artifact.dataset / SPOOLS
 
 
-def _name(source: ChatSource) -> str:
-    """A source file, or a range of its rows."""
+def _source_name(source: ChatSource) -> str:
+    """Return the name of a source file, or of a range of its rows."""
     is_complete = source.rows.first == 1 and source.rows.stop is None
     return source.label if is_complete else f"{source.label}[{source.rows.first}:{source.rows.stop}]"
 
 
 class PackedSourceFacts(Facts):
-    """One source file: the range of its rows, and their outcomes. `dropped` counts rows by reason."""
+    """A source file: the range of its rows, and their outcomes.
+
+    `dropped` and `cuts` count rows by reason. `form` is the form of the rows, None if there are no conversations.
+    """
 
     file: str
     ordinal: int
@@ -123,18 +166,48 @@ class PackedSourceFacts(Facts):
     dropped: dict[str, int]
     sequences: int
     tokens: int
+    form: Form | None
     unknown_tokens: int = 0
     dropped_characters: int = 0
     changed_characters: int = 0
+    cuts: dict[str, int] = Field(default_factory=dict)
+
+
+class ChatSourceFacts(Facts):
+    """A source file of any shard of chat data: the form of its rows."""
+
+    form: Form | None
+
+
+class ChatFacts(Facts):
+    """Facts that shards of packed conversations and of pairs have in common, for messages."""
+
+    unread_keys: dict[str, int]
+    template: str
+    template_digest: str
+    template_writes: dict[str, str]
+    template_differences: tuple[str, ...]
+    sources: tuple[ChatSourceFacts, ...]
 
 
 class PackedSftFacts(Facts):
-    """`bins` are packed rows; `fill` is their share of `pack_size` tokens; `packing_factor` sequences a row.
+    """Facts of a shard of packed chat data.
 
-    `truncated` and `truncated_to_pack_size` count sequences that were cut and stayed, `sequences_dropped` those that
-    were left out of conversations that stayed, by reason, `conversations_cut` conversations of which a part is left
-    out. `stop_ids` are the tokens that end an answer, `turn_end` ids that are trained after one. `template_writes` is
-    the table of the template's capabilities.
+    With `pad_to_multiple` above 1, sequences are padded with `pad_id`. Padding does not count as tokens.
+
+    Attributes:
+        bins: Number of packed rows.
+        fill: Average share of `pack_size` tokens that a row has.
+        packing_factor: Average number of sequences per row.
+        truncated: Number of kept sequences that were truncated to `max_doc_tokens`.
+        truncated_to_pack_size: Number of kept sequences that were truncated to `pack_size`.
+        sequences_dropped: Number of sequences dropped from kept conversations, by reason.
+        conversations_cut: Number of incomplete conversations, by reason.
+        unread_keys: Number of rows with a key that is not read, by key; the key is empty if names are hidden.
+        stop_ids: Ids of the tokens that end an answer.
+        turn_end: Ids that are trained after a stop token.
+        template_writes: The table of the template's capabilities.
+        retracted: The ids (16 hex digits) on the retraction list whose rows were left out.
     """
 
     format: str
@@ -148,6 +221,7 @@ class PackedSftFacts(Facts):
     truncated_to_pack_size: int
     sequences_dropped: dict[str, int]
     conversations_cut: dict[str, int]
+    unread_keys: dict[str, int]
     pack_size: int
     fill: float
     packing_factor: float
@@ -164,4 +238,7 @@ class PackedSftFacts(Facts):
     template_differences: tuple[str, ...]
     turn_end: tuple[int, ...] = ()
     certificate: dict[str, Any]
+    pad_to_multiple: int = 1
+    pad_id: int | None = None
+    retracted: tuple[str, ...] = ()
     sources: tuple[PackedSourceFacts, ...]

@@ -1,6 +1,6 @@
-"""Remarks on a chat template before anything is built: `dataprep check` tries it on invented conversations and rows.
+"""Remarks of `dataprep check` on a chat template, which it tests on invented conversations and on the first rows.
 
-Entry points: `template_remarks`, `lost_rows_remark`.
+Entry points: `template_remarks`, `find_lost_rows_remark`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,86 +13,113 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError, TokenizerError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.pairs.encoding import render_preference
 from dataprep_assets.pipelines.blend.plan.fields import conversation_fields
 from dataprep_assets.pipelines.blend.sft.chat_plan import (
     ChatPlan,
     chat_plan,
-    conversation_renderer,
-    unprompted_header,
+    find_unprompted_header,
+    load_conversation_renderer,
 )
-from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
+from dataprep_assets.pipelines.blend.sft.declared_template import has_local_template, load_declared_template
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
-from dataprep_assets.sources.readers.first_rows import first_rows, sample_of
+from dataprep_assets.sources.readers.first_rows import read_first_rows, sample_files
 from dataprep_assets.stream.declaration import TokenizerDeclaration
-from dataprep_assets.stream.tokenizer import bundle_at_hand
+from dataprep_assets.stream.tokenizer import find_local_tokenizer
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets.tokenization.certificate import refuse_engine
 from dataprep_assets.tokenization.chat.lost_text import LOST
-from dataprep_assets.tokenization.chat.messages import Refusal, read_conversation
+from dataprep_assets.tokenization.chat.messages import (
+    Conversation,
+    Preference,
+    Refusal,
+    read_conversation,
+    read_preference,
+)
 
 _ROWS = 100
-"""Rows of a dataset that are rendered."""
+"""Number of a dataset's first rows to render."""
 
 
 @lru_cache(maxsize=4)
 def _plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle] | None:
-    """The plan of a template, and its tokenizer; both declarations as JSON. None if a file is not on this machine."""
+    """Return the plan of a template, and its tokenizer; None if a file of either is not on this machine.
+
+    `options` and `tokenizer` are the declarations as JSON.
+    """
     sft_options, tokenizer_declaration = (
         SftOptions.model_validate_json(options),
         TokenizerDeclaration.model_validate_json(tokenizer),
     )
     if (
-        not template_at_hand(sft_options, tokenizer_declaration)
-        or (bundle := bundle_at_hand(tokenizer_declaration, "text")) is None
+        not has_local_template(sft_options, tokenizer_declaration)
+        or (bundle := find_local_tokenizer(tokenizer_declaration, "text")) is None
     ):
         return None
-    # no engine is certified yet, and the reference is fast enough for a few conversations
-    certificate = refused_outright(bundle, "text", "tokenizers", "a trial of the template")
+    # use the reference, because no engine is certified yet and it is fast enough for a few conversations
+    certificate = refuse_engine(bundle, "text", "tokenizers", "a trial of the template")
     return chat_plan(
-        bundle, certificate, declared_template(sft_options, tokenizer_declaration), **sft_options.plan_settings()
+        bundle, certificate, load_declared_template(sft_options, tokenizer_declaration), **sft_options.plan_settings()
     ), bundle
 
 
-def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
-    """Remarks on the template of `options` together with `tokenizer`.
+def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, stage: str = "sft") -> Iterator[Remark]:
+    """Yield remarks on the template of `options` together with `tokenizer`, at the key of the options of `stage`.
 
-    There are none on a template or tokenizer that is on the hub and not in this machine's cache.
+    There are none for a template or tokenizer on the Hub that is not in this machine's cache.
     """
     try:
         plan_and_bundle = _plan(options.model_dump_json(), tokenizer.model_dump_json())
     except (ConfigError, TokenizerError) as error:
-        yield Remark(keys=("sft", "chat_template"), sentence=str(error))
+        yield Remark(keys=(stage, "chat_template"), sentence=str(error))
         return
     if plan_and_bundle is None:
         return
     plan, bundle = plan_and_bundle
-    if not options.choices.unprompted_header and (header := unprompted_header(plan, bundle)):
+    if not options.choices.unprompted_header and (header := find_unprompted_header(plan, bundle)):
         yield Remark(
-            keys=("sft", "chat_template"),
+            keys=(stage, "chat_template"),
             sentence=f"chat_template {plan.template.name}: writes no generation prompt, so the text before each "
-            f"answer ({header!r}) is in the loss. If prompts end with it, write it where "
-            "`add_generation_prompt` is true",
+            f"answer ({header!r}) is in the loss. If your prompts end with this text, "
+            "write it in the template where `add_generation_prompt` is true",
             hint=True,
         )
     for difference in plan.differences:
         yield Remark(
-            keys=("sft", "chat_template"), sentence=f"chat_template {plan.template.name}: {difference}", hint=True
+            keys=(stage, "chat_template"), sentence=f"chat_template {plan.template.name}: {difference}", hint=True
         )
 
 
-def lost_rows_remark(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Remark | None:
-    """A remark on the features of a dataset's first rows that its template drops; None if it drops nothing."""
-    options = blend.sft_options
-    # errors of the template or of a file have remarks of their own
+def template_text(blend: BlendDeclaration) -> str:
+    """Return the text of a blend's template; empty if it is not available on this machine."""
+    options = blend.chat_options
+    with suppress(DataprepError):  # another remark reports the error
+        if has_local_template(options, blend.required_tokenizer):
+            return load_declared_template(options, blend.required_tokenizer).text
+    return ""
+
+
+def find_lost_rows_remark(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Remark | None:
+    """Return a remark on features of a dataset's first rows that the template drops; None if it drops nothing."""
+    options, is_pairs = blend.chat_options, blend.stage == "pairs"
+    # other remarks report errors in the template or a file
     with suppress(DataprepError, OSError):
         if (plan_and_bundle := _plan(options.model_dump_json(), blend.required_tokenizer.model_dump_json())) is None:
             return None
-        renderer, fields = conversation_renderer(*plan_and_bundle), conversation_fields(options, dataset)
+        renderer = load_conversation_renderer(*plan_and_bundle, is_marked=not is_pairs)
+        fields = conversation_fields(options, dataset)
         refusals: list[Refusal] = []
-        rows = list(islice(first_rows(sample_of(paths), dataset.reading), _ROWS))
+        rows = list(
+            islice(read_first_rows(sample_files(paths), dataset.reading, as_json=options.choices.reads_json), _ROWS)
+        )
         for row in rows:
-            read = read_conversation(row, fields, options.choices)
-            rendered = read if isinstance(read, Refusal) else renderer.render(read)
+            read = read_preference if is_pairs else read_conversation
+            conversation = read(row, fields, options.choices)
+            rendered: object = conversation
+            if isinstance(conversation, Preference):
+                rendered = render_preference(renderer, conversation)
+            elif isinstance(conversation, Conversation):
+                rendered = renderer.render(conversation)
             if isinstance(rendered, Refusal) and rendered.reason.startswith(LOST):
                 refusals.append(rendered)
         if not refusals:
@@ -101,10 +128,10 @@ def lost_rows_remark(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequ
         amount = "some" if blend.sensitive else f"{len(refusals):,} of the first {len(rows):,}"
         is_allowed = blend.bad_records.policy == "drop" or all(refusal.part for refusal in refusals)
         return Remark(
-            keys=("sft", "chat_template"),
+            keys=(blend.stage, "chat_template"),
             sentence=f"chat_template {plan_and_bundle[0].template.name}: writes no {' and no '.join(features)}; "
             f"{amount} rows of dataset {dataset.name} use them. Use a template that writes them, or list them in "
-            "`sft.allow_loss`",
+            f"`{blend.stage}.allow_loss`",
             hint=is_allowed,
             of_source=not is_allowed,
         )

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dataprep_assets.pipelines.blend.rl.apply_transforms import Refused, SkippedRecord, apply_transforms
+from dataprep_assets.pipelines.blend.rl.apply_transforms import RefusedRecord, SkippedRecord, apply_transforms
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlOptions
-from dataprep_assets.pipelines.blend.rl.transforms import compose
+from dataprep_assets.pipelines.blend.rl.transforms import compose_steps
+from dataprep_assets_tests.messages import raises
 
 ASKED = [{"role": "user", "content": "hi"}]
 PARAMS = {"responses_create_params": {"input": ASKED, "temperature": 1}, "id": 1}
@@ -25,13 +26,13 @@ LACKING: list[dict[str, Any]] = [
 
 def _made(record: dict[str, Any], *transforms: Any, **options: Any) -> Any:
     declared = RlOptions(transforms=transforms, **options)
-    return apply_transforms(record, compose(transforms, (), declared.rules), declared.rules, "row 1")
+    return apply_transforms(record, compose_steps(transforms, (), declared.rules), declared.rules, "row 1")
 
 
 @pytest.mark.parametrize("record", LACKING)
 @pytest.mark.parametrize("transform", ["nemotron_rl", RESOLVING], ids=str)
 def test_a_record_without_a_prompt_is_a_bad_record(record: dict[str, Any], transform: Any) -> None:
-    assert _made(record, transform) == Refused("no_prompt")
+    assert _made(record, transform) == RefusedRecord("no_prompt")
     assert _made(PARAMS, transform) in (SHORT, PARAMS)
 
 
@@ -51,7 +52,7 @@ def test_the_original_leaves_out_one_without_and_keeps_an_empty_one(transform: A
     ],
 )
 def test_every_transform_that_has_a_prompt_asks_for_it(transform: Any, record: dict[str, Any]) -> None:
-    assert _made(record, transform) == Refused("no_prompt")
+    assert _made(record, transform) == RefusedRecord("no_prompt")
 
 
 def test_a_field_that_is_no_prompt_is_left_out_under_the_name_of_its_transform() -> None:
@@ -63,10 +64,10 @@ def test_records_of_a_form_of_ones_own_are_asked_for_the_prompt_that_is_named() 
     own = {"task": {"question": "1+1?"}}
     assert _made({"x": 1}, "passthrough") == {"x": 1}
     assert _made(own, "passthrough", prompt="task.question") == own
-    assert _made({"task": {"question": ""}}, "passthrough", prompt="task.question") == Refused("no_prompt")
+    assert _made({"task": {"question": ""}}, "passthrough", prompt="task.question") == RefusedRecord("no_prompt")
     assert _made(own, RESOLVING, prompt="task.question") == own
     assert _made({"id": 1}, RESOLVING, prompt="none") == {"id": 1}
-    with pytest.raises(ValidationError, match="prompt"):
+    with raises(ValidationError, "prompt"):
         RlOptions(prompt="task..question")
 
 
@@ -88,7 +89,7 @@ def test_a_malformed_placeholder_is_left_out_or_a_bad_record() -> None:
     """It stops Nemotron; a bad record stops a run, too, unless it is to be dropped."""
     record = {"dataset": ["a"], "_hf_placeholder": {"row": 0}}
     assert _made(record, RESOLVING) == SkippedRecord("resolve_hf_placeholders")
-    assert _made(record, RESOLVING, like="nemotron") == Refused("bad_placeholder")
+    assert _made(record, RESOLVING, like="nemotron") == RefusedRecord("bad_placeholder")
 
 
 def test_the_page_of_the_format_says_of_every_rule_what_both_presets_take() -> None:
@@ -110,6 +111,7 @@ def test_a_key_is_what_it_was() -> None:
         "null_affix": "printed",
         "malformed": "bad_record",
         "boolean_row": "number",
+        "column_nulls": "kept",
         "prompt": "a.b",
     }
 
@@ -131,7 +133,7 @@ _NINE, _TEN = [{"role": "assistant", "content": "Nine."}], [{"role": "assistant"
 )
 def test_a_pair_that_prefers_nothing_is_a_bad_record(chosen: Any, rejected: Any) -> None:
     pair = {"prompt": ASKED, "chosen": chosen, "rejected": rejected}
-    assert _made(pair, "passthrough") == Refused("no_preference")
+    assert _made(pair, "passthrough") == RefusedRecord("no_preference")
     assert _made(pair, "passthrough", like="nemotron") == pair
 
 

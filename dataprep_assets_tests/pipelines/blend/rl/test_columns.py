@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import columns_after
-from dataprep_assets.pipelines.blend.rl.transforms import compose
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import infer_columns
+from dataprep_assets.pipelines.blend.rl.transforms import compose_steps
 
 RECORD = {
     "input": "a",
@@ -32,18 +32,18 @@ RECORD = {
 )
 def test_what_is_promised_is_what_comes_out(transforms: list[Any]) -> None:
     made: Any = RECORD
-    for step in compose(transforms):
+    for step in compose_steps(transforms):
         made = step.transform(made)
-    assert list(made) == list(columns_after(transforms))
-    for name, kind in columns_after(transforms).items():
+    assert list(made) == list(infer_columns(transforms))
+    for name, kind in infer_columns(transforms).items():
         assert isinstance(made[name], {"string": str, "list<object>": list, "any": object}[kind])
 
 
 def test_what_only_the_source_knows_is_not_promised() -> None:
-    assert columns_after(["passthrough"]) == {}
-    assert columns_after(["nemotron_rl", "my_package.my_module:my_function"]) == {}
+    assert infer_columns(["passthrough"]) == {}
+    assert infer_columns(["nemotron_rl", "my_package.my_module:my_function"]) == {}
 
 
 @pytest.mark.parametrize("transforms", [["nemotron"], ["select"], [{"select": "id"}], [{"rename": ["id"]}]])
 def test_transforms_that_the_plan_refuses_promise_nothing(transforms: list[Any]) -> None:
-    assert columns_after(transforms) == {}
+    assert infer_columns(transforms) == {}

@@ -10,12 +10,13 @@ from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlOptions, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import (
     fetch_sources,
-    identities,
+    fill_placeholder,
+    identify_sources,
     is_malformed,
     parse_sources,
-    resolve,
 )
 from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
 
 NOWHERE = SourceAccessDeclaration()
@@ -43,7 +44,7 @@ def _resolved(
 ) -> dict[str, Any] | None:
     sources = {s.name: s for s in fetch_sources(parse_sources({"sources": files}), NOWHERE)}
     placeholder = {"row": row, "question_template": template}
-    return resolve({"dataset": name, "_hf_placeholder": placeholder, **more}, sources, rules)
+    return fill_placeholder({"dataset": name, "_hf_placeholder": placeholder, **more}, sources, rules)
 
 
 def test_dapo_loses_its_wrapper_and_gets_the_templates(files: dict[str, str]) -> None:
@@ -91,7 +92,7 @@ def test_the_sources_of_super_are_those_of_nano_by_other_names(files: dict[str, 
 @pytest.mark.parametrize("given", ["a.parquet", {"path": "a.parquet"}])
 def test_a_name_that_is_not_known_demands_its_kind(given: Any) -> None:
     """It was taken for Skywork's, and a prompt of DAPO was made with both wrappers (docs/known-failures.md#blend)."""
-    with pytest.raises(ConfigError, match=r"sources\.my_math: `kind` is missing.*super_v3_lcsft_step1000_dapo17k"):
+    with raises(ConfigError, "sources.my_math", "`kind`", "super_v3_lcsft_step1000_dapo17k"):
         parse_sources({"sources": {"my_math": given}})
     assert parse_sources({"sources": {"my_math": {"path": "a.parquet", "kind": "dapo"}}})["my_math"].kind == "dapo"
 
@@ -170,13 +171,13 @@ def test_what_has_not_the_form_of_a_placeholder_is_told_from_what_is_not_there(
     given = {"dataset": DAPO, **record}
     assert is_malformed(given, sources) == wanted
     if wanted:
-        assert resolve(given, sources) is None
+        assert fill_placeholder(given, sources) is None
 
 
 def test_a_placeholder_that_is_null_is_none_or_cannot_be_resolved() -> None:
     record = {"a": 1, "_hf_placeholder": None}
-    assert resolve(record, {}) == {"a": 1}
-    assert resolve(record, {}, NEMOTRON) is None
+    assert fill_placeholder(record, {}) == {"a": 1}
+    assert fill_placeholder(record, {}, NEMOTRON) is None
 
 
 def test_rows_count_over_the_files_of_the_split_in_order(files: dict[str, str]) -> None:
@@ -199,24 +200,24 @@ def test_what_cannot_be_resolved_is_left_out(files: dict[str, str], name: str, r
 
 
 def test_a_record_without_a_placeholder_passes(files: dict[str, str]) -> None:
-    assert resolve({"a": 1}, {}) == {"a": 1}
-    assert resolve({"a": 1, "_hf_placeholder": None}, {}) == {"a": 1}
+    assert fill_placeholder({"a": 1}, {}) == {"a": 1}
+    assert fill_placeholder({"a": 1, "_hf_placeholder": None}, {}) == {"a": 1}
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "values"),
     [
-        ({}, "needs `sources`"),
-        ({"sources": {}}, "needs `sources`"),
-        ({"sources": {DAPO: "hf://org/d"}}, "not pinned"),
-        ({"sources": {DAPO: "hf://org/d@main"}}, "not pinned"),
-        ({"sources": {DAPO: {"path": "x", "kind": "other"}}}, "kind"),
-        ({"sources": {DAPO: {"split": "x"}}}, "path"),
+        ({}, ("sources",)),
+        ({"sources": {}}, ("sources",)),
+        ({"sources": {DAPO: "hf://org/d"}}, (DAPO, "pinned")),
+        ({"sources": {DAPO: "hf://org/d@main"}}, (DAPO, "pinned")),
+        ({"sources": {DAPO: {"path": "x", "kind": "other"}}}, ("kind",)),
+        ({"sources": {DAPO: {"split": "x"}}}, ("path",)),
     ],
 )
-def test_sources_must_be_pinned_and_known(options: dict[str, Any], complaint: str) -> None:
+def test_sources_must_be_pinned_and_known(options: dict[str, Any], values: tuple[str, ...]) -> None:
     """The original resolves whatever is on the branch that day (docs/formats/rl-jsonl.md#unpinned-sources)."""
-    with pytest.raises(ConfigError, match=complaint):
+    with raises(ConfigError, *values):
         parse_sources(options)
 
 
@@ -228,12 +229,12 @@ def test_a_hubs_rows_are_those_of_the_pinned_commit(files: dict[str, str], tmp_p
         write_rows(tmp_path / "other.parquet", [_row("Moved", "x")])
         hub.move_branch({"data/train-00000.parquet": (tmp_path / "other.parquet").read_bytes()})
         (source,) = fetch_sources(pinned, access)
-        found = resolve({"dataset": DAPO, "_hf_placeholder": {"row": 1}}, {DAPO: source})
+        found = fill_placeholder({"dataset": DAPO, "_hf_placeholder": {"row": 1}}, {DAPO: source})
         assert found is not None
         assert found["question"] == "Short question"
 
 
 def test_the_content_of_a_local_source_identifies_it(files: dict[str, str]) -> None:
-    before = identities(parse_sources({"sources": files}), NOWHERE)
+    before = identify_sources(parse_sources({"sources": files}), NOWHERE)
     write_rows(Path(files[DAPO]), [_row("other", "x")])
-    assert identities(parse_sources({"sources": files}), NOWHERE) != before
+    assert identify_sources(parse_sources({"sources": files}), NOWHERE) != before

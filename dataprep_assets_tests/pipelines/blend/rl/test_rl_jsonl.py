@@ -13,7 +13,9 @@ import zstandard
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
+from dataprep_assets.pipelines.blend.losses import find_shard_losses
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import build_rl_shards
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, run, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import finished_rl_shards, prove_rl_jsonl, rl_blend, rl_rows
 
@@ -77,6 +79,39 @@ def test_what_a_transform_leaves_out_is_counted_under_its_name(tmp_path: Path) -
     assert receipt.ledger.dropped == {"left_out_by_select": 2}
 
 
+@pytest.mark.parametrize(
+    ("transform", "counts"),
+    [
+        ("nemotron_rl", {"answer": 2, "responses_create_params.temperature": 1, "uuid": 1}),
+        ({"select": ["responses_create_params", "answer"]}, {}),
+        ("passthrough", {}),
+    ],
+)
+def test_fields_that_a_transform_leaves_out_are_losses_of_their_file(
+    tmp_path: Path, transform: str | dict[str, list[str]], counts: dict[str, int]
+) -> None:
+    question = {"input": [{"role": "user", "content": "why?"}]}
+    rows = [
+        {"responses_create_params": {**question, "temperature": 1.0}, "answer": "a", "uuid": "1"},
+        {"responses_create_params": question, "answer": "b"},
+    ]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    blend = rl_blend(
+        tmp_path / "s",
+        {"transforms": [transform]},
+        num_shards=1,
+        blend={"train": [{"name": "a", "path": str(path)}]},
+    )
+    finished(blend, tmp_path / "out")
+    (work,) = finished_rl_shards(blend, tmp_path / "out")
+    losses = [loss for loss in find_shard_losses(blend, [work.store.require(work.artifact)]) if loss.count]
+    assert {loss.reason: loss.count for loss in losses} == counts
+    assert all(
+        (loss.action, loss.unit, loss.of, sum(loss.files.values())) == ("left out", "field", 0, loss.count)
+        for loss in losses
+    )
+
+
 def test_bad_rows_stop_or_are_quarantined(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", [{"a": 1}, b"{broken\n", b"\n", b"[1]\n", {"a": 2}, b'{"a": 1e400}\n'])
     changes = {"num_shards": 1, "blend": {"train": [{"name": "a", "path": str(path)}]}}
@@ -94,7 +129,9 @@ def test_bad_rows_stop_or_are_quarantined(tmp_path: Path) -> None:
     assert [json.loads(line)["row"] for line in lines] == [2, 4, 6]
     tight = rl_blend(tmp_path / "s", options, bad_records={"policy": "drop", "budget": 0.1}, **changes)
     outcome, _ = run(tight, tmp_path / "out")
-    assert "3 of 5 rows" in str(next(iter(outcome.failed.values())))
+    refused = str(next(iter(outcome.failed.values())))
+    assert "3 of 5 rows" in refused
+    assert "`bad_records: {policy: drop, budget: 0.6}`" in refused
 
 
 @pytest.mark.parametrize(
@@ -109,7 +146,7 @@ def test_a_file_without_one_record_fails_under_both_policies(tmp_path: Path, dat
         outcome, _ = run(rl_blend(tmp_path / "s", **policy, **changes), tmp_path / "out")
         (error,) = outcome.failed.values()
         assert isinstance(error, BadRecordError)
-        assert "z.jsonl: none of its rows" in str(error)
+        assert_names(str(error), "z.jsonl")
         assert told in str(error)
         assert "policy: drop" not in str(error)
 
@@ -148,7 +185,12 @@ def test_a_field_that_no_line_holds_is_named_without_its_value(tmp_path: Path) -
     changes = {"num_shards": 1, "blend": {"train": [{"name": "a", "path": str(path)}]}}
     outcome, _ = run(rl_blend(tmp_path / "s", {"transforms": ["passthrough"]}, **changes), tmp_path / "out")
     (error,) = outcome.failed.values()
-    assert "a.parquet: row 1: not_json (field 2, of type Decimal). Correct the source" in str(error)
+    assert_names(str(error), "a.parquet", 1, "not_json", 2)
+    path = write_rows(tmp_path / "b.jsonl", [{"n": 1, "price": [1 << 70]}])
+    changes = {"num_shards": 1, "blend": {"train": [{"name": "b", "path": str(path)}]}}
+    outcome, _ = run(rl_blend(tmp_path / "t", {"transforms": ["passthrough"]}, **changes), tmp_path / "again")
+    (error,) = outcome.failed.values()
+    assert_names(str(error), "b.jsonl", "row 1", "byte 0", "not_json", "field 2", "64-bit")
 
 
 def test_a_placeholder_source_that_changes_during_the_build_stops_it(tmp_path: Path) -> None:
@@ -170,7 +212,7 @@ def test_a_placeholder_source_that_changes_during_the_build_stops_it(tmp_path: P
     written("another")
     (outcome,) = build_rl_shards([work], workers=1)
     assert isinstance(outcome.error, CorruptSourceError)
-    assert "questions.jsonl: the bytes read have sha256" in str(outcome.error)
+    assert_names(str(outcome.error), "questions.jsonl", "sha256")
 
 
 def test_a_function_that_raises_names_the_row_and_repeats_nothing(
@@ -237,7 +279,7 @@ def test_a_record_without_a_prompt_is_counted_under_its_own_reason(tmp_path: Pat
     assert {name: found.summary for name, found in prove_rl_jsonl(other).items() if not found.passed} == {}
     assert other.recipe.settings["rl.without_prompt"] == "left_out"
     finding = prove_rl_jsonl(replace(other, rules=work.rules))["round_trip"]
-    assert "4 lines, but the source gives 3" in f"{finding.summary} {finding.table}"
+    assert_names(f"{finding.summary} {finding.table}", 4, 3)
 
 
 def test_a_changed_function_makes_the_data_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,3 +293,20 @@ def test_a_changed_function_makes_the_data_again(tmp_path: Path, monkeypatch: py
     assert again.partition != receipt.partition
     first = json.loads((directory / "manifest.json").read_bytes())["train"]
     assert Path(first).read_bytes().startswith(b'{"v":22}\n')
+
+
+def test_rows_of_parquet_give_the_lines_of_the_same_rows_as_json(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "a", "tools": [{"name": "f", "parameters": {"x": {"type": "string"}}}], "answer": {"z": 1}},
+        {"prompt": "b", "tools": [{"name": "g", "parameters": {"y": {"enum": ["1"]}}}]},
+    ]
+    shards = {}
+    for suffix in ("jsonl", "parquet"):
+        path = write_rows(tmp_path / suffix / f"a.{suffix}", rows)
+        changes = {"num_shards": 1, "blend": {"train": [{"name": "a", "path": str(path)}]}}
+        blend = rl_blend(tmp_path / "s", {"transforms": ["passthrough"]}, **changes)
+        run(blend, tmp_path / suffix / "out")
+        (work,) = finished_rl_shards(blend, tmp_path / suffix / "out")
+        shards[suffix] = (work.store.directory(work.artifact) / "records.jsonl").read_bytes()
+    assert shards["parquet"] == shards["jsonl"]
+    assert [orjson.loads(line) for line in shards["jsonl"].splitlines()] == rows

@@ -10,7 +10,7 @@ from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
 from dataprep_assets.pipelines.blend.sft.shard import SftShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets.tokenization.certificate import refuse_engine
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.pipelines.blend.sft.conversations import source, work
 
@@ -18,7 +18,7 @@ from dataprep_assets_tests.pipelines.blend.sft.conversations import source, work
 def shard_of(sources: Path, tokenizer: Path, root: Path) -> SftShard:
     """One shard of all files of the folder, encoded by the reference engine, which needs no certificate."""
     bundle = TokenizerBundle.load(tokenizer)
-    refused = refused_outright(bundle, "text", "tokenizers", "a test")
+    refused = refuse_engine(bundle, "text", "tokenizers", "a test")
     plan = chat_plan(bundle, refused, ChatTemplate.load("chatml_reasoning"), pack_size=1024)
     return work(root, [source(path, i) for i, path in enumerate(sorted(sources.iterdir()))], plan)
 

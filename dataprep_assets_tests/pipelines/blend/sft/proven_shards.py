@@ -34,7 +34,7 @@ def opened(shard: Shard, **numbers: int) -> OpenedShard:
 
 def findings(packed: OpenedShard) -> dict[str, Finding]:
     """Every check of a shard that is open."""
-    return {check.name: check.find(packed) for check in PACKED_SFT_CHECKS}
+    return {check.name: check.run(packed) for check in PACKED_SFT_CHECKS}
 
 
 def prove_all(shard: Shard) -> dict[str, Finding]:

@@ -12,13 +12,11 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.row_origins import ORIGINS
-from dataprep_assets.pipelines.blend.sft.packed_sft_checks import (
-    CLOSE,
-    OPEN,
-    answers_in_loss,
-    sampled_sequences_trained,
-)
+from dataprep_assets.pipelines.blend.sft.packed_sft_checks import answers_in_loss, sampled_sequences_trained
+from dataprep_assets.pipelines.blend.sft.trained_turns import CLOSE, OPEN, PARTS, bracket_trained_text
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
+from dataprep_assets.tokenization.engines import ReferenceEngine
+from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.sft.conversations import (
     TOOL,
     Shard,
@@ -28,14 +26,15 @@ from dataprep_assets_tests.pipelines.blend.sft.conversations import (
     write_rows,
 )
 from dataprep_assets_tests.pipelines.blend.sft.proven_shards import ROWS, edit, failing, opened
+from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
 from dataprep_assets_tests.tokenization.chat.trap import CHATML, HERMES, TRAP
 
 STOP = "<|im_end|>"
 
 
-def test_the_decoded_mask_shows_answers_between_brackets(built: Shard) -> None:
-    finding = sampled_sequences_trained(opened(built, shown=1000))
-    texts = [str(row["text"]) for row in finding.table]
+def test_decoded_sequences_have_brackets_around_exactly_the_answers(built: Shard) -> None:
+    samples = opened(built).compared_sequences
+    texts = [bracket_trained_text(sample.tokens, sample.mask, chat_bundle()) for sample in samples]
     assert len(texts) == built.receipt.facts["sequences"]
     joined = "".join(texts)
     for row in ROWS[:60]:
@@ -45,26 +44,55 @@ def test_the_decoded_mask_shows_answers_between_brackets(built: Shard) -> None:
     assert all(f"{OPEN}<|im_start|>" not in text for text in texts)
 
 
+def test_the_table_has_a_row_per_kind_of_turn_with_its_trained_tokens(built: Shard) -> None:
+    rows = [dict(row) for row in sampled_sequences_trained(opened(built, shown=1000)).table]
+    kinds = {row["turn"]: row for row in rows}
+    assert set(kinds) == {"answer", "answer with reasoning", "call"}
+    assert sum(int(row[part]) for row in rows for part in PARTS) == built.receipt.facts["trained_tokens"]
+    assert all(row["stop"] == row["turns"] for row in rows)
+    assert all((row["reasoning"] != 0) == ("reasoning" in kind) for kind, row in kinds.items())
+    assert all((row["call"] != 0) == ("call" in kind) for kind, row in kinds.items())
+    assert all((row["answer"] != 0) == ("answer" in kind) for kind, row in kinds.items())
+    assert all(f"{STOP}{CLOSE}" in str(row["text"]) for row in rows)
+    assert kinds["answer"]["template"] == 0
+
+
+def test_the_parts_of_a_turn_are_counted_by_their_tokens(tmp_path: Path) -> None:
+    call = {"type": "function", "function": {"name": "look_up", "arguments": {"word": "buoy"}}}
+    thoughtful = {"role": "assistant", "content": "So it is.", "reasoning_content": "A buoy?", "tool_calls": [call]}
+    row = {"messages": [{"role": "user", "content": "Is it?"}, thoughtful], "tools": [TOOL]}
+    shard = build_rows(tmp_path, [row])
+    (shown,) = sampled_sequences_trained(opened(shard)).table
+    assert (shown["turn"], shown["turns"], shown["stop"]) == ("call and text with reasoning", 1, 1)
+    reference = ReferenceEngine(chat_bundle(), "text")
+    for part, text in (("reasoning", "A buoy?"), ("answer", "So it is.")):
+        assert shown[part] == len(reference.encode([text])[0])
+    (trained,) = trained_texts(shard.rows)
+    assert trained.startswith("A buoy?\n</think>\nSo it is.")
+    assert 0 < shown["template"] < shard.receipt.facts["trained_tokens"] / 2
+    assert sum(int(shown[part]) for part in PARTS) == shard.receipt.facts["trained_tokens"]
+
+
 def test_a_decoded_sequence_with_nothing_to_train_fails(shard: Shard) -> None:
     def change(rows: list[dict[str, list[int]]]) -> None:
         rows[0]["loss_mask"] = [0] * len(rows[0]["loss_mask"])
 
     edit(shard, change)
-    assert "row 0: sequence 0 has no trained tokens" in failing(shard)["sampled_sequences_trained"]
+    assert_names(failing(shard)["sampled_sequences_trained"], "row 0", "sequence 0", "trained")
 
 
 def test_ids_that_are_not_the_conversations_are_found(shard: Shard) -> None:
     edit(shard, lambda rows: rows[5]["input_ids"].__setitem__(3, 77))
-    assert "its ids differ from those in row 5" in failing(shard)["round_trip"]
+    assert_names(failing(shard)["round_trip"], "ids", "row 5")
 
 
 def test_a_source_that_changed_is_found(shard: Shard, tmp_path: Path) -> None:
     changed = json.loads(json.dumps(ROWS))
     changed[3]["messages"][-1]["content"] += " more"
     other = replace(shard, work=replace(shard.work, sources=(source(write_rows(tmp_path / "rows.jsonl", changed)),)))
-    assert "rows.jsonl: row 4, sequence 0: its ids differ" in failing(other)["round_trip"]
+    assert_names(failing(other)["round_trip"], "rows.jsonl", 4, 0)
     short = replace(shard, work=replace(shard.work, sources=(source(write_rows(tmp_path / "rows.jsonl", ROWS[:9])),)))
-    assert "is packed, but does not exist in the source" in failing(short)["round_trip"]
+    assert_names(failing(short)["round_trip"], "exist")
 
 
 def test_origins_that_are_short_or_double_are_found(shard: Shard) -> None:
@@ -74,12 +102,12 @@ def test_origins_that_are_short_or_double_are_found(shard: Shard) -> None:
     np.save(shard.directory / ORIGINS, origins)
     with (shard.directory / ORIGINS).open("ab") as file:
         file.write(b"more")
-    assert "after the array. Rebuild it" in failing(shard)["round_trip"]
+    assert "after the array. Rebuild" in failing(shard)["round_trip"]
     origins[1] = origins[0]
     np.save(shard.directory / ORIGINS, origins)
-    assert "has one sequence of a conversation twice" in failing(shard)["round_trip"]
+    assert_names(failing(shard)["round_trip"], "twice")
     np.save(shard.directory / ORIGINS, origins.astype(np.float64))
-    assert "expected int64 of shape (n, 3). Rebuild it" in failing(shard)["round_trip"]
+    assert_names(failing(shard)["round_trip"], "int64", 3)
 
 
 def test_an_answer_of_which_the_first_tokens_are_not_trained_is_found(shard: Shard) -> None:
@@ -90,7 +118,7 @@ def test_an_answer_of_which_the_first_tokens_are_not_trained_is_found(shard: Sha
         rows[4]["loss_mask"][at : at + 2] = [0, 0]
 
     edit(shard, later)
-    assert "on is not one of its answers" in failing(shard)["answers_in_loss"]
+    assert_names(failing(shard)["answers_in_loss"], "answers")
 
 
 def test_an_answer_that_is_trained_with_the_end_of_its_prompt_is_found(shard: Shard) -> None:
@@ -99,7 +127,7 @@ def test_an_answer_that_is_trained_with_the_end_of_its_prompt_is_found(shard: Sh
         rows[4]["loss_mask"][at - 2 : at] = [1, 1]
 
     edit(shard, sooner)
-    assert "on is not one of its answers" in failing(shard)["answers_in_loss"]
+    assert_names(failing(shard)["answers_in_loss"], "answers")
 
 
 def test_what_is_trained_from_one_answer_into_the_next_is_found(shard: Shard) -> None:
@@ -111,7 +139,7 @@ def test_what_is_trained_from_one_answer_into_the_next_is_found(shard: Shard) ->
                 mask[on[0] : on[-1]] = [1] * (on[-1] - on[0])
 
     edit(shard, through)
-    assert "on continues after a stop token" in failing(shard)["answers_in_loss"]
+    assert_names(failing(shard)["answers_in_loss"], "stop")
 
 
 def test_answers_whose_text_a_template_may_take_apart_are_counted_and_not_compared(built: Shard) -> None:
@@ -123,7 +151,7 @@ def test_answers_whose_text_a_template_may_take_apart_are_counted_and_not_compar
 
 
 def test_a_template_that_writes_other_texts_than_a_row_has_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"lost_in_template: question \(message 0\)"):
+    with raises(ConfigError, "lost_in_template", "question", 0):
         build_rows(tmp_path, ROWS[:8], template=CHATML.replace("m.content", "m.content | upper"))
 
 
@@ -132,6 +160,22 @@ def test_a_shard_like_those_of_nemotron_passes_every_proof(tmp_path: Path) -> No
     shard = build_rows(tmp_path, [*ROWS, *extra], choices=NEMOTRON, template=TRAP)
     assert failing(shard) == {}
     assert f"b{STOP}\n<|im_start|>assistant\n<think></think>c{STOP}{STOP}\n" in trained_texts(shard.rows)
+    assert shard.receipt.facts["turn_end"] == list(shard.work.plan.turn_end) != []
+
+
+def test_marks_around_headers_and_line_ends_train_consecutive_answers_as_one_text(tmp_path: Path) -> None:
+    turn = "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+    marked = (
+        f"{{% if m.role == 'assistant' %}}{{% generation %}}{turn}{{% endgeneration %}}{{% else %}}{turn}{{% endif %}}"
+    )
+    rows = [
+        {"messages": [said("user", f"{i}?"), said("assistant", f"{i} a"), said("assistant", f"{i} b")]}
+        for i in range(8)
+    ]
+    shard = build_rows(tmp_path, rows, template=CHATML.replace(turn, marked))
+    assert failing(shard) == {}
+    header = "<|im_start|>assistant\n"
+    assert f"{header}7 a{STOP}\n{header}7 b{STOP}\n" in trained_texts(shard.rows)
     assert shard.receipt.facts["turn_end"] == list(shard.work.plan.turn_end) != []
 
 
@@ -157,7 +201,7 @@ def test_all_that_precedes_a_first_answer_may_be_trained_like_nemotron(tmp_path:
     for damage in (later, other):
         copy = replace(shard, directory=Path(shutil.copytree(shard.directory, tmp_path / damage.__name__)))
         edit(copy, damage)
-        assert "on is not one of its answers" in failing(copy)["answers_in_loss"]
+        assert_names(failing(copy)["answers_in_loss"], "answers")
 
 
 def test_an_answer_with_reasoning_that_follows_no_question_passes_like_nemotron(tmp_path: Path) -> None:
@@ -180,7 +224,7 @@ def test_an_answer_that_is_trained_against_its_weight_is_found(tmp_path: Path) -
     every = build_rows(tmp_path / "b", [json.loads(json.dumps(r).replace('"weight": 0', '"weight": 1')) for r in rows])
     assert trained_texts(every.rows) == [f"no{STOP}", f"yes{STOP}"] * 3
     wrong = replace(shard, directory=every.directory, receipt=every.receipt)
-    assert "on is not one of its answers" in failing(wrong)["answers_in_loss"]
+    assert_names(failing(wrong)["answers_in_loss"], "answers")
 
 
 def said(role: str, content: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from dataprep_assets.pipelines.blend.sft.chat_plan import chat_plan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets.tokenization.certificate import refuse_engine
 from dataprep_assets.tokenization.chat.choices import OURS
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.pipelines.blend.sft.conversations import build, source, work, write_rows
@@ -44,7 +44,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> TokenizerBundle:
 
 def packed(folder: Path, bundle: TokenizerBundle, template: str, messages: list[dict[str, Any]]) -> list[str]:
     """The text of each token that a row becomes; every check of its shard passes."""
-    refused = refused_outright(bundle, "text", "tokenizers", "a test")
+    refused = refuse_engine(bundle, "text", "tokenizers", "a test")
     plan = chat_plan(bundle, refused, ChatTemplate("given", template), pack_size=512, sample_rate=1.0, choices=_CHOICES)
     path = write_rows(folder / "rows.jsonl", [{"messages": messages, "tools": [{"function": {"name": "f"}}]}])
     shard = build(work(folder / "out", [source(path)], plan))
@@ -109,7 +109,7 @@ def test_unknown_tokens_side_by_side_are_no_fault_of_a_template(tmp_path: Path) 
     words = TokenizerBundle.load(save(tmp_path / "words", "wordlevel"))
     template = CHATML.replace("<|im_start|>", "<s> ").replace("<|im_end|>", " </s>")
     given = chat_plan(
-        words, refused_outright(words, "text", "tokenizers", "a test"), ChatTemplate("given", template), pack_size=512
+        words, refuse_engine(words, "text", "tokenizers", "a test"), ChatTemplate("given", template), pack_size=512
     )
     path = write_rows(tmp_path / "rows.jsonl", [{"messages": [QUESTION | {"content": "ひ ふ み"}, ANSWER]}])
     shard = build(work(tmp_path / "out", [source(path)], given))

@@ -11,12 +11,14 @@ from dataprep_assets.errors import TokenizerError
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.pairs.options import PairsOptions
 from dataprep_assets.pipelines.blend.plan.planner import stage_identity
-from dataprep_assets.pipelines.blend.sft.chat_plan import unprompted_header
-from dataprep_assets.pipelines.blend.sft.declared_template import declared_template, template_at_hand
+from dataprep_assets.pipelines.blend.sft.chat_plan import find_unprompted_header
+from dataprep_assets.pipelines.blend.sft.declared_template import has_local_template, load_declared_template
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, OURS
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.sft.conversations import conversation, plan, write_rows
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
 from dataprep_assets_tests.tokenization.chat.trap import NO_KWARGS
@@ -97,21 +99,20 @@ def test_a_template_of_the_hub_is_a_file_at_a_commit(tmp_path: Path, monkeypatch
     tokenizer = TokenizerDeclaration(path=tmp_path)
     there = options(chat_template={"repo": "org/model", "revision": commit, "file": file})
     absent = options(chat_template={"repo": "org/model", "revision": "1" * 40})
-    assert declared_template(there, tokenizer).text == "{{ messages }}"
-    assert (template_at_hand(there, tokenizer), template_at_hand(absent, tokenizer)) == (True, False)
-    with pytest.raises(
-        TokenizerError, match=r"chat_template: org/model@1{40}: chat_template\.jinja cannot be downloaded"
-    ):
-        declared_template(absent, tokenizer)
+    assert load_declared_template(there, tokenizer).text == "{{ messages }}"
+    assert (has_local_template(there, tokenizer), has_local_template(absent, tokenizer)) == (True, False)
+    with raises(TokenizerError, "chat_template", "org/model@" + "1" * 40, "chat_template.jinja"):
+        load_declared_template(absent, tokenizer)
 
 
 def test_a_template_that_can_be_read_in_two_ways_is_told_before_anything_is_built(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "a.jsonl", [conversation(0)])
+    row = conversation(0)
+    path = write_rows(tmp_path / "a.jsonl", [{key: value for key, value in row.items() if key != "id"}])
     datasets = {"blend": DataBlend.model_validate({"datasets": [{"name": "a", "path": str(path)}]})}
     assert list(TrainingBlend(blend().model_copy(update=datasets)).remarks()) == []
     (remark,) = TrainingBlend(blend(chat_template=NO_KWARGS).model_copy(update=datasets)).remarks()
     assert remark.keys == ("sft", "chat_template")
-    assert "does not decide which" in remark.sentence
+    assert "The loss could begin at" in remark.sentence
     assert not remark.hint
 
 
@@ -128,4 +129,9 @@ REFUSES = (
     ids=["without a prompt", "with one", "that takes no question alone"],
 )
 def test_what_is_trained_before_an_answer_for_want_of_a_prompt(template: str, header: str) -> None:
-    assert unprompted_header(plan(template), chat_bundle()) == header
+    assert find_unprompted_header(plan(template), chat_bundle()) == header
+
+
+def test_pairs_have_the_settings_of_conversations_under_the_same_names() -> None:
+    declared = PairsOptions.model_validate({"used_in_filter": "dpo", "stop": "<|end|>", "max_length": 64})
+    assert (declared.chat.used_in_filter, declared.chat.stop, declared.chat.pack_size) == (("dpo",), "<|end|>", 64)

@@ -12,6 +12,7 @@ import pytest
 from dataprep_assets.formats.packed_rows import schema
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import no_repeated_special_tokens
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.sft.conversations import Shard, build_rows
 from dataprep_assets_tests.pipelines.blend.sft.proven_shards import (
     ROWS,
@@ -27,13 +28,13 @@ def test_books_that_do_not_balance_are_found(shard: Shard) -> None:
     wrong = replace(shard, receipt=with_ledger(shard.receipt, rows_in=62))
     assert "does not balance" in failing(wrong)["ledger_balances"]
     (shard.directory / QUARANTINE).unlink()
-    assert "1 row dropped as no_messages, but quarantine.jsonl has 0" in failing(shard)["ledger_balances"]
+    assert_names(failing(shard)["ledger_balances"], 1, "no_messages", "quarantine.jsonl", 0)
 
 
 def test_a_source_line_that_does_not_add_up_is_found(shard: Shard) -> None:
     (line,) = shard.receipt.facts["sources"]
     wrong = with_facts(shard, sources=[{**line, "conversations": 59}])
-    assert "rows.jsonl: 61 rows in, but 59 conversations + 1 dropped" in failing(wrong)["ledger_balances"]
+    assert_names(failing(wrong)["ledger_balances"], "rows.jsonl", 61, 59, 1)
 
 
 @pytest.mark.parametrize("fact", ["bins", "sequences", "tokens", "trained_tokens", "fill"])
@@ -45,7 +46,7 @@ def test_a_count_that_is_not_the_files_is_found(fact: str, shard: Shard) -> None
 def test_another_schema_is_found(shard: Shard) -> None:
     wide = pa.schema([(f.name, pa.list_(pa.int64())) for f in schema()])
     edit(shard, lambda rows: None, wide)
-    assert "the trainer needs input_ids list<element: int32>" in failing(shard)["rows_valid"]
+    assert_names(failing(shard)["rows_valid"], "input_ids", "list<element: int32>")
 
 
 def test_other_row_groups_are_found(shard: Shard) -> None:
@@ -83,18 +84,18 @@ def test_a_row_that_the_trainer_would_misread_is_found(change: Any, said: str, s
 
 
 def test_a_row_longer_than_the_pack_size_is_found(shard: Shard) -> None:
-    assert "longer than the pack size of 600" in failing(with_facts(shard, pack_size=600))["rows_valid"]
+    assert_names(failing(with_facts(shard, pack_size=600))["rows_valid"], "pack size", 600)
 
 
 @pytest.mark.parametrize("token", [-1, 4102])
 def test_an_id_outside_the_vocabulary_is_found(token: int, shard: Shard) -> None:
     edit(shard, lambda rows: rows[5]["input_ids"].__setitem__(7, token))
-    assert f"row 5 has id {token}, outside [0, 4102)" in failing(shard)["ids_in_vocabulary"]
+    assert_names(failing(shard)["ids_in_vocabulary"], 5, token, "[0, 4102)")
 
 
 def test_a_range_of_ids_that_is_not_the_ledgers_is_found(shard: Shard) -> None:
     wrong = replace(shard, receipt=with_ledger(shard.receipt, max_id=4000))
-    assert "], but the ledger has [" in failing(wrong)["ids_in_vocabulary"]
+    assert_names(failing(wrong)["ids_in_vocabulary"], "[")
 
 
 def _shifted(rows: list[dict[str, list[int]]], by: int) -> None:
@@ -108,7 +109,7 @@ def _shifted(rows: list[dict[str, list[int]]], by: int) -> None:
 def test_a_mask_not_shifted_or_shifted_twice_is_found(by: int, shard: Shard) -> None:
     edit(shard, lambda rows: _shifted(rows, by))
     found = failing(shard)
-    assert "not with a stop token (<|im_end|>)" in found["stop_tokens_in_loss"]
+    assert_names(found["stop_tokens_in_loss"], "<|im_end|>")
     assert "its loss mask differ" in found["round_trip"]
 
 
@@ -119,13 +120,13 @@ def test_a_stop_token_outside_the_mask_is_found(shard: Shard) -> None:
         row["loss_mask"][last] = 0
 
     edit(shard, change)
-    assert "row 5: the trained labels that end at token" in failing(shard)["stop_tokens_in_loss"]
+    assert_names(failing(shard)["stop_tokens_in_loss"], "row 5", "labels")
 
 
 def test_answers_cut_off_that_nobody_counted_are_found(tmp_path: Path) -> None:
     shard = build_rows(tmp_path, ROWS, pack_size=100)
     wrong = with_facts(shard, truncated_to_pack_size=0)
-    assert "sequences end inside an answer, but only 0 were truncated" in failing(wrong)["stop_tokens_in_loss"]
+    assert_names(failing(wrong)["stop_tokens_in_loss"], "answer", 0)
 
 
 TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
@@ -140,5 +141,5 @@ def test_a_doubled_special_token_is_found_and_one_beside_another_sequences_is_no
     single = build_rows(tmp_path / "b", rows, template=around, turns="always")
     found = failing(doubled)
     assert found.keys() == {"no_repeated_special_tokens"}
-    assert "'<|endoftext|>' 30 times; first in row 0, 0" in found["no_repeated_special_tokens"]
+    assert_names(found["no_repeated_special_tokens"], "'<|endoftext|>'", 30, 0)
     assert no_repeated_special_tokens(opened(single)).passed

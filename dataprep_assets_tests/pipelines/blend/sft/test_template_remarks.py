@@ -7,6 +7,7 @@ from typing import Any
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tokenization.chat.trap import CHATML
 
@@ -29,7 +30,7 @@ def remarks(folder: Path, **keys: Any) -> list[Remark]:
 
 def test_dropped_features_are_named_with_the_number_of_rows(tmp_path: Path) -> None:
     [remark] = remarks(tmp_path)
-    assert "writes no reasoning; 1 of the first 2 rows" in remark.sentence
+    assert_names(remark.sentence, "reasoning", "1 of the first 2")
     assert (remark.hint, remark.of_source) == (False, True)
     [hint] = remarks(tmp_path, bad_records={"policy": "drop", "budget": 1.0})
     assert hint.hint

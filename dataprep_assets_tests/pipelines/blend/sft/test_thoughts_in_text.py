@@ -44,7 +44,7 @@ def _rows() -> list[dict[str, Any]]:
     return [
         {
             "messages": [
-                {"role": "user", "content": f"Question of {what}?"},
+                {"role": "user", "content": f"TraceQuery of {what}?"},
                 first,
                 {"role": "user", "content": [{"type": "text", "text": "And?"}] if what in parts else "And?"},
                 {"role": "assistant", "content": content},

@@ -1,7 +1,9 @@
 """The shards that each split of a blend run uses, and the table of requested and realized shares.
 
 These are pure functions of finished shards. Shares are within a split: of the trainer's weights (pretraining), of
-packed rows (SFT) or of records (RL). Entry points: `used_shards`, `weigh_shards`, `repeat_shards`, `compute_shares`.
+packed rows (SFT), of pairs or of records (RL).
+
+Entry points: `list_used_shards`, `weigh_shards`, `repeat_shards`, `compute_shares`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +23,7 @@ from dataprep_assets.planning.blend import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Realised:
+class RealizedShare:
     """A row of the table: a dataset in a split. Shares are within the split; `tokens` and `rows` count used data.
 
     RL shares are shares of records. `requested` counts the source's records, each as often as the weights require.
@@ -39,16 +41,16 @@ class Realised:
     shards: int
 
 
-def used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -> dict[str, list[FinishedShard]]:
+def list_used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -> dict[str, list[FinishedShard]]:
     """Return the shards with data that each split uses, dataset by dataset.
 
-    Splits are the blend's own lists, or come from `held_out`. For packed SFT, some shards are left out, so that the
-    numbers of rows match the weights.
+    Splits are the blend's own lists, or come from `held_out`. For packed SFT and pairs, some shards are left out, so
+    that the numbers of rows match the weights.
     """
     by_split: dict[str, list[FinishedShard]] = {}
     units = {shard.unit.name: shard.unit for shard in shards}
     for name, unit in units.items():
-        # empty shards are excluded, because holding one out would leave its split without this dataset
+        # exclude empty shards, because holding one out would leave its split without this dataset
         full = {shard.index: shard for shard in shards if shard.unit is unit and shard.rows}
         split_options = blend.held_out
         if split_options is None:
@@ -60,65 +62,69 @@ def used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -> dic
         for split, indexes in indexes_by_split.items():
             by_split.setdefault(split, []).extend(full[index] for index in indexes)
     by_split = {split: members for split, members in by_split.items() if members}
-    if blend.stage != "sft":
+    if blend.stage not in ("sft", "pairs"):
         return by_split
-    return {split: _in_proportion(members) for split, members in by_split.items()}
+    return {split: _repeat_in_proportion(members) for split, members in by_split.items()}
 
 
-def _in_proportion(members: Sequence[FinishedShard]) -> list[FinishedShard]:
-    groups = _by_dataset(members)
+def _repeat_in_proportion(members: Sequence[FinishedShard]) -> list[FinishedShard]:
+    groups = _group_by_dataset(members)
     indexes_by_dataset = shards_for_shares(
-        {n: [s.rows for s in group] for n, group in groups.items()}, _shares(members)
+        {n: [s.rows for s in group] for n, group in groups.items()}, _compute_shares(members)
     )
     return [groups[name][index] for name, indexes in indexes_by_dataset.items() for index in indexes]
 
 
-def _by_dataset(members: Sequence[FinishedShard]) -> dict[str, list[FinishedShard]]:
+def _group_by_dataset(members: Sequence[FinishedShard]) -> dict[str, list[FinishedShard]]:
     groups: dict[str, list[FinishedShard]] = {}
     for shard in members:
         groups.setdefault(shard.unit.name, []).append(shard)
     return groups
 
 
-def _shares(members: Sequence[FinishedShard]) -> dict[str, float]:
-    return requested_shares(_weights(members))
+def _compute_shares(members: Sequence[FinishedShard]) -> dict[str, float]:
+    return requested_shares(_compute_weights(members))
 
 
-def _weights(members: Sequence[FinishedShard]) -> dict[str, float]:
+def _compute_weights(members: Sequence[FinishedShard]) -> dict[str, float]:
     return {shard.unit.name: shard.unit.dataset.weight for shard in members}
 
 
 def weigh_shards(members: Sequence[FinishedShard]) -> list[tuple[float, FinishedShard]]:
     """Return each shard of a split with its weight: its dataset's share, divided among the shards by tokens."""
-    shares = _shares(members)
+    shares = _compute_shares(members)
     return [
         pair
-        for name, group in _by_dataset(members).items()
+        for name, group in _group_by_dataset(members).items()
         for pair in zip(shard_weights(shares[name], [s.tokens for s in group]), group, strict=True)
     ]
 
 
 def repeat_shards(members: Sequence[FinishedShard]) -> list[FinishedShard]:
     """Return a split's shards, repeated according to the weights: first each shard once, then the repetitions."""
-    repeats = record_repeats(_weights(members))
+    repeats = record_repeats(_compute_weights(members))
     rounds = range(max(repeats.values()))
     return [shard for round_index in rounds for shard in members if repeats[shard.unit.name] > round_index]
 
 
 def compute_shares(
-    blend: BlendDeclaration, shards: Sequence[FinishedShard], used: Mapping[str, Sequence[FinishedShard]]
-) -> list[Realised]:
+    blend: BlendDeclaration, shards: Sequence[FinishedShard], shards_by_split: Mapping[str, Sequence[FinishedShard]]
+) -> list[RealizedShare]:
     """Return the table of requested and realized shares, split by split.
 
-    `blend` is the declaration, `shards` are all finished shards of the plan, and `used` are the shards of each split
-    (`used_shards`). Pretraining shares are computed from the weights as written, SFT shares from packed rows, RL shares
-    from records.
+    `blend` is the declaration, `shards` are all finished shards of the plan, and `shards_by_split` are the shards of
+    each split (`list_used_shards`). Pretraining shares are computed from the weights as written, SFT shares from packed
+    rows, RL shares from records.
     """
     if blend.stage == "rl":
-        return [row for split, members in used.items() for row in _realised_records(blend, split, shards, members)]
+        return [
+            row
+            for split, members in shards_by_split.items()
+            for row in _realized_records(blend, split, shards, members)
+        ]
     table = []
-    for split, members in used.items():
-        shares, groups = _shares(members), _by_dataset(members)
+    for split, members in shards_by_split.items():
+        shares, groups = _compute_shares(members), _group_by_dataset(members)
         if blend.stage == "pretrain":
             parts = dict.fromkeys(groups, 0.0)
             for weight, shard in weigh_shards(members):
@@ -128,38 +134,39 @@ def compute_shares(
         total = sum(parts.values())
         amounts = {name: sum(s.tokens for s in group) for name, group in groups.items()}
         for look in source_outlooks(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
-            is_read_once = blend.stage == "sft"  # packed files are read exactly once
+            is_read_once = blend.stage in ("sft", "pairs")  # these files are read exactly once
             share = parts[look.name] / total
             table.append(
-                _row(
+                _build_row(
                     split,
                     look.name,
                     groups[look.name],
                     requested=look.requested,
                     realised=share,
-                    realisable=share if is_read_once else look.realisable,
+                    realisable=share if is_read_once else look.realizable,
                     epochs=1.0 if is_read_once else look.epochs,
                 )
             )
     return table
 
 
-def _row(split: str, name: str, group: Sequence[FinishedShard], **shares: float) -> Realised:
+def _build_row(split: str, name: str, group: Sequence[FinishedShard], **shares: float) -> RealizedShare:
     tokens, rows = sum(s.tokens for s in group), sum(s.rows for s in group)
-    return Realised(split=split, name=name, tokens=tokens, rows=rows, shards=len(group), **shares)
+    return RealizedShare(split=split, name=name, tokens=tokens, rows=rows, shards=len(group), **shares)
 
 
-def _realised_records(
+def _realized_records(
     blend: BlendDeclaration, split: str, shards: Sequence[FinishedShard], members: Sequence[FinishedShard]
-) -> list[Realised]:
-    weights, groups = _weights(members), _by_dataset(members)
-    # a shard whose records were all left out is in no split, but its records were requested
-    requested_groups = _by_dataset(members if blend.held_out else [s for s in shards if s.unit.name in groups])
+) -> list[RealizedShare]:
+    """Return the shares of the records of a split, each repeated according to its dataset's weight."""
+    weights, groups = _compute_weights(members), _group_by_dataset(members)
+    # a shard whose records were all left out is in no split, but count its requested records
+    requested_groups = _group_by_dataset(members if blend.held_out else [s for s in shards if s.unit.name in groups])
     requested = record_shares({n: sum(s.ledger.rows_in for s in requested_groups[n]) for n in groups}, weights)
     repeats = record_repeats(weights)
     written_shares = record_shares({n: sum(s.rows for s in group) for n, group in groups.items()}, repeats)
     return [
-        _row(
+        _build_row(
             split,
             name,
             group,

@@ -1,0 +1,116 @@
+"""The artifact `<dataset>/pairs`, one partition per shard: preference pairs as messages, ids and masks."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from dataprep_assets.engine.artifact.metadata_values import ShownValue
+from dataprep_assets.errors import count_of
+from dataprep_assets.execution.jobs import Outcome, run_tasks
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
+from dataprep_assets.execution.progress import Progress
+from dataprep_assets.formats import preference_rows
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt, Verification
+from dataprep_assets.pipelines.blend.blend_shards import BlendShards
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.pairs.pairs_checks import PAIRS_CHECKS, OpenedPairs
+from dataprep_assets.pipelines.blend.pairs.shard import VERSION, PairsFacts, PairsShard, build_pairs_shard
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_parts
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_chat_plan
+from dataprep_assets.stream.engine_certificate import load_certificate
+from dataprep_assets.stream.shard_job import whole_shard_jobs
+from dataprep_assets.stream.token_stream import Fetch
+from dataprep_assets.table import format_share
+
+PAIRS = "pairs"
+
+
+def pairs_shards(
+    blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
+) -> list[PairsShard]:
+    """Return the shards with these partition keys, ready to build.
+
+    `blend` is the declaration, `store` contains the artifacts, and `plan` is the committed plan. Raises
+    MissingArtifactError if a snapshot or the certificate is missing.
+    """
+    certificate, options = load_certificate(blend, store), blend.pairs_options
+    # build each dataset's plan once, because a plan renders and encodes conversations to test its template
+    plans = {unit.name: build_chat_plan(blend, certificate, unit.dataset) for unit in plan.units}
+    shards = []
+    for partition in partitions:
+        unit, planned_shard = plan.find_shard(partition)
+        parts = shard_parts(blend, store, plan, partition)
+        # estimate sizes of ranges, which the plan does not have
+        sources = tuple(ChatSource.from_part(part, size=planned_shard.total_bytes // len(parts)) for part in parts)
+        shards.append(
+            PairsShard(
+                artifact=blend.artifact(PAIRS, partition),
+                store=store,
+                sources=sources,
+                plan=plans[unit.name],
+                row_group_size=options.row_group_size,
+                compression=options.compression,
+                budget=blend.bad_records.budget,
+                salt=blend.force,
+            ).with_current_retractions()
+        )
+    return shards
+
+
+def build_pairs(
+    shards: Sequence[PairsShard],
+    *,
+    workers: int,
+    engine: TaskEngine = ON_PROCESSES,
+    verification: Verification = "full",
+    fetches: Mapping[str, Fetch] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Outcome]:
+    """Build the shards that are out of date, one task each, with the arguments of `build_rl_shards`."""
+    jobs = whole_shard_jobs(shards, build_pairs_shard, verification, fetches)
+    return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
+
+
+def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    facts = PairsFacts.from_receipt(receipt)
+    names = (
+        "pairs",
+        "labeled",
+        "prompt_tokens",
+        "chosen_tokens",
+        "rejected_tokens",
+        "chosen_longer",
+        "rejected_longer",
+    )
+    return {name: getattr(facts, name) for name in (*names, "longest")}
+
+
+def describe_pairs(receipts: Iterable[Receipt]) -> str:
+    """Return the line with the numbers of pairs and of tokens, and the share of pairs whose chosen answer is longer."""
+    shards = [PairsFacts.from_receipt(receipt) for receipt in receipts]
+    rows, labeled, longer = (sum(getattr(s, name) for s in shards) for name in ("pairs", "labeled", "chosen_longer"))
+    tokens = {
+        part: sum(getattr(shard, f"{part}_tokens") for shard in shards) for part in ("prompt", "chosen", "rejected")
+    }
+    pairs = rows - labeled
+    counts = [count_of(pairs, "pair")] * bool(pairs) + [count_of(labeled, "labeled answer")] * bool(labeled)
+    share = f"; chosen is longer in {format_share(longer / pairs)} of the pairs" if pairs else ""
+    return (
+        f"{', '.join(counts)}: tokens {tokens['prompt']:,} in prompts, {tokens['chosen']:,} chosen, "
+        f"{tokens['rejected']:,} rejected{share}"
+    )
+
+
+PAIRS_SHARDS = BlendShards(
+    name=PAIRS,
+    description="Preference pairs: prompt, chosen and rejected answer as messages, token ids and masks.",
+    kinds={"parquet", "huggingface"},
+    shards=pairs_shards,
+    build=build_pairs,
+    checks=PAIRS_CHECKS,
+    open=OpenedPairs.open,
+    version=VERSION,
+    metadata=_build_metadata,
+    columns=lambda _: preference_rows.COLUMN_TYPES,
+)

@@ -1,0 +1,509 @@
+"""All checks of a shard of preference pairs.
+
+The file is read once for all of them (`OpenedPairs.scan`). Rows are counted from 0. A shard whose receipt says that it
+is empty has no Parquet file and passes.
+
+`round_trip` reads sampled source rows again and encodes them by the reference. An error in the rendering itself would
+be in both, so `rendering_matches` compares with a second rendering that knows nothing of the first: the template over
+the stored messages as a whole, encoded by the reference, without any search for answers. A row is not compared if a
+message has a literal of a special token, which the reference would match, or if its template writes an answer
+differently than after its generation prompt; the finding counts both.
+
+Entry points: `PAIRS_CHECKS`, `OpenedPairs`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.engine.artifact.losses import find_ledger_imbalance, find_unbalanced_lines, find_wrong_quarantine
+from dataprep_assets.engine.checks.check import (
+    EVERY_DOCUMENT,
+    FILES_INTACT,
+    NO_RETRACTED,
+    REBUILD,
+    SAMPLED,
+    SHOWN,
+    Check,
+    Finding,
+    OpenedPartition,
+    build_verdict,
+    require_ledger,
+)
+from dataprep_assets.engine.checks.scratch_rebuild import (
+    choose_compared_by_content,
+    find_byte_differences,
+    rebuild_artifact,
+)
+from dataprep_assets.errors import count_of
+from dataprep_assets.formats.preference_rows import SIDES, Answer, PreferenceRow, read_preferences
+from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import RETRACTED
+from dataprep_assets.pipelines.blend.pairs.encoding import PreferenceEncoder, is_plain, render_preference
+from dataprep_assets.pipelines.blend.pairs.shard import (
+    PAIRS_FILE,
+    QUARANTINE,
+    PairsFacts,
+    PairsShard,
+    build_pairs_shard,
+)
+from dataprep_assets.pipelines.blend.retracted_rows import ABOUT, no_retracted_row
+from dataprep_assets.pipelines.blend.sft.chat_plan import load_conversation_renderer
+from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
+from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
+from dataprep_assets.tokenization.certificate import CertifiedEncoder, refuse_engine
+from dataprep_assets.tokenization.chat.mask import ChatEncoder
+from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, read_preference
+from dataprep_assets.tokenization.chat.template import TemplateRenderError, compile_template, template_variables
+from dataprep_assets.tokenization.engines import ReferenceEngine
+
+
+@dataclass(kw_only=True)
+class _Scan:
+    """The content of a file: counts by the names of facts, sentences on rows by kind, and sampled rows by number."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    longest: int = 0
+    low: int | None = None
+    high: int | None = None
+    groups: list[int] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
+    equal: list[str] = field(default_factory=list)
+    samples: dict[int, PreferenceRow] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.counts["pairs"]
+
+
+class OpenedPairs(OpenedPartition[PairsShard]):
+    """A shard of preference pairs, opened for checks."""
+
+    @cached_property
+    def facts(self) -> PairsFacts:
+        """The receipt's facts; raises IntegrityError if one is missing."""
+        return PairsFacts.from_receipt(self.receipt)
+
+    @property
+    def bundle(self) -> TokenizerBundle:
+        """The tokenizer."""
+        return load_cached(self.planned.plan.tokenizer)
+
+    @cached_property
+    def origins(self) -> Origins:
+        """For each row: ordinal of its source, row there. Raises FormatError if the file is damaged."""
+        return read_origins(self.directory / ORIGINS, 2)
+
+    @property
+    def is_exhaustive(self) -> bool:
+        """Whether every row is compared, and not a sample."""
+        return self.planned.plan.level == EVERY_DOCUMENT
+
+    @cached_property
+    def scan(self) -> _Scan:
+        """The content of the file, empty for an empty shard. Raises FormatError if it cannot be read."""
+        scan = _Scan()
+        if self.facts.empty:
+            return scan
+        total = self.facts.pairs
+        sample_size = total if self.is_exhaustive else min(SAMPLED, total)
+        numbers = {(total - 1) * i // max(1, sample_size - 1) for i in range(sample_size)}
+        for rows in read_preferences(self.directory / PAIRS_FILE):
+            scan.groups.append(len(rows))
+            for row in rows:
+                number = scan.rows
+                _count(scan, row)
+                scan.invalid += [f"row {number}: {defect}" for defect in _find_defects(row, self.facts.max_length)]
+                if _has_equal_sides(row):
+                    scan.equal.append(f"row {number}: chosen and rejected are equal")
+                if number in numbers:
+                    scan.samples[number] = row
+        return scan
+
+
+def _count(scan: _Scan, row: PreferenceRow) -> None:
+    """Add a row to the counts, the maximum length and the range of ids of a scan."""
+    lengths = [0 if answer is None else len(answer.ids) for answer in (row.chosen_answer, row.rejected_answer)]
+    is_pair = row.chosen_answer is not None and row.rejected_answer is not None
+    scan.counts.update(
+        pairs=1,
+        labeled=not is_pair,
+        plain=is_plain(row),
+        tokens=row.tokens,
+        prompt_tokens=len(row.prompt_ids),
+        chosen_tokens=lengths[0],
+        rejected_tokens=lengths[1],
+        trained_tokens=sum(int((answer.mask == 1).sum()) for answer in row.answers),
+        chosen_longer=is_pair and lengths[0] > lengths[1],
+        rejected_longer=is_pair and lengths[0] < lengths[1],
+    )
+    scan.longest = max(scan.longest, row.length)
+    for ids in (row.prompt_ids, *(answer.ids for answer in row.answers)):
+        if len(ids):
+            low, high = int(ids.min()), int(ids.max())
+            scan.low = low if scan.low is None else min(scan.low, low)
+            scan.high = high if scan.high is None else max(scan.high, high)
+
+
+def _find_defects(row: PreferenceRow, max_length: int) -> Iterator[str]:
+    """Yield the defects of a row: something empty, a wrong mask, or too many tokens."""
+    if not row.prompt or not len(row.prompt_ids):
+        yield "the prompt is empty"
+    for name in SIDES:
+        answer = row.side(name)
+        if answer is None:
+            continue
+        if not answer.messages or not len(answer.ids):
+            yield f"{name} is empty"
+        elif len(answer.mask) != len(answer.ids) or not np.isin(answer.mask, (0, 1)).all():
+            yield f"{name}_mask must have a 0 or 1 for each id"
+        elif not answer.mask.any():
+            yield f"{name} has no trained token"
+        elif answer.messages[0].get("role") != "assistant" or answer.messages[-1].get("role") != "assistant":
+            yield f"{name} does not begin and end with an answer"
+    if row.length > max_length:
+        yield f"{row.length:,} tokens are more than `max_length: {max_length}`"
+
+
+def _has_equal_sides(row: PreferenceRow) -> bool:
+    if len(row.answers) < 2:
+        return False
+    answer, other_answer = row.answers
+    return answer.messages == other_answer.messages or np.array_equal(answer.ids, other_answer.ids)
+
+
+def ledger_balances(shard: OpenedPairs) -> Finding:
+    """Check that every row is a pair or a drop with a reason: in total, for each source, and in the quarantine."""
+    ledger, receipt = require_ledger(shard.receipt), shard.receipt
+    lines = [source.to_json() for source in shard.facts.sources]
+    dropped_count = sum(ledger.dropped.values())
+
+    def defects() -> Iterator[str]:
+        yield from find_ledger_imbalance(receipt)
+        yield from find_unbalanced_lines(receipt, lines, "pairs")
+        for name, total in (("rows_in", ledger.rows_in), ("pairs", ledger.documents), ("tokens", ledger.tokens)):
+            if (source_total := sum(line[name] for line in lines)) != total:
+                yield f"{shard.name}: {name} of the sources sum to {source_total}, but the ledger has {total}"
+        quarantined_count = dropped_count - ledger.dropped.get(RETRACTED, 0)
+        yield from find_wrong_quarantine(receipt, shard.directory / QUARANTINE, quarantined_count)
+
+    return build_verdict(
+        defects(),
+        f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'pair')} and {dropped_count} dropped, in "
+        "total and per source.",
+        REBUILD,
+        facts={
+            "rows_in": ledger.rows_in,
+            "pairs": ledger.documents,
+            "dropped": dropped_count,
+            **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},
+        },
+    )
+
+
+def counts_match(shard: OpenedPairs) -> Finding:
+    """Check that the counts of rows and tokens equal the receipt's; an empty shard has no file."""
+    name, facts, ledger = shard.name, shard.facts, require_ledger(shard.receipt)
+    if facts.empty:
+        exists = (shard.directory / PAIRS_FILE).exists()
+        defects = [f"{name}: declared empty, but {PAIRS_FILE} exists"] * exists
+        return build_verdict(defects, "The shard is empty and has no file.", REBUILD)
+    scan = shard.scan
+    counts = {**scan.counts, "longest": scan.longest}
+    defects = [
+        f"{name}: {PAIRS_FILE} has {count} {what}, but the receipt {getattr(facts, what)}"
+        for what, count in counts.items()
+        if count != getattr(facts, what)
+    ]
+    if (ledger.documents, ledger.tokens) != (scan.rows, scan.counts["tokens"]):
+        defects.append(f"{name}: the ledger has {ledger.documents} pairs and {ledger.tokens} tokens")
+    sizes = scan.groups
+    if any(size != facts.row_group_size for size in sizes[:-1]) or not 0 < sizes[-1] <= facts.row_group_size:
+        defects.append(f"{name}: row groups do not have the declared size of {facts.row_group_size}")
+    return build_verdict(
+        defects,
+        f"{count_of(scan.rows, 'row holds', 'rows hold')} {count_of(scan.counts['tokens'], 'token')}, as in the "
+        "receipt.",
+        REBUILD,
+        facts={"pairs": scan.rows, "tokens": scan.counts["tokens"], "trained_tokens": scan.counts["trained_tokens"]},
+    )
+
+
+def rows_complete(shard: OpenedPairs) -> Finding:
+    """Check that no prompt and no answer is empty, that masks fit their ids, and that no pair is too long."""
+    scan = shard.scan
+    return build_verdict(
+        (f"{shard.name}: {defect}" for defect in scan.invalid),
+        f"{count_of(scan.rows, 'row has', 'rows have')} a prompt and complete answers; the longest has "
+        f"{scan.longest:,} of {shard.facts.max_length:,} tokens.",
+        REBUILD,
+        facts={"rows": scan.rows, "tokens_of_longest_pair": scan.longest},
+    )
+
+
+def sides_differ(shard: OpenedPairs) -> Finding:
+    """Check that the answers of every pair differ, as messages and as ids."""
+    scan = shard.scan
+    pairs = scan.rows - scan.counts["labeled"]
+    return build_verdict(
+        (f"{shard.name}: {defect}" for defect in scan.equal),
+        f"The answers of {count_of(pairs, 'pair')} differ.",
+        REBUILD,
+        facts={"pairs": pairs},
+    )
+
+
+def ids_in_vocabulary(shard: OpenedPairs) -> Finding:
+    """Check that every id is 0 or more and below `len(tokenizer)`, and that their range is the ledger's."""
+    ledger, scan, size = require_ledger(shard.receipt), shard.scan, shard.bundle.vocab_size
+    defects = []
+    if scan.low is not None and scan.high is not None and (scan.low < 0 or scan.high >= size):
+        defects.append(f"{shard.name}: ids are in [{scan.low}, {scan.high}], outside [0, {size})")
+    if (scan.low, scan.high) != (ledger.min_id, ledger.max_id):
+        defects.append(
+            f"{shard.name}: ids are in [{scan.low}, {scan.high}], but the ledger has [{ledger.min_id}, {ledger.max_id}]"
+        )
+    return build_verdict(
+        defects,
+        f"Ids are in [{scan.low}, {scan.high}], below {size}.",
+        REBUILD,
+        facts={"vocab_size": str(size)},
+    )
+
+
+class _SecondRendering:
+    """Second rendering of stored rows, each as a whole, encoded by the reference."""
+
+    def __init__(self, shard: OpenedPairs) -> None:
+        plan, bundle = shard.planned.plan, shard.bundle
+        self._plan = plan
+        self._renderer = compile_template(
+            plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs
+        )
+        flagged = replace(bundle, structure=tuple(token.content for token in plan.structure))
+        self._engine = ReferenceEngine(flagged, "match")
+        self._literals = [token.content for token in (*bundle.special_tokens, *plan.structure)]
+
+    def sides(self, row: PreferenceRow) -> list[list[NDArray[np.uint32]]] | None:
+        """Return the possible ids of each side with its prompt, as the template writes it; None if not comparable.
+
+        There are several possibilities, because the tokens at the end of a prompt depend on where the prompt ends.
+        """
+        sides = []
+        for answer in row.answers:
+            texts = self._render_texts(row, answer)
+            if texts is None:
+                return None
+            sides.append([np.concatenate([self._encode(text) for text in parts]) for parts in texts])
+        return sides
+
+    def _render_texts(self, row: PreferenceRow, answer: Answer) -> list[tuple[str, ...]] | None:
+        messages = [*row.prompt, *answer.messages]
+        if any(
+            literal in text for text in _find_strings([messages, row.tools, row.kwargs]) for literal in self._literals
+        ):
+            return None
+        conversation = Conversation(messages, row.tools, "pairs", dict(row.kwargs))
+        thinking = conversation.has_reasoning or any("</think>" in str(m.get("content")) for m in messages)
+        try:
+            text = self._render(messages, row, prompt=False, thinking=thinking)
+            prompts = [self._render(row.prompt, row, prompt=True, thinking=mode) for mode in (True, False)]
+        except TemplateRenderError:
+            return None
+        splits = [(prompt, text[len(prompt) :]) for prompt in dict.fromkeys(prompts) if text.startswith(prompt)]
+        return [(text,), *splits] if splits else None
+
+    def _render(self, messages: list[dict[str, object]], row: PreferenceRow, *, prompt: bool, thinking: bool) -> str:
+        applied = self._plan.form.apply_form(messages)
+        return self._renderer.render(applied, row.tools, prompt=prompt, thinking=thinking, kwargs=dict(row.kwargs))
+
+    def _encode(self, text: str) -> NDArray[np.uint32]:
+        return self._engine.encode([text])[0]
+
+
+def _find_strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _find_strings([*value, *value.values()])
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _find_strings(inner)
+
+
+def prompts_shared(shard: OpenedPairs) -> Finding:
+    """Check that each side, rendered a second time as a whole, begins with the prompt's ids."""
+    rendering, compared_count, skipped_count, defects = _SecondRendering(shard), 0, 0, list[str]()
+    for number, row in shard.scan.samples.items():
+        if (sides := rendering.sides(row)) is None:
+            skipped_count += 1
+            continue
+        compared_count += 1
+        defects += [
+            f"{shard.name}: row {number}: the {name} side does not begin with the prompt's ids"
+            for name, possible_ids in zip(_message_names(row), sides, strict=True)
+            if not any(np.array_equal(ids[: len(row.prompt_ids)], row.prompt_ids) for ids in possible_ids)
+        ]
+    return build_verdict(
+        defects,
+        f"Both sides of {count_of(compared_count, 'row')} begin with the prompt's tokens; {skipped_count} not "
+        "comparable.",
+        REBUILD,
+        facts={"compared": compared_count, "not_compared": skipped_count},
+    )
+
+
+def rendering_matches(shard: OpenedPairs) -> Finding:
+    """Check that the ids of each side equal a second rendering of the stored messages as a whole."""
+    rendering, compared_count, skipped_count, defects = _SecondRendering(shard), 0, 0, list[str]()
+    for number, row in shard.scan.samples.items():
+        if (sides := rendering.sides(row)) is None:
+            skipped_count += 1
+            continue
+        compared_count += 1
+        for name, answer, possible_ids in zip(_message_names(row), row.answers, sides, strict=True):
+            stored_ids = np.concatenate([row.prompt_ids, answer.ids])
+            # if the template does not write a stop token, the build adds it after the last answer
+            if not any(_is_equal_to_stop(stored_ids, ids, shard) for ids in possible_ids):
+                defects.append(
+                    f"{shard.name}: row {number}: the ids of the {name} side differ from the template's text"
+                )
+    return build_verdict(
+        defects,
+        f"{count_of(compared_count, 'row equals', 'rows equal')} the template's text of its messages; {skipped_count} "
+        "not comparable.",
+        REBUILD,
+        facts={"compared": compared_count, "not_compared": skipped_count},
+    )
+
+
+def _is_equal_to_stop(stored_ids: NDArray[np.int32], ids: NDArray[np.uint32], shard: OpenedPairs) -> bool:
+    stops = shard.planned.plan.stops
+    added = [token.id for token in (stops.after_answer, stops.after_call) if token is not None]
+    return np.array_equal(stored_ids, ids) or (
+        len(stored_ids) == len(ids) + 1 and int(stored_ids[-1]) in added and np.array_equal(stored_ids[:-1], ids)
+    )
+
+
+def _message_names(row: PreferenceRow) -> list[str]:
+    return [name for name in SIDES if row.side(name) is not None]
+
+
+def round_trip(shard: OpenedPairs) -> Finding:
+    """Check that sampled rows, or all, equal their source rows, rendered and encoded again by the reference."""
+    if shard.facts.empty:
+        return Finding(passed=True, summary="The shard is empty: nothing to compare.")
+    defects = list(islice(_find_differences(shard), SHOWN))
+    if shard.is_exhaustive and not defects:
+
+        def build(store: ArtifactStore) -> None:
+            build_pairs_shard(replace(shard.planned, store=store))
+
+        with rebuild_artifact(shard.planned.artifact, shard.planned.store, build) as folder:
+            defects += find_byte_differences(
+                shard.directory, folder, left_out=choose_compared_by_content(shard.receipt, {PAIRS_FILE})
+            )
+    compared_count = len(shard.scan.samples)
+    return build_verdict(
+        (f"{shard.name}: {defect}" for defect in defects),
+        f"{compared_count} of {count_of(shard.scan.rows, 'pair matches', 'pairs match')} their source rows.",
+        REBUILD,
+        facts={"documents": shard.scan.rows, "documents_compared": compared_count, "level": shard.planned.plan.level},
+    )
+
+
+def _find_differences(shard: OpenedPairs) -> Iterator[str]:
+    """Yield differences between sampled rows and their source rows, rendered and encoded again by the reference."""
+    origins, scan = shard.origins, shard.scan
+    if len(origins) != scan.rows:
+        yield f"{ORIGINS} has {count_of(len(origins), 'line')} for {count_of(scan.rows, 'row')}"
+        return
+    if len(np.unique(origins, axis=0)) != len(origins):
+        yield f"{ORIGINS} has a source row twice"
+        return
+    plan, bundle = shard.planned.plan, shard.bundle
+    certificate = refuse_engine(bundle, "text", "tokenizers", "a check encodes with the reference")
+    encoder = PreferenceEncoder(ChatEncoder(bundle, CertifiedEncoder(bundle, "text", certificate), plan.structure))
+    renderer = load_conversation_renderer(plan, bundle, is_marked=False)
+    by_source: dict[int, dict[int, int]] = {}
+    for number in scan.samples:
+        ordinal, row = origins[number].tolist()
+        by_source.setdefault(ordinal, {})[row] = number
+    for source in shard.planned.sources:
+        numbers = by_source.pop(source.ordinal, {})
+        for block in source.read_rows(only=set(numbers), as_json=plan.choices.reads_json) if numbers else ():
+            for row, values in zip(block.numbers, block.rows, strict=True):
+                number, location = numbers.pop(row), f"{source.label}: row {row}"
+                preference = read_preference(values, plan.fields, plan.choices)
+                rendered = preference if isinstance(preference, Refusal) else render_preference(renderer, preference)
+                if isinstance(rendered, Refusal):
+                    yield f"{location} is a pair, but cannot be one: {rendered}"
+                    continue
+                (expected_row,) = encoder.encode([rendered])
+                if parts := list(expected_row.differences(scan.samples[number])):
+                    yield f"{location}: its {' and '.join(parts)} differ from row {number} of {PAIRS_FILE}"
+        for row in sorted(numbers):
+            yield f"{source.label}: row {row} is a pair, but does not exist in the source"
+    for ordinal in sorted(by_source):
+        yield f"{ORIGINS} lists source {ordinal}, which this shard does not have"
+
+
+def _no_retracted_row(shard: OpenedPairs) -> Finding:
+    plan, sources = shard.planned.plan, shard.planned.sources
+    return no_retracted_row(shard.directory, shard.receipt, plan.retractions, sources, as_json=plan.choices.reads_json)
+
+
+def _losses_within_limit(shard: OpenedPairs) -> Finding:
+    return losses_within_limit(shard.receipt, shard.planned.plan.max_loss)
+
+
+PAIRS_CHECKS: tuple[Check[OpenedPairs], ...] = (
+    FILES_INTACT,
+    Check(
+        "ledger_balances",
+        "The number of rows read equals pairs plus dropped rows (by reason), in total and per source file.",
+        ledger_balances,
+    ),
+    Check("counts_match", "The numbers of rows and tokens match the receipt.", counts_match),
+    Check(
+        "rows_complete",
+        "No prompt or answer is empty, and no pair is longer than `max_length`. Every mask has a 0 or 1 for "
+        "each id, and at least one 1.",
+        rows_complete,
+    ),
+    Check("sides_differ", "The chosen and the rejected answer of every pair differ.", sides_differ),
+    Check("ids_in_vocabulary", "Every token id in the file is below `len(tokenizer)`.", ids_in_vocabulary),
+    losses_check(_losses_within_limit),
+    Check(
+        "prompts_shared",
+        (
+            "In sampled pairs (or all pairs), each side, rendered together with the prompt, begins with the "
+            "prompt's tokens."
+        ),
+        prompts_shared,
+        samples=True,
+    ),
+    Check(
+        "rendering_matches",
+        (
+            "Rendering the messages of sampled pairs (or all pairs) and encoding them with the reference engine "
+            "gives the stored ids."
+        ),
+        rendering_matches,
+        samples=True,
+    ),
+    Check(
+        "round_trip",
+        "Rendering and encoding a sample of source rows (or all rows) again reproduces the stored pairs.",
+        round_trip,
+        samples=True,
+    ),
+    Check(NO_RETRACTED, ABOUT, _no_retracted_row),
+)

@@ -1,0 +1,91 @@
+"""Tracing of preference pairs: from a row of a shard's file or of a view to its source row, and back.
+
+Entry point: `PairsTracer`.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dataprep_assets.engine.trace.place import TokenRange
+from dataprep_assets.engine.trace.trace import Trace
+from dataprep_assets.errors import NotFoundError
+from dataprep_assets.formats.preference_rows import SIDES, PreferenceRow, read_preferences
+from dataprep_assets.formats.row_origins import Origins
+from dataprep_assets.integrity.artifacts import ArtifactHandle
+from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE, PairsFacts
+from dataprep_assets.pipelines.blend.pairs.view import PreferenceView
+from dataprep_assets.pipelines.blend.shard_tracer import ShardTracer, TracedShard
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
+
+
+class _PairsShard(TracedShard):
+    """A shard of preference pairs."""
+
+    def __init__(self, handle: ArtifactHandle, unit: str) -> None:
+        self.facts = PairsFacts.from_receipt(handle.receipt)
+        super().__init__(handle, unit, self.facts.sources)
+
+    @property
+    def count(self) -> int:
+        return self.facts.pairs
+
+    @cached_property
+    def origins(self) -> Origins:
+        return np.empty((0, 2), np.int64) if self.facts.empty else super().origins
+
+
+class PairsTracer(ShardTracer[_PairsShard, PreferenceView]):
+    """Tracer of preference pairs."""
+
+    view_kind = PreferenceView
+    field = "packed_row"
+    noun = "pair"
+    subject = "pair"
+
+    def _open(self, handle: ArtifactHandle, unit: str) -> _PairsShard:
+        return _PairsShard(handle, unit)
+
+    def _trace_row(self, shard: _PairsShard, number: int, *, is_shown: bool) -> Trace:
+        file, source_row = shard.source(number)
+        row = self._read_row(shard, number)
+        return Trace(
+            dataset=self._blend.dataset,
+            split=shard.unit,
+            document=number,
+            file=file,
+            row=source_row,
+            tokens=row.tokens,
+            places=tuple(self._find_places(shard, number, row)),
+            text=self._format_text(row) if is_shown else None,
+        )
+
+    def _read_row(self, shard: _PairsShard, number: int) -> PreferenceRow:
+        row_count = 0
+        folder = self._store.local(shard.handle.artifact, [PAIRS_FILE])
+        for rows in read_preferences(folder / PAIRS_FILE):
+            if number < row_count + len(rows):
+                return rows[number - row_count]
+            row_count += len(rows)
+        raise NotFoundError(f"trace: {shard.partition} has no row {number}. Rebuild the shard")
+
+    def _find_places(self, shard: _PairsShard, number: int, row: PreferenceRow) -> Iterator[TokenRange]:
+        """Yield the location of a pair in its shard and in each view."""
+        artifact = str(shard.handle.artifact)
+        yield TokenRange(artifact=artifact, file=PAIRS_FILE, start=0, stop=row.tokens, at={"row": number})
+        for view in self._views:
+            for place in view.find(shard.partition, number):
+                yield TokenRange(
+                    artifact=str(view.artifact),
+                    file=place.file,
+                    start=0,
+                    stop=row.tokens,
+                    at={"sample": place.sample},
+                )
+
+    def _format_text(self, row: PreferenceRow) -> str:
+        decode: Any = load_declared_tokenizer(self._blend.required_tokenizer).decode
+        answers = [(name, answer.ids) for name in SIDES if (answer := row.side(name)) is not None]
+        return "\n".join(f"[{name}] {decode(ids)}" for name, ids in [("prompt", row.prompt_ids), *answers])

@@ -1,0 +1,206 @@
+"""Views of preference pairs (`<dataset>/<view>`): the files of trainers that do not read the run's Parquet.
+
+A view has one file per split. It consists of a function from a row of a shard to rows of its format, and of one back to
+prompts and answers, by which a check compares it with the shards.
+
+Entry points: `PreferenceView`, `LabeledAnswer`, `PairsSplit`, `PreferenceViewFacts`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.errors import ConfigError, count_of
+from dataprep_assets.formats import json_lines, parquet_rows
+from dataprep_assets.formats.json_columns import to_json
+from dataprep_assets.formats.preference_rows import Messages, PreferenceRow, read_lengths, read_preferences
+from dataprep_assets.formats.sft_rows import split_name
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.pairs.pairs import PAIRS
+from dataprep_assets.pipelines.blend.pairs.shard import PairsFacts
+from dataprep_assets.pipelines.blend.pairs.views import VIEWS
+from dataprep_assets.pipelines.blend.runs import RUNS
+from dataprep_assets.pipelines.blend.view import (
+    LAYOUT_VALID,
+    BlendView,
+    BlendViewFacts,
+    BlendViewWriter,
+    OpenedView,
+    RunSplit,
+    UsedShard,
+    compare_rows,
+    matches_run,
+)
+from dataprep_assets.stores.files import create_durably
+
+_ROW_GROUP = 1000
+"""Rows in a row group of a view."""
+
+
+class LabeledAnswer(NamedTuple):
+    """A prompt with one answer, and whether it is the chosen one."""
+
+    prompt: Messages
+    answer: Messages
+    is_chosen: bool
+
+
+class PreferenceViewFacts(BlendViewFacts):
+    """Facts of a view: rows, and answers in them, by split."""
+
+    answers: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairsSplit(RunSplit[PairsFacts]):
+    """A split of a finished run, as a view uses it: its shards in the order of their files."""
+
+    shards_name: ClassVar[str] = PAIRS
+    shard_facts: ClassVar[type[PairsFacts]] = PairsFacts
+    documents_fact: ClassVar[str] = "pairs"
+
+    def rows(self, store: ArtifactStore) -> Iterator[PreferenceRow]:
+        """Yield the rows of all shards, in order."""
+        for shard in self.shards:
+            for rows in read_preferences(shard.path(store)):
+                yield from rows
+
+    def answers(self, store: ArtifactStore) -> Iterator[LabeledAnswer]:
+        """Yield the answers of all rows, the chosen one of a pair first."""
+        for row in self.rows(store):
+            for is_chosen, answer in ((True, row.chosen_answer), (False, row.rejected_answer)):
+                if answer is not None:
+                    yield LabeledAnswer(row.prompt, answer.messages, is_chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceView(BlendView[PairsSplit]):
+    """A trainer's format of preferences; the artifact has the view's name.
+
+    Attributes:
+        records: Yields the rows of the format for a row of a shard.
+        answers: Yields the prompts and answers of a row of the format, the chosen one of a pair first.
+        sidecars: Returns the name and content of each further file, given the dataset's name and the splits.
+        is_parquet: Whether files are Parquet with JSON columns, and not JSON Lines.
+        per_answer: Whether an answer is a row, so that labeled answers can be written; otherwise a pair is.
+        texts_only: Whether only pairs of texts can be written.
+    """
+
+    reserved = frozenset({PAIRS, RUNS})
+    available = VIEWS
+    split_type = PairsSplit
+    facts_type = PreferenceViewFacts
+    contents = "pairs"
+    shown_facts = ("rows",)
+
+    records: Callable[[PreferenceRow], Iterable[dict[str, Any]]]
+    answers: Callable[[Mapping[str, Any]], Iterable[LabeledAnswer]]
+    sidecars: Callable[[str, Sequence[str]], Mapping[str, bytes]] = lambda *_: {}
+    is_parquet: bool = False
+    per_answer: bool = False
+    texts_only: bool = False
+
+    def file(self, split: str) -> str:
+        """Return the file of a split."""
+        return f"{split_name(split)}.{'parquet' if self.is_parquet else 'jsonl'}"
+
+    @property
+    def checks(self) -> tuple[Check[OpenedView[Any]], ...]:
+        return CHECKS
+
+    def require_writable(self, blend: BlendDeclaration, splits: Sequence[PairsSplit]) -> None:
+        pairs, labeled, plain = (sum(split.total(name) for split in splits) for name in ("pairs", "labeled", "plain"))
+        name = f"{blend.dataset}: the view {self.name}"
+        if labeled and not self.per_answer:
+            amount = "some rows" if blend.sensitive else f"{labeled:,} of {count_of(pairs, 'row')}"
+            raise ConfigError(
+                f"{name} needs two answers per row. Only one answer is labeled in {amount}. Use the view `kto`"
+            )
+        if plain < pairs and self.texts_only:
+            amount = "some pairs" if blend.sensitive else f"{pairs - plain:,} of {count_of(pairs, 'pair')}"
+            raise ConfigError(
+                f"{name} supports only text and one answer per side, not the tools, calls, reasoning, template "
+                f"variables or several answers in {amount}. Use the run's Parquet or the view `kto`, or move these "
+                "rows to a separate blend"
+            )
+
+    def write_files(self, splits: Sequence[PairsSplit], writer: BlendViewWriter) -> None:
+        for split in splits:
+            path = writer.target / self.file(split.split)
+            # a file with its final name is complete, because it depends only on its own split
+            if not path.exists():
+                self.write_file(path, (record for row in split.rows(writer.store) for record in self.records(row)))
+        for name, content in self.sidecars(writer.blend.dataset, [split.split for split in splits]).items():
+            if not (writer.target / name).exists():
+                with create_durably(writer.target / name) as file:
+                    file.write(content)
+
+    def write_file(self, path: Path, records: Iterator[dict[str, Any]]) -> None:
+        """Write rows of the format to a new file."""
+        if self.is_parquet:
+            parquet_rows.write_rows(path, parquet_rows.schema_of(self.columns), records, group=_ROW_GROUP)
+        else:
+            json_lines.write_lines(path, map(to_json, records))
+
+    def read_file(self, path: Path) -> Iterator[Mapping[str, Any]]:
+        """Yield the rows of a file; raise FormatError if it cannot be read."""
+        if self.is_parquet:
+            return parquet_rows.read_rows(path, parquet_rows.schema_of(self.columns), group=_ROW_GROUP)
+        return json_lines.read_lines(path)
+
+    def measure(self, splits: Sequence[PairsSplit], store: ArtifactStore) -> PreferenceViewFacts:
+        answers = {s.split: 2 * s.total("pairs") - s.total("labeled") for s in splits}
+        return PreferenceViewFacts(
+            view=self.name,
+            rows=answers if self.per_answer else {s.split: s.total("pairs") for s in splits},
+            answers=answers,
+        )
+
+    def layout_defects(self, opened: OpenedView[PairsSplit]) -> Iterator[str]:
+        directory, receipt, splits = opened.directory, opened.receipt, opened.splits
+        sidecars = self.sidecars(receipt.dataset, [split.split for split in splits])
+        for name, content in sidecars.items():
+            if (directory / name).read_bytes() != content:
+                yield f"{directory / name}: does not match the splits"
+        files = {self.file(split.split) for split in splits}
+        for name in sorted({record.path for record in receipt.files} - files - sidecars.keys()):
+            yield f"{directory / name}: belongs to no split"
+        for split in splits:
+            for number, record in enumerate(self.read_file(directory / self.file(split.split))):
+                if record.keys() != self.columns.keys():
+                    yield f"{split.split}: row {number} must have the keys {', '.join(self.columns)}"
+                    break
+
+    def differences(self, opened: OpenedView[PairsSplit], split: PairsSplit) -> Iterator[str]:
+        records = self.read_file(opened.directory / self.file(split.split))
+        answers = (answer for record in records for answer in self.answers(record))
+        return compare_rows(split.split, "answer", answers, split.answers(opened.store), _compare_answers)
+
+    def describe(self, facts: PreferenceViewFacts) -> tuple[str, Mapping[str, int]]:
+        rows, answers = sum(facts.rows.values()), sum(facts.answers.values())
+        sentence = f"{count_of(answers, 'answer')} with their prompts, equal to the run's pairs."
+        return sentence, {"rows": rows, "answers": answers}
+
+    def row_offsets(self, shard: UsedShard[PairsFacts], store: ArtifactStore) -> Sequence[int]:
+        if not self.per_answer:
+            return range(shard.facts.pairs + 1)
+        answers = (read_lengths(shard.path(store))[:, 1:] >= 0).sum(axis=1).tolist()
+        return list(accumulate(answers, initial=0))
+
+    def file_of(self, split: PairsSplit, _: int) -> tuple[str, int]:
+        return self.file(split.split), 0
+
+
+def _compare_answers(answer: LabeledAnswer, run_answer: LabeledAnswer) -> str | None:
+    parts = zip(("prompt", "answer", "label"), answer, run_answer, strict=True)
+    return next((name for name, value, run_value in parts if value != run_value), None)
+
+
+CHECKS: tuple[Check[OpenedView[Any]], ...] = (
+    Check("matches_pairs", "The prompts and answers are identical to the run's pairs, in the same order.", matches_run),
+    LAYOUT_VALID,
+)

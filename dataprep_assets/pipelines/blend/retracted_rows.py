@@ -1,0 +1,93 @@
+"""The check that a shard of conversations, pairs or records has no removed row.
+
+The views are compared with the shards by their own checks (`matches_run`).
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dataprep_assets.curation.retractions import format_ids
+from dataprep_assets.engine.checks.check import (
+    REBUILD,
+    SHOWN,
+    Finding,
+    build_verdict,
+    describe_artifact,
+    fail_on_errors,
+    require_ledger,
+)
+from dataprep_assets.errors import count_of
+from dataprep_assets.integrity.receipt import RETRACTED, Receipt
+from dataprep_assets.pipelines.blend.row_ids import ROW_IDS, RowIndex, RowRetractions
+from dataprep_assets.stream.token_stream import SourcePart
+from dataprep_assets.tokenization.document_ids import RowIds
+
+MAX_SAMPLED = 8
+"""Maximum number of rows per source file whose ids are computed again."""
+ABOUT = "No removed row is left (checked by the rows' ids, and by computing a sample of them again)."
+"""Description of the check."""
+
+
+@fail_on_errors
+def no_retracted_row(
+    directory: Path, receipt: Receipt, retractions: RowRetractions, sources: Sequence[SourcePart], *, as_json: bool
+) -> Finding:
+    """Check that no row of a shard is on the retraction list, and that exactly the listed rows were removed.
+
+    Args:
+        directory: The shard's directory.
+        receipt: The shard's receipt.
+        retractions: The ids of the blend's rows, and its list.
+        sources: The shard's source files.
+        as_json: How the rows of these files are read.
+    """
+    ledger, listed_hashes = require_ledger(receipt), retractions.hashes
+    removed_count = ledger.dropped.get(RETRACTED, 0)
+    if not len(listed_hashes):
+        defects = [f"{describe_artifact(receipt)}: removed rows that are on no retraction list"] * bool(removed_count)
+        return build_verdict(defects, "No row of this dataset is retracted.", REBUILD, facts={"retracted": 0})
+    assert retractions.ids is not None, "a list needs ids"
+    index = RowIndex.from_folder(directory, receipt)
+    return build_verdict(
+        _defects(index, receipt, retractions, sources, as_json=as_json),
+        f"None of the {count_of(len(listed_hashes), 'id')} on the list is among the "
+        f"{count_of(ledger.documents, 'kept row')}; {removed_count} removed.",
+        REBUILD,
+        facts={"retracted": removed_count},
+    )
+
+
+def _defects(
+    index: RowIndex, receipt: Receipt, retractions: RowRetractions, sources: Sequence[SourcePart], *, as_json: bool
+) -> Iterator[str]:
+    name = describe_artifact(receipt)
+    listed_lines = index.lines_with(retractions.hashes)
+    kept_lines = listed_lines[index.are_kept[listed_lines]].tolist()
+    for line in kept_lines[:SHOWN]:
+        file, row = index.place_of(line)
+        yield f"{name}: {file}: row {row} is retracted, but is in the shard"
+    if len(kept_lines) > SHOWN:
+        yield f"{name}: {count_of(len(kept_lines) - SHOWN, 'more retracted row')}"
+    if (removed_count := require_ledger(receipt).dropped.get(RETRACTED, 0)) != len(listed_lines):
+        yield f"{name}: {removed_count} rows were removed, but {len(listed_lines)} in {ROW_IDS} are on the list"
+    listed_hashes = format_ids(np.unique(index.hashes[listed_lines]))
+    if tuple(receipt.facts.get("retracted", ())) != listed_hashes:
+        yield f"{name}: its receipt lists other removed ids than {ROW_IDS}"
+    for source in sources:
+        yield from _find_changed_ids(index, name, retractions.ids or RowIds(), source, as_json=as_json)
+
+
+def _find_changed_ids(index: RowIndex, name: str, ids: RowIds, source: SourcePart, *, as_json: bool) -> Iterator[str]:
+    """Yield the sampled rows of a source file that have a different id in the index."""
+    of_source = index.table[:, 0] == source.ordinal
+    rows, hashes = index.table[of_source, 1], index.hashes[of_source]
+    sample = np.unique(np.linspace(0, len(rows) - 1, min(MAX_SAMPLED, len(rows))).astype(np.intp))
+    hash_of_row = dict(zip(rows[sample].tolist(), hashes[sample].tolist(), strict=True))
+    for block in source.read_rows(only=hash_of_row.keys(), as_json=as_json) if hash_of_row else ():
+        for number, row in zip(block.numbers, block.rows, strict=True):
+            if hash_of_row.pop(number) != ids.hash_row(row):
+                yield f"{name}: {source.label}: row {number} has a different id than in {ROW_IDS}"
+    for number in sorted(hash_of_row):
+        yield f"{name}: {source.label}: row {number} of {ROW_IDS} does not exist in the source"

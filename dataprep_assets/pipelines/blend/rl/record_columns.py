@@ -1,0 +1,291 @@
+"""Shared parts of Parquet views of RL records: the columns, which depend on the records, and the files.
+
+The types are the same in all files of a view, because trainers concatenate them. They are found in a first pass over
+the records. Values without a column of their own are in `record`, as JSON text.
+
+Entry points: `RecordColumns`, `ParquetRecords`, `parquet_view`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dataprep_assets.errors import BadRecordError, count_of
+from dataprep_assets.formats.json_columns import (
+    ABSENT_VALUE,
+    Shape,
+    column_type,
+    decode,
+    encode,
+    is_equal,
+    is_native,
+    merge_value,
+    to_json,
+)
+from dataprep_assets.formats.parquet_rows import read_rows, write_rows
+from dataprep_assets.formats.record_parquet import (
+    CARD,
+    OPTIONAL_KEYS,
+    ROW_GROUP,
+    card_bytes,
+    decode_messages,
+    encode_messages,
+    file_name,
+    message_type,
+)
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.rl.chat_messages import convert_to_chat_messages
+from dataprep_assets.pipelines.blend.rl.record_parts import Path as Location
+from dataprep_assets.pipelines.blend.rl.record_parts import remove_paths, value_at
+from dataprep_assets.pipelines.blend.rl.view import Record, RecordSplit, RecordView, RecordViewFacts
+from dataprep_assets.pipelines.blend.view import BlendViewWriter
+from dataprep_assets.stores.files import create_durably, sha256_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class RecordColumns:
+    """Types of the columns of a view, from its records.
+
+    Attributes:
+        answer: Shape of the expected answers.
+        message_keys: Optional keys of messages that occur.
+        has_tools: Whether a record has tools.
+        texts: Top-level fields of the view that are a text in at least one record.
+        values: Shapes of the values that the view needs as native columns, by location.
+    """
+
+    answer: Shape | None = None
+    message_keys: set[str] = field(default_factory=set)
+    has_tools: bool = False
+    texts: set[str] = field(default_factory=set)
+    values: dict[Location, Shape | None] = field(default_factory=dict)
+
+    @classmethod
+    def scan(
+        cls, splits: Iterable[RecordSplit], store: ArtifactStore, texts: Sequence[str], values: Sequence[Location]
+    ) -> "RecordColumns":
+        """Return the columns for all records; raise BadRecordError for one that these columns cannot hold."""
+        columns = cls()
+        value_counts = dict.fromkeys(values, 0)
+        total = 0
+        for split in splits:
+            for record in split.records(store):
+                parts = record.parts
+                columns._add_messages(record)
+                if (answer := parts.value(parts.answer)) is not ABSENT_VALUE:
+                    columns.answer = merge_value(columns.answer, answer)
+                columns.has_tools |= parts.tools is not None
+                columns.texts.update(name for name in texts if parts.text(name) is not None)
+                for location in values:
+                    if (value := value_at(parts.record, location)) is not ABSENT_VALUE:
+                        columns.values[location] = merge_value(columns.values.get(location), value)
+                        value_counts[location] += 1
+                total += 1
+        for location, shape in columns.values.items():
+            # be strict with these columns, because a null or an additional key would reach the trainer as a value
+            if value_counts[location] != total or not (is_native(shape) or column_is_text(shape)):
+                raise BadRecordError(
+                    f"`{'.'.join(location)}` must have the same keys and types in every record (it is in "
+                    f"{value_counts[location]} of {count_of(total, 'record')}). Change the records with a transform"
+                )
+        return columns
+
+    def _add_messages(self, record: Record) -> None:
+        for message in require_messages(record):
+            self.message_keys.update(key for key in OPTIONAL_KEYS if key in message)
+
+    def schema_fields(self) -> "dict[str, pa.DataType]":
+        """Return the types of the prompt, the expected answer, and the values."""
+        return {
+            "prompt": message_type(self.message_keys),
+            "answer": column_type(self.answer),
+            **{location[-1]: column_type(shape) for location, shape in self.values.items()},
+        }
+
+    @property
+    def answer_type(self) -> str:
+        """Name of the type of the column of expected answers."""
+        return str(column_type(self.answer))
+
+
+def column_is_text(shape: Shape | None) -> bool:
+    """Return whether all values of a column are texts."""
+    return getattr(shape, "name", None) == "string"
+
+
+def require_messages(record: Record) -> list[dict[str, Any]]:
+    """Return the messages of a record's prompt; raise BadRecordError, which names the record, if it has none."""
+    try:
+        return convert_to_chat_messages(record.parts.value(record.parts.prompt))
+    except BadRecordError as error:
+        raise record.refuse(error) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetRecords:
+    """A Parquet format of records.
+
+    Attributes:
+        texts: Fields of a record that are columns if a record has them as a text.
+        values: Locations of values that are native columns.
+        schema: Returns the schema for the columns.
+        row: Returns the row of a record, given its shared values and its split.
+        shared: Returns the shared values of a row. Its texts are those that the row has unchanged, or as null.
+        compare: Returns the values that are compare in addition: name → the row's value and the record's.
+    """
+
+    texts: tuple[str, ...]
+    values: tuple[Location, ...]
+    schema: "Callable[[RecordColumns], pa.Schema]"
+    row: Callable[["SharedValues", Record, str], dict[str, Any]]
+    shared: Callable[[Mapping[str, Any]], "SharedValues"]
+    compare: Callable[[Mapping[str, Any], Record], Mapping[str, tuple[Any, Any]]]
+
+    def columns(self, splits: Iterable[RecordSplit], store: ArtifactStore) -> RecordColumns:
+        """Return the columns of a view."""
+        return RecordColumns.scan(splits, store, self.texts, self.values)
+
+    def find_columns(self, record: Record, messages: Sequence[Mapping[str, Any]]) -> list[Location]:
+        """Return the locations whose values are in columns, so that `record` need not repeat them."""
+        parts = record.parts
+        column_paths = [path for path in (parts.answer, parts.tools) if path is not None]
+        prompt = parts.value(parts.prompt)
+        # a text is the content of its message; any other prompt is left out only if its messages restore it exactly
+        if isinstance(prompt, str) or is_equal(decode_messages(encode_messages(messages, OPTIONAL_KEYS)), prompt):
+            column_paths.append(parts.prompt)
+        column_paths += [(name,) for name in self.texts if parts.text(name) is not None]
+        return column_paths + [
+            location for location in self.values if value_at(parts.record, location) is not ABSENT_VALUE
+        ]
+
+    def rows(self, split: RecordSplit, columns: RecordColumns, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
+        """Yield the rows of records."""
+        for record in records:
+            parts, messages = record.parts, require_messages(record)
+            answer, answer_format = encode(parts.value(parts.answer), columns.answer)
+            tools = parts.value(parts.tools)
+            values = SharedValues(
+                prompt=encode_messages(messages, columns.message_keys),
+                answer=answer,
+                answer_format=answer_format,
+                tools=None if tools is ABSENT_VALUE else to_json(tools),
+                texts={name: parts.text(name) for name in self.texts},
+                values={location[-1]: value_at(parts.record, location) for location in columns.values},
+                record=to_json(remove_paths(parts.record, self.find_columns(record, messages))),
+            )
+            yield self.row(values, record, split.split)
+
+    def difference(self, row: Mapping[str, Any], record: Record) -> str | None:
+        """Return the difference between a decoded row and its record; None if there is none."""
+        values, parts, messages = self.shared(row), record.parts, require_messages(record)
+        pairs: dict[str, tuple[Any, Any]] = {
+            "prompt": (decode_messages(values.prompt), messages),
+            "answer": (decode(values.answer, values.answer_format), parts.value(parts.answer)),
+            "tools": (ABSENT_VALUE if values.tools is None else json.loads(values.tools), parts.value(parts.tools)),
+            "record": (json.loads(values.record), remove_paths(parts.record, self.find_columns(record, messages))),
+            **{name: (text, parts.text(name)) for name, text in values.texts.items()},
+            **{
+                ".".join(location): (values.values.get(location[-1], ABSENT_VALUE), value_at(parts.record, location))
+                for location in self.values
+            },
+            **self.compare(row, record),
+        }
+        return next((name for name, pair in pairs.items() if not is_equal(*pair)), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedValues:
+    """Values of a row in every format, in their stored form."""
+
+    prompt: list[dict[str, Any]]
+    answer: Any
+    answer_format: Any
+    tools: str | None
+    texts: Mapping[str, str | None]
+    values: Mapping[str, Any]
+    record: str
+
+
+def parquet_files(split: RecordSplit) -> list[str]:
+    """Return the names of a split's files."""
+    return [file_name(split.name, number, len(split.groups)) for number in range(len(split.groups))]
+
+
+def _write(form: ParquetRecords, splits: Sequence[RecordSplit], view: BlendViewWriter) -> None:
+    """Write the Parquet files of every split, and the card."""
+    columns = form.columns(splits, view.store)
+    schema = form.schema(columns)
+
+    def write(split: RecordSplit, group: int, name: str) -> str:
+        # a file with its final name is complete, because it depends only on the records
+        if not (path := view.target / name).exists():
+            write_rows(path, schema, form.rows(split, columns, split.records(view.store, group)), group=ROW_GROUP)
+        return sha256_file(path)
+
+    files = [(split, group, name) for split in splits for group, name in enumerate(parquet_files(split))]
+    with ThreadPoolExecutor(view.threads) as pool:
+        digests = pool.map(lambda file: write(*file), files)
+        view.digests.update({name: digest for (*_, name), digest in zip(files, digests, strict=True)})
+    with create_durably(view.target / CARD) as file:
+        file.write(_build_card(view.blend.dataset, splits, view.digests))
+
+
+def _build_card(dataset: str, splits: Sequence[RecordSplit], digests: Mapping[str, str]) -> bytes:
+    return card_bytes(dataset, {split.name: {name: digests[name] for name in parquet_files(split)} for split in splits})
+
+
+def _read_records(directory: Path, split: RecordSplit) -> Iterator[dict[str, Any]]:
+    for name in parquet_files(split):
+        yield from read_rows(directory / name, group=ROW_GROUP)
+
+
+def _find_defects(
+    form: ParquetRecords, directory: Path, receipt: Receipt, splits: Sequence[RecordSplit], store: ArtifactStore
+) -> Iterator[str]:
+    """Yield a sentence for a wrong card, each row without a prompt, and each wrong number of rows."""
+    digests = {record.path: record.sha256 for record in receipt.files}
+    if (directory / CARD).read_bytes() != _build_card(receipt.dataset, splits, digests):
+        yield f"{directory / CARD}: does not list these files with their digest"
+    schema = form.schema(form.columns(splits, store))
+    for split in splits:
+        rows = 0
+        for name in parquet_files(split):
+            for row in read_rows(directory / name, schema, group=ROW_GROUP):
+                # every trainer renders the prompt with a chat template
+                if not row["prompt"] or any(not message["role"] for message in row["prompt"]):
+                    yield f"{directory / name}: row {rows} of {split.split} has no prompt, or a message without role"
+                rows += 1
+        if rows != split.rows:
+            yield f"{directory}: {split.split} has {count_of(rows, 'row')}, but the run has {split.rows}"
+
+
+def parquet_view(
+    name: str,
+    description: str,
+    form: ParquetRecords,
+    *,
+    columns: Mapping[str, str],
+    trainer: Callable[[str, RecordViewFacts], Iterator[str]],
+) -> RecordView:
+    """Return a view of Parquet files."""
+    return RecordView(
+        name=name,
+        description=description,
+        kinds=frozenset({"parquet", "huggingface"}),
+        settings=("record_locations",),
+        columns=columns,
+        files=parquet_files,
+        write=partial(_write, form),
+        read=_read_records,
+        difference=form.difference,
+        defects=partial(_find_defects, form),
+        trainer=trainer,
+    )

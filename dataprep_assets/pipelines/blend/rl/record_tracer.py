@@ -1,0 +1,68 @@
+"""Tracing of RL records, from a row of a view or a record of a shard to the source row, and back.
+
+Entry point: `RecordTracer`.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from dataprep_assets.engine.trace.place import TokenRange
+from dataprep_assets.engine.trace.trace import Trace
+from dataprep_assets.integrity.artifacts import ArtifactHandle
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import read_lines
+from dataprep_assets.pipelines.blend.rl.shard import RlJsonlFacts
+from dataprep_assets.pipelines.blend.rl.view import RecordView
+from dataprep_assets.pipelines.blend.shard_tracer import ShardTracer, TracedShard
+
+
+class _RecordShard(TracedShard):
+    """A shard of records."""
+
+    def __init__(self, handle: ArtifactHandle, unit: str) -> None:
+        self.facts = RlJsonlFacts.from_receipt(handle.receipt)
+        super().__init__(handle, unit, self.facts.sources)
+
+    @property
+    def count(self) -> int:
+        return self.facts.records
+
+
+class RecordTracer(ShardTracer[_RecordShard, RecordView]):
+    """Tracer of RL records. They have no tokens, so a place is a row of a file."""
+
+    view_kind = RecordView
+    field = "row"
+    noun = "record"
+    subject = "record"
+    absence = "the row does not exist, or a transform dropped it"
+
+    def _open(self, handle: ArtifactHandle, unit: str) -> _RecordShard:
+        return _RecordShard(handle, unit)
+
+    def _trace_row(self, shard: _RecordShard, number: int, *, is_shown: bool) -> Trace:
+        file, row = shard.source(number)
+        return Trace(
+            dataset=self._blend.dataset,
+            split=shard.unit,
+            document=number,
+            file=file,
+            row=row,
+            tokens=0,
+            places=tuple(self._find_places(shard, number)),
+            text=self._read_line(shard, number) if is_shown else None,
+        )
+
+    def _find_places(self, shard: _RecordShard, number: int) -> Iterator[TokenRange]:
+        yield _build_place(str(shard.handle.artifact), shard.facts.file, {"record": number})
+        for view in self._views:
+            for file, row, sample in view.find(shard.partition, number):
+                yield _build_place(str(view.artifact), file, {"row": row, "sample": sample})
+
+    def _read_line(self, shard: _RecordShard, number: int) -> str:
+        path = self._store.local(shard.handle.artifact, [shard.facts.file]) / shard.facts.file
+        return next(islice(read_lines(path), number, None)).decode().rstrip("\n")
+
+
+def _build_place(artifact: str, file: str, position: dict[str, Any]) -> TokenRange:
+    return TokenRange(artifact=artifact, file=file, start=0, stop=0, at=position)

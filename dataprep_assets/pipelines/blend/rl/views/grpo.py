@@ -1,0 +1,82 @@
+"""TRL's `GRPOTrainer`: Parquet with a conversational `prompt`, and columns that TRL gives to reward functions."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dataprep_assets.formats.sft_rows import split_name
+from dataprep_assets.pipelines.blend.rl.record_columns import ParquetRecords, RecordColumns, SharedValues, parquet_view
+from dataprep_assets.pipelines.blend.rl.view import Record, RecordViewFacts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# TRL selects an example's environment by its field `environment`
+_TEXTS = ("data_source", "environment")
+
+
+def _build_schema(columns: RecordColumns) -> "pa.Schema":
+    import pyarrow as pa
+
+    types = columns.schema_fields()
+    return pa.schema(
+        [
+            ("prompt", types["prompt"]),
+            ("solution", types["answer"]),
+            ("solution_format", pa.string()),
+            ("data_source", pa.string()),
+            *([("tools", pa.string())] if columns.has_tools else []),
+            *([("environment", pa.string())] if "environment" in columns.texts else []),
+            ("record", pa.string()),
+        ]
+    )
+
+
+def _build_row(values: SharedValues, record: Record, _: str) -> dict[str, Any]:
+    return {
+        "prompt": values.prompt,
+        "solution": values.answer,
+        "solution_format": values.answer_format,
+        "data_source": values.texts["data_source"] or record.dataset,
+        "tools": values.tools,
+        "environment": values.texts["environment"],
+        "record": values.record,
+    }
+
+
+def _shared_values(row: Mapping[str, Any]) -> SharedValues:
+    return SharedValues(
+        prompt=row["prompt"],
+        answer=row["solution"],
+        answer_format=row["solution_format"],
+        tools=row.get("tools"),
+        texts={"environment": row.get("environment")},
+        values={},
+        record=row["record"],
+    )
+
+
+def _compare_values(row: Mapping[str, Any], record: Record) -> dict[str, tuple[Any, Any]]:
+    return {"data_source": (row["data_source"], record.parts.text("data_source") or record.dataset)}
+
+
+def _format_trainer_lines(where: str, facts: RecordViewFacts) -> Iterator[str]:
+    # `datasets` finds the splits in README.md
+    split = next(iter(facts.files))
+    yield f"TRL: GRPOTrainer(train_dataset=load_dataset({where!r})[{split_name(split)!r}], …)"
+
+
+VIEW = parquet_view(
+    "grpo",
+    "Parquet with a conversational prompt and the expected answer as `solution`, for TRL's `GRPOTrainer`.",
+    ParquetRecords(
+        texts=_TEXTS, values=(), schema=_build_schema, row=_build_row, shared=_shared_values, compare=_compare_values
+    ),
+    columns={
+        "prompt": "list<object>",
+        "solution": "any",
+        "solution_format": "string",
+        "data_source": "string",
+        "record": "string",
+    },
+    trainer=_format_trainer_lines,
+)

@@ -1,0 +1,197 @@
+"""The rows of a source file of chat data: reads their conversations or preferences, and keeps the dropped ones.
+
+Entry points: `SourceRows`; `read_quarantine`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import orjson
+
+from dataprep_assets.errors import BadRecordError, FormatError
+from dataprep_assets.integrity.receipt import RETRACTED
+from dataprep_assets.pipelines.blend.row_ids import ReadRows
+from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
+from dataprep_assets.sources.readers.row_files import BadRecord, RowRange
+from dataprep_assets.sources.readers.rows import RowReader
+from dataprep_assets.sources.readers.unreadable import ADVICE as ROW_ADVICE
+from dataprep_assets.sources.readers.unreadable import describe_place
+from dataprep_assets.stores.files import canonical_json, require_digest, sha256_file
+from dataprep_assets.stream.token_stream import SourcePart, find_unreadable_error
+from dataprep_assets.tokenization.chat.choices import ChatChoices
+from dataprep_assets.tokenization.chat.messages import (
+    ADVICE,
+    NO_MESSAGES,
+    OTHER_FORM,
+    Conversation,
+    ConversationFields,
+    Preference,
+    Refusal,
+)
+from dataprep_assets.tokenization.chat.row_forms import Form, count_keys, unread_keys
+
+R = TypeVar("R", Conversation, Preference)
+_Read = Callable[[Mapping[str, Any], ConversationFields, ChatChoices], R | Refusal]
+
+
+class SourceRows(Generic[R]):
+    """Reader of the rows of one file, which keeps the dropped ones.
+
+    Attributes:
+        source: The file.
+        form: The form of the file's rows, known from its first conversation; None if there is none.
+        dropped: Number of dropped rows, by reason.
+        quarantine: A line per dropped row that is not retracted, in the order of dropping.
+        unread: Number of rows with a key that is not read, by key; the key is empty if names are hidden.
+    """
+
+    def __init__(
+        self,
+        plan: ChatPlan,
+        source: ChatSource,
+        read_row: _Read[R],
+        chosen_reasons: Container[str],
+        ids: ReadRows,
+    ) -> None:
+        """Prepare reading a file by `read_row`; rows that are dropped for `chosen_reasons` never fail the build.
+
+        `ids` keeps the ids of the rows.
+        """
+        self._plan, self.source, self._chosen_reasons = plan, source, chosen_reasons
+        self._read_row: _Read[R] = read_row
+        self._ids = ids
+        self.dropped: Counter[str] = Counter()
+        self.quarantine: list[bytes] = []
+        self.unread: Counter[str] = Counter()
+        # location and reason of the file's first bad row; whether any row has messages
+        self._first_bad, self._has_read = "", False
+        self.form: Form | None = self._find_form_before() if source.rows.first > 1 else None
+
+    @contextmanager
+    def open(self) -> Iterator[RowReader]:
+        """Open a reader of the rows. At its end, the file must have its digest and a row with messages.
+
+        Raises CorruptSourceError for a different digest, BadRecordError for a file whose rows have no messages, even
+        under the policy `drop`.
+        """
+        reader = self.source.read_rows(as_json=self._plan.choices.reads_json)
+        try:
+            yield reader
+        except BadRecordError:
+            # a damaged file must not be reported as bad rows
+            self._require_digest(sha256_file(self.source.path))
+            self._require_readable()
+            raise
+        # digest the bytes that were read, so that the file cannot be replaced in between
+        self._require_digest(reader.sha256)
+        self._require_readable()
+
+    def read(self, row: Mapping[str, Any], number: int) -> R | Refusal:
+        """Return the conversation or preference of a row, or its refusal; keep its id and count its unread keys."""
+        plan = self._plan
+        is_retracted = self._ids.is_retracted(row, self.source.ordinal, number)
+        result = self._read_row(row, plan.fields, plan.choices)
+        self._has_read |= result != NO_MESSAGES
+        if not isinstance(result, Refusal):
+            # a removed row still decides the form, because its removal must not change how other rows are read
+            self.form = self.form or result.form
+        if is_retracted:
+            return Refusal(RETRACTED)
+        if isinstance(result, Refusal):
+            return result
+        if result.form != self.form:
+            return Refusal(OTHER_FORM)
+        ids = plan.retractions.ids
+        if keys := unread_keys(row, result.messages, result.form, plan.fields) - {ids and ids.id_field}:
+            count_keys(self.unread, keys if plan.names_keys else {""})
+        return result
+
+    def drop(self, record: BadRecord, refusal: Refusal | None = None) -> None:
+        """Count a dropped row, and keep it unless it is retracted.
+
+        Raises BadRecordError for a bad row under the policy `fail`.
+        """
+        if record.reason == RETRACTED:
+            self.dropped[RETRACTED] += 1
+            return
+        self._first_bad = self._first_bad or describe_place(record)
+        if self._plan.bad_rows == "fail" and record.reason not in self._chosen_reasons:
+            raise _bad_row_error(self.source.label, record, refusal)
+        self.dropped[record.reason] += 1
+        self.quarantine.append(_quarantine_line(self.source.label, record, refusal))
+
+    def _require_digest(self, sha256: str) -> None:
+        source = self.source
+        require_digest(source.label, source.digests.digest_of(sha256), source.sha256, "its snapshot")
+
+    def _require_readable(self) -> None:
+        """Raise BadRecordError if the file has rows, but none with messages, even under the policy `drop`."""
+        if self._has_read or not self._first_bad:
+            return
+        if (error := find_unreadable_error(self.source, self._first_bad, self._has_messages)) is not None:
+            raise error from None
+
+    def _has_messages(self, part: SourcePart) -> bool:
+        return any(result != NO_MESSAGES for result in self._read_results(part))
+
+    def _find_form_before(self) -> Form | None:
+        """Return the form of the first conversation before the range of rows; None if there is none."""
+        earlier_rows = replace(self.source, rows=RowRange(1, self.source.rows.first))
+        results = self._read_results(earlier_rows)
+        return next((result.form for result in results if not isinstance(result, Refusal)), None)
+
+    def _read_results(self, part: SourcePart) -> Iterator[R | Refusal]:
+        for block in part.read_rows(as_json=self._plan.choices.reads_json):
+            for row in block.rows:
+                yield self._read_row(row, self._plan.fields, self._plan.choices)
+
+
+def _bad_row_error(label: str, record: BadRecord, refusal: Refusal | None) -> BadRecordError:
+    """Return the error of a bad row of the file `label`, with the message at fault and advice."""
+    byte = f", byte {record.byte}" if record.byte >= 0 else ""
+    message_note = "" if refusal is None or refusal.message is None else f", message {refusal.message}"
+    words = f" {refusal.words!r}" if refusal and refusal.words else ""
+    advice = f" ({hint})" if (hint := ADVICE.get(record.reason.partition(":")[0])) else ""
+    return BadRecordError(
+        f"{label}: row {record.row}{byte}{message_note}: {record}{words}{advice}. {ROW_ADVICE}",
+        file=label,
+        **record.position,
+    )
+
+
+def _quarantine_line(label: str, record: BadRecord, refusal: Refusal | None) -> bytes:
+    """Return the line of a quarantine file for a dropped row of the file `label`."""
+    line = {
+        "file": label,
+        "row": record.row,
+        "byte": record.byte,
+        "reason": record.reason,
+        "message": refusal.message if refusal else None,
+    }
+    if refusal and refusal.words:
+        line["words"] = refusal.words
+    return canonical_json(line) + b"\n"
+
+
+def read_quarantine(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a quarantine file; none if the file is missing.
+
+    Raises FormatError for a line that is not a quarantined row.
+    """
+    if not path.exists():
+        return
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = orjson.loads(line)
+                yield {name: row[name] for name in ("file", "row", "byte", "reason", "message")} | {
+                    "words": row.get("words", "")
+                }
+            except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+                raise FormatError(
+                    f"{path}: line {number}: not a quarantined row: {error}. Rebuild the artifact"
+                ) from error

@@ -1,0 +1,169 @@
+"""Shows the trained tokens by kind of turn: their counts, and a decoded sequence.
+
+A turn is a run of trained tokens. Its answer is found in the source row by its text, without the template. Each trained
+token belongs to the reasoning, the answer's text, a call or the stop. The others belong to the template, such as tags.
+
+Entry points: `build_turn_table`, `bracketed`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dataprep_assets.engine.checks.check import Row
+from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
+from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.chat.lost_text import find_own_texts
+from dataprep_assets.tokenization.chat.messages import Refusal, has_visible_reasoning, is_trained, read_conversation
+
+OPEN, CLOSE = "⟦", "⟧"
+"""Brackets around the trained tokens of a decoded sequence."""
+SHOWN_CHARACTERS = 4000
+"""Maximum number of characters to show of a decoded sequence: its end, which has the last answer."""
+PARTS = ("reasoning", "answer", "call", "stop", "template")
+"""Kinds of trained tokens."""
+UNTRAINED = "nothing in the loss"
+_PART_OF = {"reasoning": "reasoning", "answer": "answer", "call_text": "answer"}
+
+
+@dataclass
+class _TurnKind:
+    """The turns of one kind in a sample: their number, trained tokens by part, and the shortest sequence with one."""
+
+    example: SampledSequence
+    count: int = 0
+    tokens: Counter[str] = field(default_factory=Counter)
+
+
+def build_turn_table(shard: OpenedShard) -> list[Row]:
+    """Return a row per kind of turn in the sampled sequences."""
+    stops = np.array([token.id for token in shard.plan.stops.tokens])
+    kinds: dict[str, _TurnKind] = {}
+    for sample in shard.shown_sequences:
+        messages = _read_answers(shard, sample)
+        for start, stop in find_runs(sample.mask):
+            ids = sample.tokens[start:stop]
+            message = _find_message(shard.bundle.decode(ids), messages)
+            turn_kind = kinds.setdefault(_classify_message(message), _TurnKind(sample))
+            turn_kind.count += 1
+            turn_kind.tokens += _count_parts(ids, message, stops, shard.bundle)
+            turn_kind.example = min(turn_kind.example, sample, key=lambda sequence: len(sequence.tokens))
+        if not sample.mask.any():
+            kinds.setdefault(UNTRAINED, _TurnKind(sample)).count += 1
+    return [
+        {
+            "turn": kind,
+            "turns": turn_kind.count,
+            **{part: turn_kind.tokens[part] for part in PARTS},
+            "row": turn_kind.example.row,
+            "sequence": turn_kind.example.number,
+            "text": bracket_trained_text(turn_kind.example.tokens, turn_kind.example.mask, shard.bundle)[
+                -SHOWN_CHARACTERS:
+            ],
+        }
+        for kind, turn_kind in sorted(kinds.items())
+    ]
+
+
+def _read_answers(shard: OpenedShard, sample: SampledSequence) -> list[dict[str, Any]]:
+    """Return the answers of a sequence's source row; none if the row is not a conversation."""
+    ordinal, row, _ = shard.origins[sample.number].tolist() if sample.number < len(shard.origins) else (-1, -1, -1)
+    values = shard.compared_rows.get(ordinal, {}).get(row)
+    conversation = None if values is None else read_conversation(values, shard.plan.fields, shard.plan.choices)
+    if conversation is None or isinstance(conversation, Refusal):
+        return []
+    return [message for message in conversation.messages if message["role"] == "assistant" and is_trained(message)]
+
+
+def _find_message(text: str, messages: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the message with the most characters in a trained text; None if no message has any."""
+    sizes = [
+        sum(len(own.text.strip()) for own in find_own_texts(message, 0) if own.text.strip() in text)
+        for message in messages
+    ]
+    return messages[int(np.argmax(sizes))] if any(sizes) else None
+
+
+def _classify_message(message: dict[str, Any] | None) -> str:
+    if message is None:
+        return "other"
+    content = message.get("content")
+    has_text = bool(content.strip()) if isinstance(content, str) else bool(content)
+    calls = message.get("tool_calls") or ()
+    names = ["call" if len(calls) == 1 else "calls"] if calls else []
+    names += ["text"] if calls and has_text else ["answer"] if not calls else []
+    is_reasoned = has_visible_reasoning(message) or (isinstance(content, str) and "</think>" in content)
+    return " with ".join((" and ".join(names), *["reasoning"] * is_reasoned))
+
+
+def _count_parts(
+    ids: NDArray[np.int32], message: dict[str, Any] | None, stops: NDArray[np.int64], bundle: TokenizerBundle
+) -> Counter[str]:
+    """Return the number of trained tokens of each part of a turn."""
+    is_stop = np.isin(ids, stops)
+    # use the last stop token, because a thought may end with a different one
+    stop = int(np.flatnonzero(is_stop)[-1]) if is_stop.any() else len(ids)
+    text = bundle.decode(ids[:stop])
+    counts = Counter({"stop": int(is_stop[stop : stop + 1].sum())})
+    for part, start, end in _find_spans(text, message):
+        counts[part] += _count_tokens_before(end, ids[:stop], bundle) - _count_tokens_before(start, ids[:stop], bundle)
+    counts["template"] = len(ids) - counts.total()
+    return +counts
+
+
+def _find_spans(text: str, message: dict[str, Any] | None) -> Iterator[tuple[str, int, int]]:
+    """Yield where the reasoning, the text and the calls of a message are in its trained text."""
+    position = 0
+    calls: list[int] = []
+    for own_text in find_own_texts(message, 0) if message else ():
+        # surrounding white space belongs to a text if the template keeps it
+        content = own_text.text if own_text.text in text else own_text.text.strip()
+        start = text.find(content, position)
+        start = text.find(content) if start < 0 else start
+        if not content.strip() or start < 0:
+            continue
+        position = start + len(content)
+        if (part := _PART_OF.get(own_text.feature)) is not None:
+            yield part, start, position
+        else:
+            calls += [start, position]
+    if calls:
+        yield "call", min(calls), max(calls)
+
+
+def _count_tokens_before(position: int, ids: NDArray[np.int32], bundle: TokenizerBundle) -> int:
+    """Return the number of tokens whose text has at least `position` characters."""
+    low, high = 0, len(ids)
+    while low < high:
+        middle = (low + high) // 2
+        if len(bundle.decode(ids[:middle])) < position:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def find_runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
+    """Yield the runs of trained labels of a sequence: the first token, and the token after the last."""
+    # shift back from labels to tokens, and end the last run with an untrained token
+    token_mask = np.zeros(len(mask) + 1, np.int8)
+    token_mask[1:-1] = mask[:-1]
+    cuts = np.flatnonzero(np.diff(token_mask, prepend=np.int8(0)))
+    yield from list(pairwise(cuts.tolist()))[::2]  # beginnings and ends alternate
+
+
+def bracket_trained_text(tokens: NDArray[np.int32], mask: NDArray[np.uint8], bundle: TokenizerBundle) -> str:
+    """Return the text of a sequence with brackets around its trained labels.
+
+    `tokens` (int32) and the label-aligned `mask` (uint8) have one element per token; `bundle` is the tokenizer.
+    """
+    pieces, position = [], 0
+    for start, stop in find_runs(mask):
+        pieces += [bundle.decode(tokens[position:start]), OPEN, bundle.decode(tokens[start:stop]), CLOSE]
+        position = stop
+    return "".join((*pieces, bundle.decode(tokens[position:])))

@@ -1,0 +1,212 @@
+"""Views of conversations (`<dataset>/<view>`): the files that each SFT trainer expects, with the run's packed rows.
+
+A view of tokens is written from the packed rows of a finished run (`packed_sft`, in `runs/<run hash>/splits/<split>/`),
+which have all sequences with their ids, loss mask and boundaries. A view of messages reads the sources of the run's
+shards again (`used_conversations.py`).
+
+Entry points: `ConversationView`, `PackedSplit`, `ConversationViewFacts`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from dataprep_assets.engine.checks.check import Check
+from dataprep_assets.errors import count_of
+from dataprep_assets.formats.labeled_tokens import UNTRAINED, LabeledTokens, find_first_difference
+from dataprep_assets.formats.packed_rows import PackedFile, open_packed_file
+from dataprep_assets.integrity.artifacts import ArtifactStore
+from dataprep_assets.integrity.receipt import Receipt
+from dataprep_assets.pipelines.blend.runs import RUNS
+from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT
+from dataprep_assets.pipelines.blend.sft.shard import PackedSftFacts
+from dataprep_assets.pipelines.blend.sft.views import VIEWS
+from dataprep_assets.pipelines.blend.view import (
+    LAYOUT_VALID,
+    BlendView,
+    BlendViewFacts,
+    BlendViewWriter,
+    OpenedView,
+    RunSplit,
+    UsedShard,
+    matches_run,
+)
+
+Row = Literal["sequence", "packed_row", "conversation"]
+"""Content of a row of a view."""
+_ROW_FACTS: Mapping[Row, str] = {"sequence": "sequences", "packed_row": "bins", "conversation": "conversations"}
+
+
+class ConversationViewFacts(BlendViewFacts):
+    """Facts of a view: numbers of rows, sequences, tokens and trained tokens, each by split, and trainer `settings`."""
+
+    writer_fields: ClassVar[frozenset[str]] = frozenset({"settings"})
+
+    sequences: dict[str, int]
+    tokens: dict[str, int]
+    trained_tokens: dict[str, int]
+    settings: dict[str, int] = Field(default_factory=dict)
+
+
+class FlatTokens(NamedTuple):
+    """A flat array of sequences: bytes per token, and the tokens that are added after each sequence."""
+
+    itemsize: int
+    added: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedSplit(RunSplit[PackedSftFacts]):
+    """A split of a finished run, as a view uses it: its packed shards in the order of their files."""
+
+    shards_name: ClassVar[str] = PACKED_SFT
+    shard_facts: ClassVar[type[PackedSftFacts]] = PackedSftFacts
+    documents_fact: ClassVar[str] = "conversations"
+
+    def open(self, store: ArtifactStore, number: int) -> PackedFile:
+        """Return the packed file of a shard without padding, downloaded if necessary.
+
+        Iterating reads one row group at a time.
+        """
+        return open_packed_file(self.shards[number].path(store)).without_padding()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationView(BlendView[PackedSplit]):
+    """A trainer's format of conversations; the artifact has the view's name.
+
+    Attributes:
+        write: Writes all splits into a view under construction. It may resume from finished files in the folder.
+        read: Yields blocks of the sequences of a split in order, given the view's directory and the split; None for
+            messages.
+        compare: Yields the differences of a split from the run's conversations; only for a view of messages.
+        identity: Returns what identifies a shard for this view, as a JSON value, in addition to the shard's content.
+        defects: Yields a sentence for each part of the finished layout that a trainer would not accept, given the
+            view's directory, its receipt and the splits.
+        is_packed: Whether a row is a packed row; otherwise it is a sequence, or with `compare` a conversation.
+        file: Returns the file with the rows of a shard, given the split's name, the shard's number in the split, and
+            the number of shards.
+        flat: Returns how the tokens of a file follow each other, for a view of flat arrays.
+    """
+
+    reserved = frozenset({PACKED_SFT, RUNS})
+    available = VIEWS
+    split_type = PackedSplit
+    facts_type = ConversationViewFacts
+    contents = "packed rows"
+    shown_facts = ("sequences", "trained_tokens")
+
+    write: Callable[[Sequence[PackedSplit], BlendViewWriter], None]
+    read: Callable[[Path, PackedSplit], Iterator[LabeledTokens]] | None = None
+    compare: Callable[[OpenedView[PackedSplit], PackedSplit], Iterator[str]] | None = None
+    identity: Callable[[UsedShard[PackedSftFacts]], Any] | None = None
+    defects: Callable[[Path, Receipt, Sequence[PackedSplit]], Iterator[str]]
+    is_packed: bool
+    file: Callable[[str, int, int], str]
+    flat: Callable[[ConversationViewFacts], FlatTokens] | None = None
+
+    @property
+    def row(self) -> Row:
+        """The kind of a row of the view."""
+        if self.compare is not None:
+            return "conversation"
+        return "packed_row" if self.is_packed else "sequence"
+
+    @property
+    def checks(self) -> tuple[Check[OpenedView[Any]], ...]:
+        return CHECKS if self.compare is None else MESSAGE_CHECKS
+
+    def identity_of(self, shard: UsedShard[PackedSftFacts]) -> Any:
+        return shard.content if self.identity is None else [shard.content, self.identity(shard)]
+
+    def write_files(self, splits: Sequence[PackedSplit], writer: BlendViewWriter) -> None:
+        self.write(splits, writer)
+
+    def measure(self, splits: Sequence[PackedSplit], store: ArtifactStore) -> ConversationViewFacts:
+        return ConversationViewFacts(
+            view=self.name,
+            rows={s.split: s.total(_ROW_FACTS[self.row]) for s in splits},
+            sequences={s.split: s.total("sequences") for s in splits},
+            tokens={s.split: s.total("tokens") for s in splits},
+            trained_tokens={s.split: s.total("trained_tokens") for s in splits},
+        )
+
+    def layout_defects(self, opened: OpenedView[PackedSplit]) -> Iterator[str]:
+        return self.defects(opened.directory, opened.receipt, opened.splits)
+
+    def differences(self, opened: OpenedView[PackedSplit], split: PackedSplit) -> Iterator[str]:
+        if self.compare is not None:
+            return self.compare(opened, split)
+        assert self.read is not None, "a view of tokens"
+        return _sequence_differences(self.read(opened.directory, split), opened.store, split)
+
+    def describe(self, facts: ConversationViewFacts) -> tuple[str, Mapping[str, int]]:
+        rows, sequences, in_loss = (sum(n.values()) for n in (facts.rows, facts.sequences, facts.trained_tokens))
+        if self.compare is not None:
+            sentence = f"{count_of(rows, 'conversation')}, equal to the run's source rows."
+            return sentence, {"conversations": rows}
+        sentence = f"{count_of(sequences, 'sequence')}, {count_of(in_loss, 'trained token')}"
+        return f"{sentence}, equal to the run's packed rows.", {"sequences": sequences, "trained_tokens": in_loss}
+
+    def row_offsets(self, shard: UsedShard[PackedSftFacts], _: ArtifactStore) -> Sequence[int]:
+        return range(getattr(shard.facts, _ROW_FACTS[self.row]) + 1)
+
+    def file_of(self, split: PackedSplit, index: int) -> tuple[str, int]:
+        return self.file(split.split, index, len(split.shards)), index
+
+
+def _sequence_differences(blocks: Iterator[LabeledTokens], store: ArtifactStore, split: PackedSplit) -> Iterator[str]:
+    """Yield the first difference of sequences from the packed rows, or of their trained tokens from the shards."""
+    in_loss = 0
+
+    def count_trained() -> Iterator[LabeledTokens]:
+        nonlocal in_loss
+        for block in blocks:
+            in_loss += int((block.labels != UNTRAINED).sum())
+            yield block
+
+    difference = find_first_difference(count_trained(), _packed_sequences(store, split))
+    if difference is not None:
+        number, part = difference
+        if part in ("fewer", "more"):
+            yield f"{split.split}: has {part} sequences than the run"
+        else:
+            yield f"{split.split}: sequence {number} differs from the run's: {part}"
+    elif in_loss != split.total("trained_tokens"):
+        yield f"{split.split}: {count_of(in_loss, 'trained token')}, but the run has {split.total('trained_tokens')}"
+
+
+def _packed_sequences(store: ArtifactStore, split: PackedSplit) -> Iterator[LabeledTokens]:
+    """Yield the packed sequences, with labels that are computed independently of the views' own code."""
+    for number in range(len(split.shards)):
+        for rows in split.open(store, number):
+            _, ends = rows.bounds()
+            labels = np.full(len(rows.tokens), UNTRAINED, np.int32)
+            # position i of the mask is for token i + 1 of the same sequence, so the last position has no token
+            is_trained = rows.required_mask != 0
+            is_trained[ends - 1] = False
+            positions = np.flatnonzero(is_trained) + 1
+            labels[positions] = rows.tokens[positions]
+            yield LabeledTokens(ids=rows.tokens, labels=labels, lengths=rows.lengths)
+
+
+CHECKS: tuple[Check[OpenedView[Any]], ...] = (
+    Check(
+        "matches_packed_rows",
+        "Every sequence has the same ids and labels as in the run's packed rows.",
+        matches_run,
+    ),
+    LAYOUT_VALID,
+)
+MESSAGE_CHECKS: tuple[Check[OpenedView[Any]], ...] = (
+    Check(
+        "matches_conversations",
+        "The rows are exactly the run's conversations, with the messages of their source rows.",
+        matches_run,
+    ),
+    LAYOUT_VALID,
+)

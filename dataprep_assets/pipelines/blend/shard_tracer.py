@@ -1,0 +1,197 @@
+"""Tracing of rows of shards that have views: conversations, preference pairs and RL records.
+
+A trace begins at a row of a shard, at a row of a view, or at a row of a source file. The kinds of shards differ in how
+they read a row, its tokens and its places.
+
+Entry points: `TracedShard`, `ShardTracer`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from dataprep_assets.engine.trace.trace import Trace, TraceQuery, Tracer
+from dataprep_assets.errors import ConfigError, NotFoundError, count_of
+from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins
+from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.row_ids import RowIndex
+from dataprep_assets.pipelines.blend.view import BlendView, ViewRows
+from dataprep_assets.stream.stream_tracer import find_quarantined
+
+
+class TracedShard(ABC):
+    """A finished shard, whose `origins.npy` has the source of each row."""
+
+    def __init__(self, handle: ArtifactHandle, unit: str, sources: Sequence[Any]) -> None:
+        """Open a shard of the dataset `unit`, given the facts of its sources."""
+        self.handle, self.unit = handle, unit
+        self._files = {source.ordinal: source.file for source in sources}
+
+    @property
+    def partition(self) -> str:
+        """The shard's partition key."""
+        return str(self.handle.artifact.partition)
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Number of rows that a question can give: packed rows, pairs or records."""
+
+    @cached_property
+    def origins(self) -> Origins:
+        """Ordinal of the source and row in it, for each row."""
+        return parse_origins(self.handle.read(ORIGINS), 2, f"{self.handle.artifact}/{ORIGINS}")
+
+    def find_rows(self, file: str, row: int) -> list[int]:
+        """Return the numbers of the rows from a source row."""
+        ordinals = [ordinal for ordinal, name in self._files.items() if name == file]
+        is_match = np.isin(self.origins[:, 0], ordinals) & (self.origins[:, 1] == row)
+        return [int(number) for number in np.flatnonzero(is_match)]
+
+    def source(self, number: int) -> tuple[str, int]:
+        """Return the source file and row of a row."""
+        ordinal, row = self.origins[number, :2].tolist()
+        return self._files[ordinal], row
+
+
+def _has_removed(file: str, row: int, shard: TracedShard) -> bool:
+    """Return whether a shard left out a source row because it was on the retraction list."""
+    receipt = shard.handle.receipt
+    removed_ids = receipt.facts.get("retracted", ())
+    row_hash = RowIndex(receipt, shard.handle.read).hash_at(file, row) if removed_ids else None
+    return row_hash is not None and f"{row_hash:016x}" in removed_ids
+
+
+S = TypeVar("S", bound=TracedShard)
+V = TypeVar("V", bound=BlendView[Any])
+
+
+class ShardTracer(Tracer, ABC, Generic[S, V]):
+    """Tracer of a kind of shards and its views."""
+
+    view_kind: type[V]
+    field: ClassVar[str]
+    """Field of a query that is a row of a shard."""
+    noun: ClassVar[str]
+    """Noun for such a row, in messages."""
+    subject: ClassVar[str]
+    """Noun for the subject of a trace, in messages."""
+    absence: ClassVar[str] = "the row does not exist"
+    """Reason for a source row that is neither in a shard nor in the quarantine."""
+
+    def __init__(self, blend: BlendDeclaration, store: ArtifactStore, units: dict[str, list[str]]) -> None:
+        """Open the shards of a blend, given as partitions by dataset."""
+        self._blend, self._store = blend, store
+        name = self.view_kind.split_type.shards_name
+        self._shards = {
+            key: self._open(ArtifactHandle.from_store(store, blend.artifact(name, key)), unit)
+            for unit, keys in units.items()
+            for key in keys
+        }
+
+    @abstractmethod
+    def _open(self, handle: ArtifactHandle, unit: str) -> S:
+        """Return a shard of a dataset."""
+
+    @abstractmethod
+    def _trace_row(self, shard: S, number: int, *, is_shown: bool) -> Trace:
+        """Return the trace of a row, with its text if it is shown."""
+
+    def _rows_of_shard(self, shard: S, number: int) -> Sequence[int]:
+        """Return the rows to trace for a row that a question gives."""
+        return [number]
+
+    def _rows_of_view(self, view: V, shard: S, number: int) -> Sequence[int]:
+        """Return the rows to trace for the shard's row of a row of a view."""
+        return [number]
+
+    def _rows_of_source(self, shard: S, file: str, row: int) -> Sequence[int]:
+        """Return the rows to trace for a source row."""
+        return shard.find_rows(file, row)
+
+    def find(self, question: TraceQuery, *, decode: bool = True) -> list[Trace]:
+        question.refuse_messages()
+        is_shown = decode and not self._blend.sensitive
+        return [self._trace_row(*row, is_shown=is_shown) for row in self._find_rows(question)]
+
+    def _find_rows(self, query: TraceQuery) -> list[tuple[S, int]]:
+        """Return the shards and rows to trace for a query."""
+        number = getattr(query, self.field)
+        if query.view is not None and query.sample is not None:
+            return self._find_in_view(query.view, query.split, query.sample)
+        if query.file is not None and query.row is not None:
+            return self._find_in_source(query, query.file, query.row)
+        if number is not None:
+            return self._find_in_shard(query.shard, number)
+        raise ConfigError(
+            f"trace: to find a {self.subject}, set `shard` and `{self.field}`; or `view`, `split` and `sample`; or "
+            "`file` and `row`"
+        )
+
+    def _find_in_shard(self, partition: str | None, number: int) -> list[tuple[S, int]]:
+        shard = self._open_shard(partition)
+        if not 0 <= number < shard.count:
+            raise NotFoundError(
+                f"trace: {self.noun} {number} is out of range: {partition} has "
+                f"{count_of(shard.count, self.noun)} (counted from 0)"
+            )
+        return [(shard, row) for row in self._rows_of_shard(shard, number)]
+
+    def _open_shard(self, partition: str | None) -> S:
+        if partition is None:
+            raise ConfigError(f"trace: `{self.field}` is counted within a shard. Also set `shard`")
+        if partition not in self._shards:
+            raise NotFoundError(f"trace: unknown shard {partition!r}. Available: {', '.join(list(self._shards)[:6])}")
+        return self._shards[partition]
+
+    def _find_in_view(self, name: str, split: str | None, sample: int) -> list[tuple[S, int]]:
+        view, partition, number = self._view_row(name, split, sample)
+        shard = self._shards[partition]
+        return [(shard, row) for row in self._rows_of_view(view, shard, number)]
+
+    def _view_row(self, name: str, split: str | None, sample: int) -> tuple[V, str, int]:
+        """Return a view, and the shard and its row for a row of the view."""
+        view = next((view for view in self._views if view.view.name == name), None)
+        if view is None:
+            raise NotFoundError(
+                f"trace: {self._blend.dataset} has no view {name!r}. Add it to `views` and run the dataset"
+            )
+        if split not in view.counts:
+            raise ConfigError(
+                f"trace: `sample` is counted within a split. Set `split` to one of {', '.join(view.counts)}"
+            )
+        if not 0 <= sample < (count := view.counts[split]):
+            raise NotFoundError(
+                f"trace: sample {sample} is out of range: {split} has {count_of(count, 'sample')} (counted from 0)"
+            )
+        return view.view, *view.row(split, sample)
+
+    @cached_property
+    def _views(self) -> list[ViewRows[V]]:
+        """The finished views."""
+        finished = [name for name in self._blend.views if self._store.receipt(self._blend.artifact(name)) is not None]
+        return [ViewRows(self._blend, self._store, self.view_kind.load(name)) for name in finished]
+
+    def _find_in_source(self, query: TraceQuery, file: str, row: int) -> list[tuple[S, int]]:
+        shards = [self._open_shard(query.shard)] if query.shard is not None else list(self._shards.values())
+        shards = [shard for shard in shards if query.split in (None, shard.unit)]
+        rows = [(shard, number) for shard in shards for number in self._rows_of_source(shard, file, row)]
+        if not rows:
+            raise NotFoundError(
+                f"trace: row {row} of {file} is in no {self.noun}: {self._describe_absence(shards, file, row)}"
+            )
+        return rows
+
+    def _describe_absence(self, shards: Sequence[S], file: str, row: int) -> str:
+        if any(map(partial(_has_removed, file, row), shards)):
+            return "it was removed, because it is on the retraction list"
+        entries: Iterator[Any] = (find_quarantined(shard.handle, file, row) for shard in shards)
+        entry = next((candidate for candidate in entries if candidate is not None), None)
+        if entry is None:
+            return self.absence
+        suffix = "" if entry.get("message") is None else f" (message {entry['message']})"
+        return f"the row was dropped as {entry['reason']}{suffix}"

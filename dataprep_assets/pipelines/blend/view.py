@@ -1,0 +1,485 @@
+"""Views of a blend (`<dataset>/<view>`): the files that other trainers expect, with the rows of a finished run.
+
+A view is built after the run, from the shards that the run uses. It changes with their content and order, but not with
+the run's location. Each stage has one kind of view (`sft/view.py`, `pairs/view.py`, `rl/view.py`), which consists of a
+split (how the rows of a shard are read), the fields and facts of its views, and the comparison with the run.
+`stage_views.py` has the kind of each stage.
+
+Entry points: `RunSplit`, `UsedShard`, `BlendView`, `BlendViewFacts`, `BlendViewWriter`; `build_view`, `view_spec`,
+`view_lines`; `OpenedView`, `matches_run`, `compare_rows`; `ViewRows` for `trace`.
+"""
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import accumulate, zip_longest
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.recipe import Recipe
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
+from dataprep_assets.engine.artifact.view import (
+    REBUILD_VIEW,
+    View,
+    ViewWriter,
+    catch_errors,
+    layout_valid,
+    load_view,
+    trainer_location,
+    view_recipe,
+)
+from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, build_verdict, describe_artifact
+from dataprep_assets.engine.checks.verdicts import WholeChecks
+from dataprep_assets.errors import DataprepError, IntegrityError
+from dataprep_assets.execution.jobs import Outcome
+from dataprep_assets.extensions import Extensions
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, FileRef
+from dataprep_assets.integrity.receipt import Content, Ledger, Receipt, find_damage
+from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
+from dataprep_assets.pipelines.blend.finished_shards import FinishedShard
+from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
+
+F = TypeVar("F", bound=Facts)
+
+
+class BlendViewFacts(Facts):
+    """Facts of a view: its name, and its rows by split."""
+
+    writer_fields: ClassVar[frozenset[str]] = frozenset()
+    """Facts that only the writer of the view knows, so that they are not compared with the run's."""
+
+    view: str
+    rows: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlendViewWriter(ViewWriter):
+    """A view of a blend under construction."""
+
+    blend: BlendDeclaration
+
+
+# --- splits of a run
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsedShard(Generic[F]):
+    """A shard of a split, as often as the split has it: its dataset, its artifact, its facts, and a file of its rows.
+
+    The file is part of the run, or of the shard if the run has no file per shard.
+    """
+
+    dataset: str
+    artifact: Artifact
+    receipt: Receipt
+    file: FileRef
+    facts: F
+
+    @property
+    def partition(self) -> str:
+        """The shard's partition key."""
+        return str(self.artifact.partition)
+
+    @property
+    def content(self) -> Content:
+        """The content of the shard's artifact."""
+        return self.receipt.content
+
+    @property
+    def key(self) -> str:
+        """The key of the shard's artifact."""
+        return self.receipt.key
+
+    def path(self, store: ArtifactStore) -> Path:
+        """Return the local file of the shard's rows, downloaded if necessary."""
+        name = self.file.record.path
+        return store.local(self.file.artifact, [name]) / name
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSplit(Generic[F]):
+    """A split of a finished run, as a view uses it: its shards in the order of their rows."""
+
+    shards_name: ClassVar[str]
+    """Name of the artifact of the stage's shards."""
+    shard_facts: ClassVar[type[Facts]]
+    """Facts of these shards."""
+    documents_fact: ClassVar[str]
+    """The fact with the number of documents of a shard."""
+
+    split: str
+    run: Artifact
+    shards: tuple[UsedShard[F], ...]
+
+    @classmethod
+    def from_run(
+        cls, blend: BlendDeclaration, run: Artifact, receipt: Receipt, split: str, shards: Sequence[FinishedShard]
+    ) -> Self:
+        """Return a split of the `run` with this `receipt`, which has a file for each of the split's `shards`."""
+        # names contain the position in the split, so files sort in the order of the shards
+        records = sorted((r for r in receipt.files if r.path.startswith(f"splits/{split}/")), key=lambda r: r.path)
+        files = [FileRef(run, record) for record in records]
+        return cls(split=split, run=run, shards=cls.used_shards(shards, files))
+
+    @classmethod
+    def used_shards(cls, shards: Sequence[FinishedShard], files: Sequence[FileRef]) -> tuple[UsedShard[Any], ...]:
+        """Return shards with the files of their rows."""
+        return tuple(
+            UsedShard(
+                dataset=shard.unit.dataset.name,
+                artifact=shard.artifact,
+                receipt=shard.receipt,
+                file=file,
+                facts=cls.shard_facts.from_receipt(shard.receipt),
+            )
+            for shard, file in zip(shards, files, strict=True)
+        )
+
+    def total(self, fact: str) -> int:
+        """Return the sum of a fact of the shards."""
+        return sum(getattr(shard.facts, fact) for shard in self.shards)
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of the shards; 0 for records."""
+        return self.total("tokens")
+
+
+S = TypeVar("S", bound=RunSplit[Any])
+
+
+def run_splits(blend: BlendDeclaration, store: ArtifactStore, kind: type[S]) -> list[S]:
+    """Return the splits of the committed plan's run.
+
+    Raises MissingArtifactError for a missing run or shard, IntegrityError if the run was not built from the current
+    shards.
+    """
+    plan = load_blend_plan(blend, store)
+    run = blend.artifact(RUNS, plan.run_hash)
+    receipt = store.require(run)
+    splits = []
+    for split, partitions in RunFacts.from_receipt(receipt).used.items():
+        shards = []
+        for partition in partitions:
+            shard = store.require(artifact := blend.artifact(kind.shards_name, partition))
+            if receipt.inputs.get(partition) != shard.content:
+                raise IntegrityError(f"{run}: was not built from the current shard {partition}. Rebuild the blend")
+            unit, planned_shard = plan.find_shard(partition)
+            shards.append(FinishedShard(unit=unit, index=planned_shard.index, artifact=artifact, receipt=shard))
+        splits.append(kind.from_run(blend, run, receipt, split, shards))
+    return splits
+
+
+# --- views
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlendView(View, ABC, Generic[S]):
+    """A trainer's format of the rows of a run; the artifact has the view's name.
+
+    Attributes:
+        trainer: Yields a line with the settings of each trainer, given the view's location and facts.
+    """
+
+    available: ClassVar[Extensions]
+    """The views of this kind, by name."""
+    split_type: ClassVar[type[RunSplit[Any]]]
+    facts_type: ClassVar[type[BlendViewFacts]]
+    contents: ClassVar[str]
+    """Rows of the run, in messages: `packed rows`."""
+    shown_facts: ClassVar[tuple[str, ...]]
+    """Facts by split that are shown as metadata."""
+
+    trainer: Callable[[str, Any], Iterator[str]]
+
+    @classmethod
+    def load(cls, name: str) -> Self:
+        """Return the view with this name, from this or another package. Raises ConfigError as `load_view` does."""
+        return load_view(cls.available, name, cls)
+
+    @property
+    @abstractmethod
+    def checks(self) -> "tuple[Check[OpenedView[Any]], ...]":
+        """The checks of the view."""
+
+    @classmethod
+    def splits(cls, blend: BlendDeclaration, store: ArtifactStore) -> list[S]:
+        """Return the splits of the committed plan's run. Raises the errors of `run_splits`."""
+        splits: list[Any] = run_splits(blend, store, cls.split_type)
+        return splits
+
+    def require_writable(self, blend: BlendDeclaration, splits: Sequence[S]) -> None:
+        """Raise ConfigError if the format cannot hold all rows."""
+
+    def identity_of(self, shard: UsedShard[Any]) -> Any:
+        """Return the JSON value that identifies the rows of a shard for this view."""
+        return shard.content
+
+    @abstractmethod
+    def write_files(self, splits: Sequence[S], writer: BlendViewWriter) -> None:
+        """Write the files of the view. It may resume from finished files in the folder."""
+
+    @abstractmethod
+    def measure(self, splits: Sequence[S], store: ArtifactStore) -> BlendViewFacts:
+        """Return the facts of the view, from the run."""
+
+    @abstractmethod
+    def differences(self, opened: "OpenedView[S]", split: S) -> Iterator[str]:
+        """Yield differences between the view and a split of the run."""
+
+    @abstractmethod
+    def layout_defects(self, opened: "OpenedView[S]") -> Iterator[str]:
+        """Yield a sentence for each part of the finished layout that a trainer would not accept."""
+
+    @abstractmethod
+    def describe(self, facts: Any) -> tuple[str, Mapping[str, int]]:
+        """Return the sentence and the counts of a view that equals the run with these facts."""
+
+    @abstractmethod
+    def row_offsets(self, shard: UsedShard[Any], store: ArtifactStore) -> Sequence[int]:
+        """Return the number of rows of the view before each row of a shard, and their total."""
+
+    @abstractmethod
+    def file_of(self, split: S, index: int) -> tuple[str, int]:
+        """Return the view's file with the rows of a split's shard, and the first shard of the file."""
+
+    def lines(self, location: str, facts: Any) -> Iterator[str]:
+        """Yield the lines for trainers."""
+        yield from self.trainer(location, facts)
+
+    def recipe(self, blend: BlendDeclaration, splits: Sequence[S]) -> Recipe:
+        """Return the recipe of the view."""
+        shards = [shard for split in splits for shard in split.shards]
+        return view_recipe(
+            self,
+            blend.artifact(self.name),
+            blend,
+            content=[[split.split, [self.identity_of(shard) for shard in split.shards]] for split in splits],
+            upstream={f"{self.split_type.shards_name}/{shard.partition}": shard.content for shard in shards},
+            ledger=Ledger(
+                rows_in=(documents := sum(split.total(split.documents_fact) for split in splits)),
+                documents=documents,
+                tokens=sum(split.tokens for split in splits),
+            ),
+        )
+
+
+V = TypeVar("V", bound=BlendView[Any])
+
+
+def build_view(
+    blend: BlendDeclaration, store: ArtifactStore, view: BlendView[Any], *, threads: int = 1
+) -> tuple[Receipt, bool]:
+    """Write a view of the committed plan's run.
+
+    Args:
+        blend: The declaration.
+        store: The store of its artifacts.
+        view: The view.
+        threads: Number of threads that write files.
+
+    Returns:
+        The receipt, and whether the view was reused.
+
+    Raises ConfigError if the format cannot hold all rows, BadRecordError for a row that it cannot express.
+    """
+    splits = view.splits(blend, store)
+    view.require_writable(blend, splits)
+    recipe = view.recipe(blend, splits)
+
+    def write(staged: Path) -> WrittenFiles:
+        writer = BlendViewWriter(blend=blend, store=store, target=staged, threads=threads)
+        view.write_files(splits, writer)
+        return WrittenFiles(
+            inputs={shard.partition: shard.content for split in splits for shard in split.shards},
+            facts=view.measure(splits, store).model_copy(update=writer.facts),
+            ledger=recipe.ledger,
+            digests=writer.digests,
+            joined=tuple(writer.joined),
+        )
+
+    return ensure_built(recipe, store, write, blend.verify, resumes=True)
+
+
+def view_spec(blend: BlendDeclaration, view: BlendView[Any], *, run: ArtifactSpec) -> ArtifactSpec:
+    """Return the spec of a view, which is built after `run`."""
+    return ArtifactSpec(
+        declaration=blend,
+        name=view.name,
+        version=view.version,
+        columns=view.columns,
+        description=view.description,
+        kinds=view.kinds,
+        inputs=(run,),
+        recipes=lambda store, _: [view.recipe(blend, view.splits(blend, store))],
+        build=partial(_build_views, blend, view),
+        rows=lambda receipt: sum(view.facts_type.from_receipt(receipt).rows.values()),
+        metadata=lambda _, receipt: _build_metadata(view, receipt),
+        check_groups=(WholeChecks(checks=view.checks, open=partial(open_view, blend, view)),),
+    )
+
+
+def _build_views(blend: BlendDeclaration, view: BlendView[Any], request: BuildRequest) -> Iterator[Outcome]:
+    yield Outcome.from_receipt(*build_view(blend, request.store, view, threads=request.workers))
+
+
+def _build_metadata(view: BlendView[Any], receipt: Receipt) -> Mapping[str, Any]:
+    facts = view.facts_type.from_receipt(receipt)
+    return {f"{name}_{split}": n for name in view.shown_facts for split, n in getattr(facts, name).items()}
+
+
+def view_lines(blend: BlendDeclaration, store: ArtifactStore, views: Iterable[BlendView[Any]]) -> Iterator[str]:
+    """Yield the lines for trainers of each view that exists."""
+    for view in views:
+        artifact = blend.artifact(view.name)
+        if (receipt := store.receipt(artifact)) is not None:
+            yield from view.lines(trainer_location(store, artifact), view.facts_type.from_receipt(receipt))
+
+
+# --- checks of a view
+
+
+@dataclass(frozen=True)
+class OpenedView(OpenedArtifact, Generic[S]):
+    """A view, opened for checks, the splits of its run, and its dataset."""
+
+    view: BlendView[S]
+    splits: Sequence[S]
+    blend: BlendDeclaration
+
+    def defects(self) -> Iterator[str]:
+        """Yield the layout's defects."""
+        yield from catch_errors(partial(self.view.layout_defects, self))
+
+
+def open_view(
+    blend: BlendDeclaration, view: BlendView[Any], store: ArtifactStore, _: Sequence[str] = ()
+) -> OpenedView[Any]:
+    """Return a view, opened for checks. Raises the errors of `run_splits`, MissingArtifactError without the view."""
+    return OpenedView(blend.artifact(view.name), store, view, view.splits(blend, store), blend).with_local_files()
+
+
+def matches_run(subject: OpenedView[Any]) -> Finding:
+    """Check that the view has the rows of the run, in order, with the right counts, and that its files are intact."""
+    view, receipt = subject.view, subject.receipt
+    name, facts = describe_artifact(receipt), view.measure(subject.splits, subject.store)
+    defects = [f"{name}: {defect}" for defect in find_damage(subject.directory, receipt)]
+    left_out = set(facts.writer_fields)
+    if view.facts_type.from_receipt(receipt).model_dump(exclude=left_out) != facts.model_dump(exclude=left_out):
+        defects.append(f"{name}: its receipt does not match the run's {view.contents}")
+    if not defects:  # damaged files may be unreadable
+        defects += [f"{name}: {defect}" for split in subject.splits for defect in _find_differences(subject, split)]
+    sentence, counts = view.describe(facts)
+    return build_verdict(defects, sentence, REBUILD_VIEW, facts=counts)
+
+
+def _find_differences(subject: OpenedView[S], split: S) -> Iterator[str]:
+    try:
+        yield from subject.view.differences(subject, split)
+    except DataprepError as error:
+        yield str(error)
+    # readers of other packages may raise any of these
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
+
+
+def compare_rows(
+    split: str, noun: str, rows: Iterable[Any], run_rows: Iterable[Any], compare: Callable[[Any, Any], str | None]
+) -> Iterator[str]:
+    """Yield the first difference between the rows of a view and the run's, if there is one.
+
+    Args:
+        split: Name of the split.
+        noun: Noun for a row in messages.
+        rows: Rows of the view.
+        run_rows: The rows that they must equal.
+        compare: Returns which part of a row differs; None if none does.
+    """
+    for number, (row, run_row) in enumerate(zip_longest(rows, run_rows)):
+        if row is None or run_row is None:
+            yield f"{split}: has {'fewer' if row is None else 'more'} {noun}s than the run"
+            return
+        if (part := compare(row, run_row)) is not None:
+            yield f"{split}: {noun} {number} differs from the run's: {part}"
+            return
+
+
+LAYOUT_VALID: Check[OpenedView[Any]] = Check(
+    "layout_valid", "The files have the names and columns that the trainer reads.", layout_valid
+)
+"""Check of the files, which every view has."""
+
+
+# --- rows of a view
+
+
+class ShardRow(NamedTuple):
+    """A row of a shard, by the shard's partition key and the row's number in it."""
+
+    partition: str
+    number: int
+
+
+class ViewPlace(NamedTuple):
+    """A row of a view: its file, its number in the file, and its number in its split."""
+
+    file: str
+    row: int
+    sample: int
+
+
+class ViewRows(Generic[V]):
+    """Rows of a view, for `trace`: from a row of a split to the shard's row, and back."""
+
+    def __init__(self, blend: BlendDeclaration, store: ArtifactStore, view: V) -> None:
+        """Open a finished view. Raises MissingArtifactError if it is missing, IntegrityError if it is out of date."""
+        self.view, self.artifact, self._store = view, blend.artifact(view.name), store
+        self._splits = {split.split: split for split in view.splits(blend, store)}
+        self.receipt = store.require(self.artifact)
+        if self.receipt.key != view.recipe(blend, [*self._splits.values()]).key:
+            raise IntegrityError(
+                f"{self.artifact}: was not built from the current {view.contents}. Rebuild the dataset"
+            )
+
+    @cached_property
+    def _offsets(self) -> dict[str, list[Sequence[int]]]:
+        """By split and shard: the rows of the view before each of the shard's rows, and their total."""
+        return {
+            name: [self.view.row_offsets(shard, self._store) for shard in split.shards]
+            for name, split in self._splits.items()
+        }
+
+    @cached_property
+    def _starts(self) -> dict[str, list[int]]:
+        """By split: the first row of each shard, followed by the number of rows."""
+        return {
+            name: list(accumulate((offsets[-1] for offsets in shards), initial=0))
+            for name, shards in self._offsets.items()
+        }
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of rows by split."""
+        return {split: starts[-1] for split, starts in self._starts.items()}
+
+    def row(self, split: str, sample: int) -> ShardRow:
+        """Return the shard's row for a row of a split. `sample` must be in range."""
+        starts = self._starts[split]
+        index = bisect_right(starts, sample) - 1
+        number = bisect_right(self._offsets[split][index], sample - starts[index]) - 1
+        return ShardRow(self._splits[split].shards[index].partition, number)
+
+    def find(self, partition: str, number: int) -> Iterator[ViewPlace]:
+        """Yield the rows of the view for a shard's row; several if it is repeated, or becomes several rows."""
+        for name, split in self._splits.items():
+            starts = self._starts[name]
+            for index, shard in enumerate(split.shards):
+                if shard.partition == partition:
+                    file, first_shard = self.view.file_of(split, index)
+                    offsets = self._offsets[name][index]
+                    for sample in range(starts[index] + offsets[number], starts[index] + offsets[number + 1]):
+                        yield ViewPlace(file, sample - starts[first_shard], sample)
