@@ -8,22 +8,31 @@ shard's receipt.
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import are_listed, retracted_ids
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
-from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.curation.retracted_leftovers import find_unplanned_retracted
+from dataprep_assets.curation.retractions import are_listed, read_retracted_ids
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, first_of, ledger_of, name_of, verdict
+from dataprep_assets.engine.checks.check import (
+    Check,
+    Finding,
+    OpenedArtifact,
+    build_verdict,
+    describe_artifact,
+    join_first,
+    require_ledger,
+)
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
-from dataprep_assets.errors import DataprepError, IntegrityError, MissingArtifactError, count_of
+from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import document_ends, flat_bins
@@ -33,20 +42,21 @@ from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import SNAPSHOT
-from dataprep_assets.pipelines.corpus.token_bins import meta_of
-from dataprep_assets.planning.manifest import ManifestEntry, split_of
+from dataprep_assets.pipelines.corpus.token_bins import build_meta
+from dataprep_assets.planning.manifest import ManifestEntry, split_name
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.eye_test import alignment, looks_like_text, random_batches_load
 from dataprep_assets.stream.retracted_documents import check_built_without
 from dataprep_assets.stream.source import disk_headroom
 from dataprep_assets.stream.stream_index import IndexedShard, StreamIndex
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TOKENS, TokenBinsFacts
-from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.bundle import TokenizerBundle
+from dataprep_assets.tokenization.document_ids import DocumentIds
 
 _BLOCK = 4 << 20
 
-_REBUILD = "Materialize `combined_bins` of this split again"
+_REBUILD = "Rebuild `combined_bins` of this split"
 
 
 VERSION = 3
@@ -81,54 +91,55 @@ def shard_receipts(
     if missing:
         names = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
-            f"{corpus.dataset}/{split}: {len(missing)} of {count_of(len(shards), 'shard is', 'shards are')} missing: "
-            f"{names}. Materialize these partitions of token_bins first"
+            f"{corpus.dataset}/{split}: {len(missing)} of {count_of(len(shards), 'shard')} "
+            f"{'is' if len(missing) == 1 else 'are'} missing: {names}. Build these partitions of token_bins first"
         )
     for shard, receipt in pairs:
-        # a shard that lost a file keeps its name, so the files are compared
+        # compare files, because a shard that lost a file keeps its name
         planned_files = [entry.relpath for entry in manifest.shard(str(shard.partition))]
         if [line["file"] for line in receipt.sources] != planned_files:
             raise IntegrityError(
-                f"{shard}: built from other files than the current manifest has for it. Materialize this partition "
-                "of snapshot and token_bins again"
+                f"{shard}: built from different files than the manifest lists now. Rebuild this partition of "
+                "snapshot and token_bins"
             )
     _require_same_stream(corpus, split, [receipt for _, receipt in pairs])
     return pairs
 
 
 def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequence[Receipt]) -> None:
-    pairs = [(receipt, TokenBinsFacts.of(receipt)) for receipt in receipts]
+    pairs = [(receipt, TokenBinsFacts.from_receipt(receipt)) for receipt in receipts]
     # these settings decide how ids are read, so shards that differ in them cannot share a file
     kinds = {
         (f.dtype, str(f.separator_id), str(f.bos_id), f.special_tokens, r.inputs["tokenizer"][:12]) for r, f in pairs
     }
     if len(kinds) > 1:
         raise IntegrityError(
-            f"{corpus.dataset}/{split}: its shards were built with different settings: "
-            f"{', '.join(map(str, sorted(kinds)))} (dtype, separator_id, bos_id, special_tokens, tokenizer). "
-            "Materialize token_bins again: only stale shards are rebuilt"
+            f"{corpus.dataset}/{split}: the shards were built with different settings (dtype, separator_id, bos_id, "
+            f"special_tokens, tokenizer): {'; '.join(', '.join(kind) for kind in sorted(kinds))}. Rebuild "
+            "token_bins: only stale shards are rebuilt"
         )
-    # all shards may come from the same earlier declaration, but `meta.pkl` describes the current one
-    meta_values = meta_of(corpus)
+    # use the current declaration, because all shards may come from the same earlier one, but `meta.pkl` describes the
+    # current one
+    meta_values = build_meta(corpus)
     for receipt, facts in pairs:
         if (facts.dtype, receipt.inputs["tokenizer"]) != (meta_values["dtype"], meta_values["tokenizer_sha256"]):
             raise IntegrityError(
-                f"{corpus.dataset}/{receipt.partition}: built with a different tokenizer or dtype than declared now. "
-                "Materialize token_bins again"
+                f"{corpus.dataset}/{receipt.partition}: not built with the tokenizer and dtype that are declared now. "
+                "Rebuild token_bins"
             )
 
 
-def _recipe(
+def _build_recipe(
     corpus: CorpusDeclaration, split: str, shards: Sequence[tuple[Artifact, Receipt]], meta_values: Mapping[str, Any]
 ) -> Recipe:
     settings = dict(meta_values)
     # a new tokenizer is reported as a changed source, not as a changed setting
     tokenizer = settings.pop("tokenizer_sha256")
-    # the names are in the key because the receipt lists shards by name, even if the bytes are the same
-    made_of = [[str(r.partition), r.content] for _, r in shards]
+    # include names in the key, because the receipt lists shards by name, even if the bytes are the same
+    inputs = [[str(r.partition), r.content] for _, r in shards]
     return Recipe(
         artifact=corpus.artifact(COMBINED_BINS, split),
-        key=digest_value(["combined_bins", VERSION, made_of, meta_values]),
+        key=digest_value(["combined_bins", VERSION, inputs, meta_values]),
         version=VERSION,
         settings=settings,
         sources={"tokenizer": tokenizer},
@@ -155,7 +166,7 @@ def build_combined_bins(
     Raises IntegrityError if a shard is damaged, or if the joined size does not match the number of tokens.
     """
     shards = shard_receipts(corpus, store, manifest, split)
-    meta_values = meta_of(corpus)
+    meta_values = build_meta(corpus)
     progress = progress or Progress()
 
     def count_bytes(size: int) -> None:
@@ -165,7 +176,7 @@ def build_combined_bins(
     def write(staged: Path) -> WrittenFiles:
         parts = [FileRef(shard, r.file(TOKENS)) for shard, r in shards]
         progress.expect(sum(part.record.bytes for part in parts), 1)
-        tokens = store.join(staged, f"{split}.bin", parts, counted=count_bytes)
+        tokens = store.join(staged, f"{split}.bin", parts, on_read=count_bytes)
         document_ends.concatenate(_ends(store, shards), staged / ENDS)
         flat_bins.write_meta(staged, meta_values)
         ledger = Ledger.total(r.ledger or Ledger() for _, r in shards)
@@ -173,19 +184,21 @@ def build_combined_bins(
         expected_bytes = ledger.tokens * flat_bins.token_dtype(meta_values["dtype"]).itemsize
         if tokens.record.bytes != expected_bytes:
             raise IntegrityError(
-                f"{corpus.dataset}/combined_bins/{split}: {count_of(tokens.record.bytes, 'byte')}, but "
-                f"{ledger.tokens} {meta_values['dtype']} tokens need {count_of(expected_bytes, 'byte')}. Materialize "
-                "token_bins again"
+                f"{corpus.dataset}/combined_bins/{split}: has {count_of(tokens.record.bytes, 'byte')}, but "
+                f"{ledger.tokens} {meta_values['dtype']} tokens need {count_of(expected_bytes, 'byte')}. Rebuild "
+                "token_bins"
             )
         return WrittenFiles(
             inputs={str(r.partition): r.content for _, r in shards},
-            # any shard's BOS will do, because `shard_receipts` rejects shards that differ
-            facts=CombinedBinsFacts(**meta_values, shards=len(shards), bos_id=TokenBinsFacts.of(shards[0][1]).bos_id),
+            # take any shard's BOS, because `shard_receipts` rejects shards that differ
+            facts=CombinedBinsFacts(
+                **meta_values, shards=len(shards), bos_id=TokenBinsFacts.from_receipt(shards[0][1]).bos_id
+            ),
             ledger=ledger.of_documents,
             joined=(tokens,),
         )
 
-    return ensure(_recipe(corpus, split, shards, meta_values), store, write, corpus.verify)
+    return ensure_built(_build_recipe(corpus, split, shards, meta_values), store, write, corpus.verify)
 
 
 def _ends(store: ArtifactStore, shards: Sequence[tuple[Artifact, Receipt]]) -> Iterator[tuple[Path, int]]:
@@ -211,7 +224,7 @@ def combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bins: Art
 
     def recipes(store: ArtifactStore, _: Sequence[str | None]) -> list[Recipe]:
         shards = shard_receipts(corpus, store, load_manifest(corpus, store), split)
-        return [_recipe(corpus, split, shards, meta_of(corpus))]
+        return [_build_recipe(corpus, split, shards, build_meta(corpus))]
 
     return ArtifactSpec(
         declaration=corpus,
@@ -223,13 +236,13 @@ def combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bins: Art
         inputs=(token_bins,),
         recipes=recipes,
         build=build,
-        metadata=_metadata,
-        places=partial(_locate, corpus, split),
-        check_groups=(WholeChecks(checks=CHECKS, open=partial(_open, corpus, split)),),
+        metadata=_build_metadata,
+        places=partial(_locate_in_bins, corpus, split),
+        check_groups=(WholeChecks(checks=CHECKS, open=partial(_open_combined, corpus, split)),),
     )
 
 
-def current_combined(
+def require_current_combined(
     corpus: CorpusDeclaration, store: ArtifactStore, split: str, shards: Mapping[str, Receipt]
 ) -> Receipt:
     """Return the receipt of a split's combined bins; raise IntegrityError if they were built from other shards.
@@ -242,14 +255,16 @@ def current_combined(
     """
     artifact = corpus.artifact(COMBINED_BINS, split)
     receipt = store.require(artifact)
-    if dict(receipt.inputs) != {key: shard.content for key, shard in shards.items() if split_of(key) == split}:
-        raise IntegrityError(f"{artifact} was built from other shards than the current ones. Run the dataset first")
+    if dict(receipt.inputs) != {key: shard.content for key, shard in shards.items() if split_name(key) == split}:
+        raise IntegrityError(f"{artifact}: was not built from the current shards. Run the dataset first")
     return receipt
 
 
-def _locate(corpus: CorpusDeclaration, split: str, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
-    receipt = current_combined(corpus, store, split, shards)
-    itemsize = flat_bins.token_dtype(CombinedBinsFacts.of(receipt).dtype).itemsize
+def _locate_in_bins(
+    corpus: CorpusDeclaration, split: str, store: ArtifactStore, shards: Mapping[str, Receipt]
+) -> Locate:
+    receipt = require_current_combined(corpus, store, split, shards)
+    itemsize = flat_bins.token_dtype(CombinedBinsFacts.from_receipt(receipt).dtype).itemsize
 
     def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         if span.split == split:
@@ -261,11 +276,11 @@ def _locate(corpus: CorpusDeclaration, split: str, store: ArtifactStore, shards:
     return locate
 
 
-def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    facts = CombinedBinsFacts.of(receipt)
+def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    facts = CombinedBinsFacts.from_receipt(receipt)
     return {
         "tokenizer": facts.tokenizer,
-        # as texts, because Dagster plots numbers, and these cannot change
+        # write numbers as text, because Dagster plots numbers, and these cannot change
         "vocab_size": str(facts.vocab_size),
         "eos_token_id": str(facts.eos_token_id),
         "dtype": facts.dtype,
@@ -273,22 +288,22 @@ def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
     }
 
 
-def combined_without(
-    corpus: CorpusDeclaration, store: ArtifactStore, split: str, listed: NDArray[np.uint64]
+def check_combined_bins(
+    corpus: CorpusDeclaration, store: ArtifactStore, split: str, listed_hashes: NDArray[np.uint64]
 ) -> Finding:
-    """Check that neither the combined bins of a split nor its present shards contain documents with these ids.
+    """Check that neither the combined bins of a split nor its current shards contain documents with these ids.
 
     Args:
         corpus: The dataset.
         store: The store of its artifacts.
         split: One of its splits.
-        listed: The ids on the retraction list.
+        listed_hashes: The ids on the retraction list.
     """
-    made_of = shard_receipts(corpus, store, load_manifest(corpus, store), split)
-    # without a list the receipts are enough, so no index is downloaded
-    names = [IDS] if len(listed) else []
-    shards = [(store.local(artifact, names), receipt) for artifact, receipt in made_of]
-    return check_built_without(shards, listed, store.require(corpus.artifact(COMBINED_BINS, split)))
+    input_receipts = shard_receipts(corpus, store, load_manifest(corpus, store), split)
+    # without a list, only receipts are needed, so download no index
+    names = [IDS] if len(listed_hashes) else []
+    shards = [(store.local(artifact, names), receipt) for artifact, receipt in input_receipts]
+    return check_built_without(shards, listed_hashes, store.require(corpus.artifact(COMBINED_BINS, split)))
 
 
 Shards = Sequence[tuple[Path, Receipt]]
@@ -312,12 +327,12 @@ class OpenedCombined(OpenedArtifact):
     @cached_property
     def bundle(self) -> TokenizerBundle:
         """The declared tokenizer."""
-        return load_bundle(self.corpus.tokenizer)
+        return load_declared_tokenizer(self.corpus.tokenizer)
 
     @cached_property
     def facts(self) -> CombinedBinsFacts:
         """The receipt's facts; raises IntegrityError if one is missing."""
-        return CombinedBinsFacts.of(self.receipt)
+        return CombinedBinsFacts.from_receipt(self.receipt)
 
     @property
     def tokens_path(self) -> Path:
@@ -331,19 +346,19 @@ class OpenedCombined(OpenedArtifact):
 
     @cached_property
     def _index(self) -> StreamIndex:
-        # lazy, because the index is needed only to name a row
+        # open lazily, because the index is needed only to name a row
         return StreamIndex({self.split: [IndexedShard(self.store, shard, receipt) for shard, receipt in self.made_of]})
 
     def source_at(self, token: int) -> str:
         """Return the source file and row that contain a token."""
-        file, row = self._index.source(*self._index.find_by_token(self.split, None, token))
+        file, row = self._index.source(*self._index.locate_token(self.split, None, token))
         return f"{file}: row {row}"
 
 
-def _open(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]) -> OpenedCombined:
+def _open_combined(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]) -> OpenedCombined:
     manifest = load_manifest(corpus, store)
-    artifact, made_of = corpus.artifact(COMBINED_BINS, split), shard_receipts(corpus, store, manifest, split)
-    return OpenedCombined(artifact, store, corpus, split, manifest, made_of).with_files()
+    artifact, input_receipts = corpus.artifact(COMBINED_BINS, split), shard_receipts(corpus, store, manifest, split)
+    return OpenedCombined(artifact, store, corpus, split, manifest, input_receipts).with_local_files()
 
 
 def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: str) -> Finding:
@@ -353,7 +368,7 @@ def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: 
     only if its range differs, to name the byte. Document ends are compared with the shards' ends, shifted.
     """
     path = directory / f"{split}.bin"
-    claimed = receipt.file(path.name).sha256
+    claimed_digest = receipt.file(path.name).sha256
     size, expected_bytes = path.stat().st_size, sum(r.file(TOKENS).bytes for _, r in shards)
     defects = []
     if size != expected_bytes:
@@ -366,17 +381,19 @@ def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: 
     for (shard, of_shard), digest in zip(shards, ranges, strict=True):
         record = of_shard.file(TOKENS)
         if digest != record.sha256:
-            where = _first_difference(path, start, shard / TOKENS, record.bytes)
+            difference = _find_first_difference(path, start, shard / TOKENS, record.bytes)
             stop = start + record.bytes
             byte_range = f"bytes {start} to {stop}"
-            defects.append(f"{path.name}: {byte_range} differ from shard {name_of(of_shard)}: {where}")
+            defects.append(f"{path.name}: {byte_range} differ from shard {describe_artifact(of_shard)}: {difference}")
         start += record.bytes
-    if file_digest != claimed:
-        defects.append(f"{path.name}: sha256 {file_digest}, but the receipt of {name_of(receipt)} lists {claimed}")
-    # skipped after a defect, because different tokens would also give different ends
+    if file_digest != claimed_digest:
+        defects.append(
+            f"{path.name}: sha256 {file_digest}, but the receipt of {describe_artifact(receipt)} lists {claimed_digest}"
+        )
+    # skip this after a defect, because different tokens would also give different ends
     if not defects:
-        defects += _differing_ends(directory / ENDS, shards)
-    return verdict(
+        defects += _compare_ends(directory / ENDS, shards)
+    return build_verdict(
         defects,
         f"{path.name} is the concatenation of its {count_of(len(shards), 'shard')} ({count_of(size, 'byte')}).",
         _REBUILD,
@@ -399,63 +416,72 @@ def _range_digests(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
                 file_digest.update(data)
                 remaining -= len(data)
             ranges.append(part.hexdigest())
-        # bytes after the last shard belong to no range, but to the digest of the file
+        # bytes after the last shard belong to no range, but to the file's digest
         while data := file.read(_BLOCK):
             file_digest.update(data)
     return ranges, file_digest.hexdigest()
 
 
-def _first_difference(path: Path, start: int, shard: Path, size: int) -> str:
+def _find_first_difference(path: Path, start: int, shard: Path, size: int) -> str:
     """Describe the first difference between a range of the combined file and the shard's own file."""
     if not shard.is_file():
         return f"{shard} is missing, so the byte is unknown"
-    with open(path, "rb") as combined, open(shard, "rb") as own:
+    with open(path, "rb") as combined, open(shard, "rb") as shard_file:
         combined.seek(start)
         position = 0
         while position < size:
-            ours, theirs = combined.read(min(_BLOCK, size - position)), own.read(min(_BLOCK, size - position))
-            shared = min(len(ours), len(theirs))
-            apart = np.flatnonzero(np.frombuffer(ours, np.uint8, shared) != np.frombuffer(theirs, np.uint8, shared))
-            if len(apart) or len(ours) != len(theirs) or not shared:
-                offset = position + (int(apart[0]) if len(apart) else shared)
+            combined_bytes, shard_bytes = (
+                combined.read(min(_BLOCK, size - position)),
+                shard_file.read(min(_BLOCK, size - position)),
+            )
+            shared = min(len(combined_bytes), len(shard_bytes))
+            differing_positions = np.flatnonzero(
+                np.frombuffer(combined_bytes, np.uint8, shared) != np.frombuffer(shard_bytes, np.uint8, shared)
+            )
+            if len(differing_positions) or len(combined_bytes) != len(shard_bytes) or not shared:
+                offset = position + (int(differing_positions[0]) if len(differing_positions) else shared)
                 return f"they differ at byte {start + offset}, byte {offset} of the shard"
             position += shared
     return "they are equal, so the shard does not match its receipt. Verify the shard"
 
 
-def _differing_ends(path: Path, shards: Shards) -> Iterator[str]:
+def _compare_ends(path: Path, shards: Shards) -> Iterator[str]:
     ends = document_ends.open_ends(path)
     document = offset = 0
     for shard, receipt in shards:
-        own = document_ends.open_ends(shard / ENDS)
-        for start in range(0, len(own), document_ends.BLOCK):
-            expected_ends = own[start : start + document_ends.BLOCK] + np.uint64(offset)
+        shard_ends = document_ends.open_ends(shard / ENDS)
+        for start in range(0, len(shard_ends), document_ends.BLOCK):
+            expected_ends = shard_ends[start : start + document_ends.BLOCK] + np.uint64(offset)
             combined_ends = ends[document : document + len(expected_ends)]
             if not np.array_equal(combined_ends, expected_ends):
-                apart = np.flatnonzero(combined_ends != expected_ends[: len(combined_ends)])
-                index = document + (int(apart[0]) if len(apart) else len(combined_ends))
-                yield f"{path.name}: differs from shard {name_of(receipt)} at document {index} (byte {index * 8})"
+                differing_documents = np.flatnonzero(combined_ends != expected_ends[: len(combined_ends)])
+                index = document + (int(differing_documents[0]) if len(differing_documents) else len(combined_ends))
+                yield (
+                    f"{path.name}: differs from shard {describe_artifact(receipt)} at document {index} (byte "
+                    f"{index * 8})"
+                )
                 return
             document += len(expected_ends)
-        offset += ledger_of(receipt).tokens
+        offset += require_ledger(receipt).tokens
     if len(ends) != document:
         yield f"{path.name}: has {count_of(len(ends), 'document')}, but its shards have {document}"
 
 
 def totals_match(receipt: Receipt, shards: Shards) -> Finding:
     """Check that every document count in the combined ledger is the sum of the shards' counts."""
-    counts = ledger_of(receipt).of_documents.to_json()
-    wrong = []
+    counts = require_ledger(receipt).of_documents.to_json()
+    defects = []
     if receipt.facts.get("shards", len(shards)) != len(shards):
-        wrong.append(f"{name_of(receipt)}: its facts count {count_of(receipt.facts['shards'], 'shard')}")
-    summed = Ledger.total(ledger_of(r) for _, r in shards).of_documents.to_json()
-    wrong += [
-        f"{name_of(receipt)}: {k}: the ledger has {counts[k]}, but its {count_of(len(shards), 'shard')} sum to {v}"
+        defects.append(f"{describe_artifact(receipt)}: its facts count {count_of(receipt.facts['shards'], 'shard')}")
+    summed = Ledger.total(require_ledger(r) for _, r in shards).of_documents.to_json()
+    defects += [
+        f"{describe_artifact(receipt)}: {k}: the ledger has {counts[k]}, but its "
+        f"{count_of(len(shards), 'shard')} sum to {v}"
         for k, v in summed.items()
-        if _counts(counts[k]) != _counts(v)
+        if _remove_zeros(counts[k]) != _remove_zeros(v)
     ]
-    return verdict(
-        wrong,
+    return build_verdict(
+        defects,
         f"The ledger is the sum of {count_of(len(shards), 'shard')}: "
         f"{count_of(summed['documents'], 'document')}, {count_of(summed['tokens'], 'token')}.",
         _REBUILD,
@@ -469,7 +495,7 @@ def totals_match(receipt: Receipt, shards: Shards) -> Finding:
     )
 
 
-def _counts(value: Any) -> Any:
+def _remove_zeros(value: Any) -> Any:
     """Return counts without zeros, because a reason that dropped nothing makes no difference."""
     return {k: v for k, v in value.items() if v} if isinstance(value, dict) else value
 
@@ -488,34 +514,35 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
     previous = -1
     for receipt in receipts:
         for line in receipt.sources:
-            file, where = line["file"], f"{name_of(receipt)}: {line['file']}"
+            file, location = line["file"], f"{describe_artifact(receipt)}: {line['file']}"
             entry = by_path.get(file)
             if file in shard_of:
-                defects.append(f"{where}: is in the split twice, first in {shard_of[file]}")
-            shard_of.setdefault(file, name_of(receipt))
+                defects.append(f"{location}: is in the split twice, first in {shard_of[file]}")
+            shard_of.setdefault(file, describe_artifact(receipt))
             if entry is None:
-                defects.append(f"{where}: is not in the manifest")
+                defects.append(f"{location}: is not in the manifest")
             elif entry.split != split:
-                defects.append(f"{where}: belongs to split {entry.split}, not {split}")
+                defects.append(f"{location}: belongs to split {entry.split}, not {split}")
             elif entry.sha256 and entry.sha256 != line["sha256"]:
-                defects.append(f"{where}: sha256 {line['sha256']}, but the manifest lists {entry.sha256}")
+                defects.append(f"{location}: sha256 {line['sha256']}, but the manifest lists {entry.sha256}")
             elif entry.ordinal < previous:
-                defects.append(f"{where}: comes after file {previous} of the manifest, out of the manifest's order")
+                defects.append(f"{location}: comes after file {previous} of the manifest, out of the manifest's order")
             previous = entry.ordinal if entry is not None else previous
             # files without documents, such as empty ones, may have the same bytes
             if line["documents"] and (twin := foreign.get(line["sha256"])) is not None:
-                defects.append(f"{where}: has the same bytes as {twin.relpath} in split {twin.split}")
+                defects.append(f"{location}: has the same bytes as {twin.relpath} in split {twin.split}")
     members = [e for e in entries if e.split == split]
     missing = [e.relpath for e in members if e.relpath not in shard_of]
     if missing:
         defects.insert(
             0,
-            f"{split}: {len(missing)} of {count_of(len(members), 'file is', 'files are')} missing: {first_of(missing)}",
+            f"{split}: {len(missing)} of {count_of(len(members), 'file is', 'files are')} missing: "
+            f"{join_first(missing)}",
         )
-    return verdict(
+    return build_verdict(
         defects,
         f"{split} has its {count_of(len(members), 'file')}, each once, in manifest order, and no others.",
-        "Materialize the shards that these files belong to, then `combined_bins`",
+        "Rebuild the shards that these files belong to, then `combined_bins`",
         facts={"files": len(shard_of), "files_in_manifest": len(members), "missing": len(missing)},
     )
 
@@ -536,7 +563,7 @@ def meta_matches(
         dtype: The dtype of the ids.
         facts: The receipt's facts, which must have the same values.
     """
-    # bytes are compared, because loading a small pickle can take gigabytes of memory or run code
+    # compare bytes, because loading even a small pickle can take gigabytes of memory or run code
     flat_bins.validate_meta(directory)
     meta_values = flat_bins.read_meta(directory)
     defects = [
@@ -549,7 +576,7 @@ def meta_matches(
         if meta_values.get(key) != value:
             source = "the bins have" if key != "vocab_size" else f"len() of {bundle.name} is"
             defects.append(f"{directory / 'meta.json'}: {key} is {meta_values.get(key)!r}, {source} {value!r}")
-    return verdict(
+    return build_verdict(
         defects,
         f"meta.pkl and meta.json agree: {dtype}, vocabulary {bundle.vocab_size}, separator {separator_id}.",
         _REBUILD,
@@ -557,30 +584,30 @@ def meta_matches(
     )
 
 
-def _alignment(opened: OpenedCombined) -> Finding:
+def _alignment(combined: OpenedCombined) -> Finding:
     return alignment(
-        opened.tokens_path,
-        opened.facts.dtype,
-        document_ends.open_ends(opened.directory / ENDS),
-        separator_id=opened.separator_id,
-        vocab_size=opened.bundle.vocab_size,
-        seed=opened.seed,
-        bos_id=opened.facts.bos_id,
-        literal_separators=opened.receipt.ledger.literal_separators if opened.receipt.ledger else 0,
+        combined.tokens_path,
+        combined.facts.dtype,
+        document_ends.open_ends(combined.directory / ENDS),
+        separator_id=combined.separator_id,
+        vocab_size=combined.bundle.vocab_size,
+        seed=combined.seed,
+        bos_id=combined.facts.bos_id,
+        literal_separators=combined.receipt.ledger.literal_separators if combined.receipt.ledger else 0,
     )
 
 
-def _sampler_dry_run(opened: OpenedCombined) -> Finding:
-    vocab_size = opened.bundle.vocab_size
+def _sampler_dry_run(combined: OpenedCombined) -> Finding:
+    vocab_size = combined.bundle.vocab_size
     return random_batches_load(
-        opened.tokens_path, opened.facts.dtype, vocab_size, seed=opened.seed, source_at=opened.source_at
+        combined.tokens_path, combined.facts.dtype, vocab_size, seed=combined.seed, source_at=combined.source_at
     )
 
 
-def _no_retracted_document(opened: OpenedCombined) -> Finding:
-    corpus = opened.corpus
-    removed_ids = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
-    return combined_without(corpus, opened.store, opened.split, removed_ids)
+def _no_retracted_document(combined: OpenedCombined) -> Finding:
+    corpus = combined.corpus
+    removed_ids = read_retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+    return check_combined_bins(corpus, combined.store, combined.split, removed_ids)
 
 
 CHECKS: tuple[Check[OpenedCombined], ...] = (
@@ -613,13 +640,13 @@ CHECKS: tuple[Check[OpenedCombined], ...] = (
     ),
     Check(
         "random_batches_load",
-        "Random batches load, and a unigram model scores below the uniform loss ln(vocab). Fails if a split is "
-        "empty; only warns if it has fewer than eight blocks of 256 tokens.",
+        "Random batches can be loaded, and a unigram model has a lower loss on them than a uniform model. "
+        "With fewer than eight blocks of 256 tokens, a failure only warns.",
         _sampler_dry_run,
     ),
     Check(
         "looks_like_text",
-        "Decoded windows near the start and in the middle of the data look like text.",
+        "Decoded samples of the tokens, near the start and in the middle of the data, look like text.",
         lambda opened: looks_like_text(
             opened.tokens_path, opened.directory / ENDS, opened.facts.dtype, opened.bundle, seed=opened.seed
         ),
@@ -632,68 +659,36 @@ CHECKS: tuple[Check[OpenedCombined], ...] = (
     ),
     Check(
         "disk_headroom",
-        "The disk has free space for at least 20 % of the file's size.",
+        "The free disk space is at least 20% of the file's size.",
         lambda opened: disk_headroom(opened.directory, opened.receipt.total_bytes // 5, 0.0),
         blocking=False,
     ),
 )
 
 
-# `retracted_left` finds artifacts outside the plan that keep retracted documents: shards and joins that no artifact
-# reads.
-#
-# The index of a token bins shard shows whether the shard contains one. Artifacts built from shards (combined bins, npy
-# shards, views) are judged by the shards in their receipts, if these still exist with the same content.
-#
-# An artifact that cannot be judged counts as one that contains a retracted document. It is incomplete, was built from
-# deleted shards, or has another kind of index. It is derived and in no plan, so it can be removed.
-
-
-def retracted_left(corpus: CorpusDeclaration, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
+def find_retracted_corpus_artifacts(
+    corpus: CorpusDeclaration, store: ArtifactStore, unplanned: Iterable[Artifact]
+) -> list[Artifact]:
     """Return the unplanned artifacts that contain a retracted document or may contain one.
 
-    Artifacts built from shards come before the shards, which are needed to judge them. Raises the errors of
-    `read_retractions`.
+    Raises the errors of `find_unplanned_retracted`.
     """
-    if corpus.retractions is None or not corpus.retractions.exists():
-        return []
-    # a snapshot has names and digests of files, but no documents
-    candidates = [candidate for candidate in unplanned if candidate.name != SNAPSHOT]
-    if not candidates:  # returns early, because the ids below may need a key
-        return []
-    ids = corpus.document.ids(sensitive=corpus.sensitive)
-    removed_ids = retracted_ids(corpus.retractions, ids)
-    if ids is None or not len(removed_ids):
-        return []
-    kind = (ids.id_field, ids.key_digest)
 
-    # cached, because many artifacts are built from the same shard
-    @cache
-    def holds(artifact: Artifact) -> bool:
-        try:
-            receipt = store.receipt(artifact)
-            if receipt is None:
-                return True
-            return shard_holds(artifact, receipt) if artifact.name == TOKEN_BINS else made_of_one(receipt)
-        except (DataprepError, OSError):  # a damaged artifact may contain one
+    def contains(artifact: Artifact, receipt: Receipt, ids: DocumentIds, hashes: NDArray[np.uint64]) -> bool:
+        facts = TokenBinsFacts.from_receipt(receipt)
+        if facts.document_ids is None or (facts.id_field, facts.id_key) != (ids.id_field, ids.key_digest):
             return True
+        shard_ids = open_ids(store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
+        return bool(are_listed(shard_ids, hashes).any())
 
-    def shard_holds(artifact: Artifact, receipt: Receipt) -> bool:
-        facts = TokenBinsFacts.of(receipt)
-        if facts.document_ids is None or (facts.id_field, facts.id_key) != kind:
-            return True
-        shard_ids = open_ids(store.local(artifact, [IDS]) / IDS, ledger_of(receipt).documents)
-        return bool(are_listed(shard_ids, removed_ids).any())
-
-    def made_of_one(receipt: Receipt) -> bool:
-        return any(not is_there(name, content) or holds(source(name)) for name, content in receipt.inputs.items())
-
-    def is_there(name: str, content: str) -> bool:
-        source_receipt = store.receipt(source(name))
-        return source_receipt is not None and source_receipt.content == content
-
-    def source(name: str) -> Artifact:
+    return find_unplanned_retracted(
+        store,
+        unplanned,
+        retractions=corpus.retractions,
+        load_ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
+        snapshots=SNAPSHOT,
+        shards=TOKEN_BINS,
         # the receipt of a view lists its inputs by split, other receipts by shard
-        return corpus.artifact(COMBINED_BINS if name in corpus.splits else TOKEN_BINS, name)
-
-    return sorted(filter(holds, candidates), key=lambda artifact: artifact.name == TOKEN_BINS)
+        source=lambda name: corpus.artifact(COMBINED_BINS if name in corpus.splits else TOKEN_BINS, name),
+        contains=contains,
+    )

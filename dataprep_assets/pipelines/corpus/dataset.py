@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
-from dataprep_assets.engine.card.card import data_card_spec
+from dataprep_assets.engine.card.card import build_data_card_spec
 from dataprep_assets.engine.card.contents import (
     CardRecords,
     CardSection,
@@ -17,44 +17,36 @@ from dataprep_assets.engine.card.contents import (
     CardTokenizer,
     Receipts,
 )
-from dataprep_assets.engine.privacy import privacy_of
-from dataprep_assets.engine.staleness.estimate import Estimate
-from dataprep_assets.engine.trace.asked_documents import AskedDocuments
-from dataprep_assets.engine.trace.retraction import Retracted
-from dataprep_assets.engine.trace.trace import Tracer
+from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
-from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
-from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import coverage_lines
-from dataprep_assets.pipelines.corpus.curation.documents_table import documents_spec
-from dataprep_assets.pipelines.corpus.curation.selection import selection_spec
-from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
-from dataprep_assets.pipelines.corpus.curation.tags import tags_spec
-from dataprep_assets.pipelines.corpus.curation.trial import trial_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.duplicates import DuplicatesFacts, duplicates_spec
-from dataprep_assets.pipelines.corpus.duplicates.recall_plot import draw_recall
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
-from dataprep_assets.pipelines.corpus.duplicates.signatures import signatures_spec
-from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
-from dataprep_assets.pipelines.corpus.retract import retract
-from dataprep_assets.pipelines.corpus.source.cost import corpus_cost
+from dataprep_assets.pipelines.corpus.retract import retract_documents
 from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, load_manifest, manifest_spec
 from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFacts
 from dataprep_assets.pipelines.corpus.source.snapshot import snapshot_spec
 from dataprep_assets.pipelines.corpus.source.source_parts import corpus_engine, corpus_watch
-from dataprep_assets.pipelines.corpus.source.source_rows import corpus_tracer
 from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
-from dataprep_assets.pipelines.corpus.view import artifact_name, trainer_lines, view_named, view_spec
-from dataprep_assets.planning.cost import Machine, format_bytes
-from dataprep_assets.stream.engine_certificate import engine_and_reason, engine_certificate_spec, engine_line
-from dataprep_assets.stream.source import card_source
+from dataprep_assets.pipelines.corpus.view import artifact_name, load_corpus_view, trainer_lines, view_spec
+from dataprep_assets.stream.engine_certificate import describe_engine, describe_engine_line, engine_certificate_spec
+from dataprep_assets.stream.source import describe_card_source
 from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
-from dataprep_assets.stream.tokenizer import literal_lines
+from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals
 from dataprep_assets.table import align_rows
+
+# imported where they are used, because commands that only list or compare artifacts use none of them
+if TYPE_CHECKING:
+    from dataprep_assets.engine.staleness.estimate import Estimate
+    from dataprep_assets.engine.trace.document_table import DocumentTable
+    from dataprep_assets.engine.trace.retraction import RetractionResult
+    from dataprep_assets.engine.trace.trace import Tracer
+    from dataprep_assets.planning.cost import Machine
+
+_RATE_SECONDS = 30.0
+"""CPU seconds of tokenizing from which a rate is shown."""
 
 
 class _StreamFacts(Facts):
@@ -80,16 +72,21 @@ def corpus_card(
     """
     views = {artifact_name(view) for view in corpus.views}
     products = views if views and stream == COMBINED_BINS else {*views, stream}
-    return data_card_spec(
+    selected: list[ArtifactSpec] = []
+    if corpus.selects:
+        from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
+
+        selected = [spec for spec in specs if spec.name == SELECTION]
+    return build_data_card_spec(
         CardSubject(
             declaration=corpus,
             specs=specs,
             products=[spec for spec in specs if spec.name in products],
             counted=[spec for spec in specs if spec.name == TOKEN_BINS],
-            selected=[spec for spec in specs if spec.name == SELECTION],
-            sources=partial(_sources, corpus),
-            tokenizer=partial(_tokenizer, stream),
-            records=partial(_records, corpus),
+            selected=selected,
+            sources=partial(_list_sources, corpus),
+            tokenizer=partial(_find_tokenizer, stream),
+            records=partial(_describe_records, corpus),
             sections=lambda receipts: list(card_sections(corpus, receipts)),
         )
     )
@@ -99,53 +96,58 @@ def card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[Car
     """Yield the section on duplicates: the rule, how many documents were dropped, and the detection curve."""
     if (duplicates := corpus.duplicates) is None:
         return
+    from dataprep_assets.pipelines.corpus.duplicates.duplicates import DuplicatesFacts
+    from dataprep_assets.pipelines.corpus.duplicates.recall_plot import draw_recall
+    from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
+
     (receipt,) = (spec_receipts[0] for spec, spec_receipts in receipts.items() if spec.name == DUPLICATES)
-    facts, count = DuplicatesFacts.of(receipt), privacy_of(corpus).count
+    facts, count = DuplicatesFacts.from_receipt(receipt), load_privacy(corpus).public_count
     removed_documents = sum(facts.removed.values())
     text = (
-        f"{count(removed_documents)} of {count(facts.documents)} documents were dropped as duplicates of a kept one. "
+        f"{count(removed_documents)} of {count(facts.documents)} documents were dropped as duplicates of a kept "
+        "document. "
     )
     if duplicates.kind == "exact":
         text += f"Duplicates are equal texts (`{duplicates.normalization}`)."
     else:
         text += (
-            f"Near-duplicates have a Jaccard similarity of their runs of {count_of(duplicates.shingle or 5, 'word')} "
-            f"of at least {duplicates.similarity:g}, which is verified for each pair. Candidates share one of "
-            f"{duplicates.banding.bands} bands of "
+            f"Two documents are near-duplicates if the Jaccard similarity of their {duplicates.shingle or 5}-word "
+            f"shingles is at least {duplicates.similarity:g}. The similarity of each pair is verified. Candidate "
+            f"pairs agree in one of {duplicates.banding.bands} bands of "
             f"{count_of(duplicates.banding.rows, 'MinHash value')}:\n\n"
             f"{draw_recall(duplicates.banding, duplicates.similarity).text}"
         )
     yield CardSection(title="Duplicates", text=text)
 
 
-def _sources(corpus: CorpusDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
+def _list_sources(corpus: CorpusDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
     (manifest,) = (spec_receipts[0] for spec, spec_receipts in receipts.items() if spec.name == MANIFEST)
-    facts = ManifestFacts.of(manifest)
-    source = card_source(corpus.source)
+    facts = ManifestFacts.from_receipt(manifest)
+    source = describe_card_source(corpus.source)
     counts = {"files": facts.files, "bytes": facts.source_bytes, "revision": facts.commit}
     return [CardSource(**{**vars(source), **counts})]
 
 
-def _tokenizer(stream: str, receipts: Receipts) -> CardTokenizer | None:
+def _find_tokenizer(stream: str, receipts: Receipts) -> CardTokenizer | None:
     for spec, spec_receipts in receipts.items():
         if spec.name == stream and spec_receipts:
-            facts = _StreamFacts.of(spec_receipts[0])
+            facts = _StreamFacts.from_receipt(spec_receipts[0])
             return CardTokenizer(
                 name=facts.tokenizer,
                 sha256=facts.tokenizer_sha256,
                 vocab_size=facts.vocab_size,
                 separator=facts.eos_token,
                 separator_id=facts.eos_token_id,
-                engine=engine_and_reason(receipts),
+                engine=describe_engine(receipts),
             )
     return None
 
 
-def _records(corpus: CorpusDeclaration, _: Receipts) -> list[CardRecords]:
+def _describe_records(corpus: CorpusDeclaration, _: Receipts) -> list[CardRecords]:
     return [
         CardRecords(artifact=artifact_name(view), split=split, prefix=rows.prefix(split), columns=rows.columns)
         for view in corpus.views
-        if (rows := view_named(view).rows) is not None
+        if (rows := load_corpus_view(view).rows) is not None
         for split in corpus.splits
     ]
 
@@ -170,28 +172,51 @@ class Corpus(Dataset):
         return corpus.artifact(COMBINED_BINS, next(iter(corpus.splits)))
 
     def remarks(self) -> Iterable[Remark]:
+        from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
+
         return corpus_remarks(self.declaration)
 
+    def boundary_line(self) -> str:
+        around = self.declaration.document
+        return describe_boundary(
+            self.declaration.tokenizer,
+            separator=around.separator,
+            bos=around.bos,
+            special_tokens=around.special_tokens,
+        )
+
     def trial_remarks(self) -> Iterable[Remark]:
+        from dataprep_assets.pipelines.corpus.curation.trial import trial_remarks
+
         return trial_remarks(self.declaration)
 
-    def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
+    def cost(self, store: ArtifactStore, machine: "Machine") -> "Estimate":
+        from dataprep_assets.pipelines.corpus.source.cost import corpus_cost
+
         return corpus_cost(self.declaration, store, machine)
 
-    def tracer(self, store: ArtifactStore) -> Tracer:
+    def tracer(self, store: ArtifactStore) -> "Tracer":
+        from dataprep_assets.pipelines.corpus.source.source_rows import corpus_tracer
+
         return corpus_tracer(self.declaration, store, self.specs)
 
-    def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> Retracted:
-        return retract(self.declaration, store, ids, strict=strict)
+    def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> "RetractionResult":
+
+        return retract_documents(self.declaration, store, ids, strict=strict)
 
     @property
     def has_rules(self) -> bool:
         return self.declaration.selects
 
-    def documents(self, store: ArtifactStore) -> AskedDocuments:
+    def documents(self, store: ArtifactStore) -> "DocumentTable":
+        from dataprep_assets.pipelines.corpus.curation.corpus_documents import CorpusDocuments
+
         return CorpusDocuments(self.declaration, store)
 
     def summary(self, store: ArtifactStore) -> list[str]:
+        from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import coverage_lines
+        from dataprep_assets.planning.cost import format_bytes
+
         corpus, manifest = self.declaration, load_manifest(self.declaration, store)
         rows = [("split", "files", "shards", "documents", "tokens", "size")]
         every_split: list[Ledger] = []
@@ -210,9 +235,10 @@ class Corpus(Dataset):
             rows.append((split, files, f"{len(shards):,}", f"{total.documents:,}", f"{total.tokens:,}", size))
         lines = [*align_rows(rows, right=range(1, len(rows[0])))]
         total = Ledger.total(every_split)
-        rate = f", {total.tokens / cpu:,.0f} tokens/s per core" if cpu else ""
-        lines += [engine_line(corpus, store) + rate, *coverage_lines(corpus, store)]
-        return [*lines, *literal_lines(total, corpus.document.special_tokens)]
+        # in less time, starting processes and the engine takes a large part, so show no rate
+        rate = f", {total.tokens / cpu:,.0f} tokens/s per core" if cpu >= _RATE_SECONDS else ""
+        lines += [describe_engine_line(corpus, store) + rate, *coverage_lines(corpus, store)]
+        return [*lines, *describe_literals(total, corpus.document.special_tokens)]
 
     def trainer_lines(self, store: ArtifactStore) -> list[str]:
         return list(trainer_lines(self.declaration, store))
@@ -224,7 +250,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
     A document table adds tags and a selection before the token bins, and documents after them. Deduplication adds
     signatures, and builds `duplicates` from the tags and signatures of all splits before the selection.
     """
-    shards = {split: _shards(corpus, split) for split in corpus.splits}
+    shards = {split: _plan_shards(corpus, split) for split in corpus.splits}
     manifest = manifest_spec(corpus, plans=tuple(shards.values()), watch=corpus_watch(corpus))
     certificate = engine_certificate_spec(corpus_engine(corpus), inputs=(manifest,))
     specs = [manifest, certificate]
@@ -232,25 +258,34 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
         split: snapshot_spec(corpus, split, partitions=partitions, manifest=manifest)
         for split, partitions in shards.items()
     }
-    tags = {
-        split: tags_spec(corpus, split, partitions=shards[split], snapshot=snapshot)
-        for split, snapshot in snapshots.items()
-        if corpus.has_table
-    }
+    # modules for tables and duplicates are imported only for corpora that have them, because all commands call this
+    tags: dict[str, ArtifactSpec] = {}
+    if corpus.has_table:
+        from dataprep_assets.pipelines.corpus.curation.tags import tags_spec
+
+        tags = {
+            split: tags_spec(corpus, split, partitions=shards[split], snapshot=snapshot)
+            for split, snapshot in snapshots.items()
+        }
     duplicates = None
     if corpus.duplicates is not None:
+        from dataprep_assets.pipelines.corpus.duplicates.duplicates import duplicates_spec
+        from dataprep_assets.pipelines.corpus.duplicates.signatures import signatures_spec
+
         signatures = [
             signatures_spec(corpus, split, partitions=shards[split], snapshot=snapshot)
             for split, snapshot in snapshots.items()
         ]
         duplicates = duplicates_spec(corpus, tags=tuple(tags.values()), signatures=signatures)
-        # duplicates come after the tags and signatures of all splits, because the list is the order of building
+        # duplicates follow the tags and signatures of all splits, because specs are listed in build order
         specs += [*snapshots.values(), *tags.values(), *signatures, duplicates]
     token_bins = []
     for split, partitions in shards.items():
         tagged = tags.get(split)
         selection = None
         if tagged is not None and corpus.selects:
+            from dataprep_assets.pipelines.corpus.curation.selection import selection_spec
+
             selection = selection_spec(corpus, split, partitions=partitions, tags=tagged, duplicates=duplicates)
         bins = token_bins_spec(
             corpus,
@@ -260,7 +295,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
             certificate=certificate,
             selection=selection,
         )
-        # with duplicates, snapshots and tags are already in the list
+        # if there are duplicates, the list already has snapshots and tags
         specs += [
             spec
             for spec in (snapshots[split], tagged, selection, bins)
@@ -268,6 +303,8 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
         ]
         token_bins.append(bins)
         if tagged is not None:
+            from dataprep_assets.pipelines.corpus.curation.documents_table import documents_spec
+
             specs.append(
                 documents_spec(corpus, split, partitions=partitions, tags=tagged, selection=selection, token_bins=bins)
             )
@@ -280,7 +317,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
     return specs
 
 
-def _shards(corpus: CorpusDeclaration, split: str) -> Partitions:
+def _plan_shards(corpus: CorpusDeclaration, split: str) -> Partitions:
     """Return the shards of a split, which the manifest plans."""
     return Partitions(
         dynamic=f"{corpus.dataset}_{split}_shards",

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK, BenchmarkTagger
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.benchmarks.decontamination import DecontaminateDeclaration
 from dataprep_assets.curation.declaration import (
     BudgetDeclaration,
@@ -23,18 +23,15 @@ from dataprep_assets.curation.declaration import (
     DuplicatesDeclaration,
     FloorDeclaration,
     Tag,
-    rules_of,
-    taggers_of,
+    build_taggers,
+    parse_rules,
 )
-from dataprep_assets.curation.duplicates.signatures import SignatureSettings
-from dataprep_assets.curation.rules import Rule
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.curation.table import DECIDED, OTHERS, CarriedFields, ColumnType, column_of
-from dataprep_assets.curation.tagging import BuiltInTagger, Tagger, named_tagger
+from dataprep_assets.curation.table import DECIDED, OTHERS, CarriedFields, ColumnType, name_column
 from dataprep_assets.engine.secret_key import EnvironmentKey
-from dataprep_assets.engine.source_key import key_needed
-from dataprep_assets.engine.yaml.declaration import MadeByEngine, ReadingDeclaration, resolve_path
-from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.source_key import describe_missing_key
+from dataprep_assets.engine.yaml.declaration import ReadingDeclaration, WorkersDeclaration, resolve_path
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.corpus.views import VIEWS
@@ -54,46 +51,66 @@ from dataprep_assets.stream.declaration import (
 )
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
+# imported where they are used, because most corpora have no tags, rules or duplicates
+if TYPE_CHECKING:
+    from dataprep_assets.curation.duplicates.signatures import SignatureSettings
+    from dataprep_assets.curation.rules import Rule
+    from dataprep_assets.curation.tagging import Tagger
+
 _INSTEAD = {"id": "id_field", "source": "source_field"}
 """Column of the document table → the key that fills it from a field."""
 
 
 class CorpusDocumentPolicy(DocumentPolicy):
-    """Tokens around a document, special tokens in it, and the fields that identify it."""
+    """Tokens around each document, special tokens in its text, and the fields that identify it."""
 
     id_field: str | None = Field(
         None,
         min_length=1,
-        description="Field of the document's id (a string or an integer), which the index uses to find it; written "
-        "like `text_field`. Default: the text.",
+        description=(
+            "Field with the document's id, a string or integer. A dot selects a nested key. `dataprep retract` "
+            "finds documents by it. Default: documents are identified by their text."
+        ),
     )
     id_key: EnvironmentKey | None = Field(
         None,
-        description="Key for the hashes in the index; required for an index by id in a `sensitive` dataset. Digests of "
-        "local source files also use it, so a `sensitive` dataset of a local folder needs it.",
+        description=(
+            "Secret key for the hashes in the document index, and for digests of local source files. Without it, "
+            "a `sensitive` dataset has no index. A `sensitive` dataset with local files or `duplicates` requires "
+            "it."
+        ),
     )
     keep_fields: dict[str, ColumnType] | None = Field(
         None,
-        description="Fields to copy to the document table: field → `string`, `integer`, `number` or `boolean`. A dot "
-        "selects a key of an object (`meta.lang`). CSV values are converted to the type. `{}` creates "
-        "only the table.",
+        description=(
+            "Fields to copy to the document table: field → `string`, `integer`, `number` or `boolean`. A dot "
+            "selects a nested key (`meta.lang`). CSV values are converted. `{}` only creates the table."
+        ),
     )
     url_field: str | None = Field(
-        None, min_length=1, description="Field with the document's URL; adds the column `host` to the table."
+        None,
+        min_length=1,
+        description=(
+            "Field with the document's URL. Its host becomes the column `host` of the document table. Default: "
+            "no such column."
+        ),
     )
     source_field: str | None = Field(
         None,
         min_length=1,
-        description="Field with the document's source, for shares and budgets; default: the folder of its file.",
+        description=(
+            "Field with the name of the document's source, used for shares and budgets. Default: the folder of "
+            "the document's file."
+        ),
     )
 
     @model_validator(mode="after")
-    def _columns_differ(self) -> Self:
-        fields = {path: column_of(path) for path in self.keep_fields or ()}
-        # functions and commands also get the text, under the name `text`, next to these columns
-        own = {*CarriedFields(text="", ids=None, url=self.url_field).columns, *DECIDED, *OTHERS, "text"}
+    def _require_different_columns(self) -> Self:
+        fields = {path: name_column(path) for path in self.keep_fields or ()}
+        # functions and commands also get the text, in the column `text`
+        own_columns = {*CarriedFields(text="", ids=None, url=self.url_field).columns, *DECIDED, *OTHERS, "text"}
         for path, column in fields.items():
-            if column in own:
+            if column in own_columns:
                 instead = _INSTEAD.get(column)
                 instead = instead if instead and getattr(self, instead) is None else None
                 raise ValueError(
@@ -127,21 +144,32 @@ else:
     View = Literal[tuple(VIEWS)]
 
 
-class ShardPlanDeclaration(Declared):
-    """Size or number of a split's shards, and how they change with added files."""
+class ShardPlanDeclaration(DeclarationModel):
+    """Size and number of a split's shards, and how they follow added or removed source files."""
 
     target_bytes: int | None = Field(
-        None, ge=1, description="Source bytes per shard; default 1 GiB, at most 4,000 shards."
+        None,
+        ge=1,
+        description=(
+            "Target size of a shard, in bytes of source files. Default: 1 GiB, or more if a split would otherwise "
+            "have more than 4,000 shards."
+        ),
     )
-    count: int | None = Field(None, ge=1, description="Number of shards per split, instead of `target_bytes`.")
+    count: int | None = Field(
+        None,
+        ge=1,
+        description="Number of shards per split, instead of `target_bytes`. Default: computed from `target_bytes`.",
+    )
     on_change: Literal["append", "replan"] = Field(
         "append",
-        description="How shards follow added or removed source files: `append` keeps the files of every shard and puts "
-        "new files in new shards; `replan` plans all shards again.",
+        description=(
+            "How the plan follows added or removed source files. `append`: existing shards keep their files, and "
+            "new files get new shards. `replan`: all shards are planned again."
+        ),
     )
 
     @model_validator(mode="after")
-    def _one_size(self) -> "ShardPlanDeclaration":
+    def _require_one_size(self) -> "ShardPlanDeclaration":
         if self.target_bytes is not None and self.count is not None:
             raise ValueError("`target_bytes` cannot be combined with `count`. Remove one of them")
         return self
@@ -152,115 +180,148 @@ class ShardPlanDeclaration(Declared):
         return ShardSizing(target_bytes=self.target_bytes, count=self.count)
 
 
-class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
+class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
     """A tokenized corpus, from its source to token files for trainers."""
 
-    source: Source = Field(description="Source of the documents.")
+    source: Source = Field(
+        description=(
+            "Where the documents come from: a local folder, the Hugging Face Hub or its cache, object storage, "
+            "or a Dagster asset."
+        )
+    )
     include: tuple[str, ...] = Field(
         ("**/*.jsonl.zst",),
         min_length=1,
-        description="Globs of data files: `.jsonl`, `.parquet`, `.txt`, `.csv`, `.tsv`, `.arrow`, `.wet`, `.warc`; all "
-        "except Parquet also with `.zst`, `.gz`, `.xz` or `.bz2`. `*` matches within one part of a path, "
-        "`**/` any number of parts.",
+        description=(
+            "Globs of the data files: `.jsonl`, `.parquet`, `.txt`, `.csv`, `.tsv`, `.arrow`, `.wet`, `.warc`. "
+            "All except Parquet may end in `.zst`, `.gz`, `.xz` or `.bz2`. `*` matches within one part of a "
+            "path, `**/` any number of parts."
+        ),
     )
     splits: dict[str, tuple[str, ...]] = Field(
-        min_length=1, description="Split name → globs of its files. A file belongs to one split."
+        min_length=1, description="Split → globs of its files. Each file may belong to only one split."
     )
     text_field: str = Field(
         "text",
-        description="Key (JSON) or column (Parquet, CSV, Arrow) of the document's text. A dot selects a key of an "
-        "object or struct (`data.text`).",
+        description="JSON key or table column with the document's text. A dot selects a nested key (`data.text`).",
     )
-    tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that runs it.")
+    tokenizer: TokenizerDeclaration = Field(description="The tokenizer, and the engine that encodes text with it.")
     document: CorpusDocumentPolicy = Field(
-        CorpusDocumentPolicy(), description="Tokens around a document, special tokens in it, and its id."
+        CorpusDocumentPolicy(),
+        description="Tokens before and after each document, special tokens in its text, and fields that identify it.",
     )
-    dtype: Literal["auto", "uint16", "uint32"] = Field("auto", description="`auto`: uint16 if every id fits.")
-    shards: ShardPlanDeclaration = Field(ShardPlanDeclaration(), description="How each split is divided into shards.")
+    dtype: Literal["auto", "uint16", "uint32"] = Field(
+        "auto", description="Data type of the token ids. `auto`: `uint16` if every id fits, else `uint32`."
+    )
+    shards: ShardPlanDeclaration = Field(ShardPlanDeclaration(), description="Number or size of each split's shards.")
     bad_records: BadRecordPolicy = Field(
         BadRecordPolicy(),
-        description="Records that cannot become documents: fail at the first one, or drop and count them.",
+        description=(
+            "How records that cannot become documents are handled. By default, the build fails at the first one."
+        ),
     )
     retractions: Path | None = Field(
         None,
-        description="Retraction list (documents to remove), written by `dataprep retract`; default: `retracted.jsonl` "
-        "next to this YAML.",
+        description=(
+            "Retraction list, which `dataprep retract` writes: the documents to remove. Default: "
+            "`retracted.jsonl` next to this YAML."
+        ),
     )
     tag: tuple[Tag, ...] = Field(
         (),
-        description="Taggers, which add columns to the document table: names of built-in taggers, functions, commands.",
+        description=(
+            "Taggers, which add columns to the document table: names of built-in taggers, or functions, commands "
+            "and assets. Default: none."
+        ),
     )
     keep: dict[ColumnName, str] = Field(
         default_factory=dict,
-        description="Named filter rules over columns. A document is kept only if all of them match. The name is the "
-        "drop reason.",
+        description=(
+            "Name of a rule → expression over columns. Documents that do not match every rule are dropped, with "
+            "the rule's name as the reason."
+        ),
     )
     drop: dict[ColumnName, str] = Field(
         default_factory=dict,
-        description="Named filter rules over columns. A document is dropped if any of them matches.",
+        description=(
+            "Name of a rule → expression over columns. Documents that match any rule are dropped, with the "
+            "rule's name as the reason."
+        ),
     )
     duplicates: DuplicatesDeclaration | None = Field(
         None,
-        description="Deduplication: one document of each group of near-duplicates is kept. `{}` uses the defaults.",
+        description=(
+            "Deduplication: keeps one document of each group of near-duplicates. `{}` uses the defaults. Without "
+            "this key, duplicates are kept."
+        ),
     )
     decontaminate: DecontaminateDeclaration | None = Field(
-        None, description="Decontamination: benchmarks whose items must not be in the documents."
+        None,
+        description=(
+            "Decontamination: benchmarks whose items must not be in the documents. Without this key, documents "
+            "are not searched."
+        ),
     )
-    budget: BudgetDeclaration = Field(BudgetDeclaration(), description="Limits on the share that rules may drop.")
+    budget: BudgetDeclaration = Field(
+        BudgetDeclaration(), description="Maximum shares of documents that rules may drop. Default: no limits."
+    )
     floors: dict[ColumnName, FloorDeclaration] = Field(
         default_factory=dict,
-        description="Tagger → the minimum accuracy on test cases planted into documents of the dataset; default: 0.9 "
-        "for both. For `language`, `personal` and `repetition`, and for packages' taggers that have cases.",
+        description=(
+            "Tagger → its minimum accuracy on planted test cases. Allowed for `language`, `personal`, "
+            "`repetition`, and taggers of packages that have cases. Default: 0.9 for recall and precision."
+        ),
     )
-    views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats of the same tokens.")
-    olmo_sequence_length: int = Field(2048, ge=2, description="Sequence length declared in the olmo view.")
-    mds_sequence_length: int = Field(2048, ge=1, description="Tokens per sample in the mds view.")
-    sample_rate: float = Field(0.0005, ge=0, le=1, description="Share of documents re-encoded by the reference engine.")
-    # a private attribute, so that the serialized declaration does not contain the folder of the YAML
+    views: tuple[View, ...] = Field(("nanogpt",), description="Trainer formats to build from the token bins.")
+    olmo_sequence_length: int = Field(
+        2048, ge=2, description="Sequence length in tokens that the `olmo` view declares."
+    )
+    mds_sequence_length: int = Field(2048, ge=1, description="Tokens per sample in the `mds` view.")
+    sample_rate: float = Field(
+        0.0005, ge=0, le=1, description="Share of documents that the reference engine also encodes, to compare the ids."
+    )
+    # private, so that the serialized declaration does not contain the YAML's folder
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @field_validator("splits")
     @classmethod
     def _split_names(cls, splits: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for name, globs in splits.items():
-            if not (name.isascii() and name.isidentifier()):  # the name becomes part of the names of Dagster's assets
+            if not (name.isascii() and name.isidentifier()):  # the split's name becomes part of Dagster's asset names
                 raise ValueError(
-                    f"split name {name!r}: only letters a to z, digits and '_' are allowed, e.g., train, val, test"
+                    f"split name {name!r}: must be letters, digits and `_`, and must not begin with a digit, e.g., "
+                    "train"
                 )
             if not globs:
-                raise ValueError(f"split {name!r} has no globs")
+                raise ValueError(f"split {name!r} has no globs. List at least one")
         return splits
 
     @field_validator("views")
     @classmethod
-    def _usable_views(cls, views: tuple[View, ...]) -> tuple[View, ...]:
-        from dataprep_assets.pipelines.corpus.view import view_named
+    def _require_usable_views(cls, views: tuple[View, ...]) -> tuple[View, ...]:
+        from dataprep_assets.engine.artifact.view import require_usable
+        from dataprep_assets.pipelines.corpus.view import load_corpus_view
 
-        try:
-            for name in views:
-                view_named(name)
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
-        if twice := [name for name in dict.fromkeys(views) if views.count(name) > 1]:
-            raise ValueError(f"`{twice[0]}` is listed twice. Remove one")
+        require_usable(views, load_corpus_view)
         return views
 
     @model_validator(mode="after")
     def _id_is_not_the_text(self) -> Self:
         if self.document.id_field == self.text_field:
             raise ValueError(
-                "`document.id_field` is `text_field`. Remove it: without it, documents are found by their text"
+                "`document.id_field` and `text_field` name the same field. Remove `document.id_field`: without it, "
+                "documents are found by their text"
             )
         return self
 
     @model_validator(mode="after")
-    def _key_of_sensitive_data(self) -> Self:
+    def _require_key_of_sensitive_data(self) -> Self:
         if self.sensitive and self._reads_local_files and self.document.id_key is None:
-            raise ValueError(key_needed("document.id_key", "DOCUMENT_KEY"))
+            raise ValueError(describe_missing_key("document.id_key", "DOCUMENT_KEY"))
         return self
 
     @model_validator(mode="after")
-    def _rules_fit(self) -> Self:
+    def _require_fitting_rules(self) -> Self:
         try:
             rules = self.rules
             if self.duplicates is not None:
@@ -276,18 +337,18 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
             key = "keep" if DUPLICATE in self.keep else "drop"
             raise ValueError(f"{key}.{DUPLICATE}: reserved as the reason of `duplicates`. Rename the rule")
         if unknown := [name for name in self.budget.per_rule if name not in reasons]:
-            raise ValueError(f"budget.per_rule: unknown rule {unknown[0]!r} (not in `keep` or `drop`)")
+            raise ValueError(f"budget.per_rule: unknown rule {unknown[0]!r}. Available: {', '.join(reasons) or 'none'}")
         if self.budget != BudgetDeclaration() and not reasons:
             raise ValueError("budget: has no effect without rules in `keep` or `drop`. Remove it")
-        if unknown_floors := [name for name in self.floors if name not in self.with_cases]:
-            names = ", ".join(self.with_cases) or "none"
+        if unknown_floors := [name for name in self.floors if name not in self.tested_taggers]:
+            names = ", ".join(self.tested_taggers) or "none"
             raise ValueError(
                 f"floors.{unknown_floors[0]}: no tagger in `tag` with that name has test cases. Available: {names}"
             )
         return self
 
     @model_validator(mode="after")
-    def _no_text_of_sensitive_data(self) -> Self:
+    def _forbid_text_of_sensitive_data(self) -> Self:
         if not self.sensitive:
             return self
         if self.duplicates is not None and self.document.id_key is None:
@@ -301,8 +362,8 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         ]
         texts += [
             f"tag: {tagger.name}"
-            for tagger in self.taggers
-            if not isinstance(tagger, BuiltInTagger | BenchmarkTagger) and "string" in tagger.columns.values()
+            for item, tagger in zip(self.tag, self.taggers, strict=False)
+            if not isinstance(item, str) and "string" in tagger.columns.values()
         ]
         field_of = {"url_field": document.url_field, "source_field": document.source_field}
         texts += [f"document.{key}: {field}" for key, field in field_of.items() if field is not None]
@@ -325,7 +386,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         return bool(self.keep or self.drop) or self.duplicates is not None or benchmarks
 
     @property
-    def signing(self) -> SignatureSettings:
+    def signing(self) -> "SignatureSettings":
         """The settings that determine the signatures for duplicate detection.
 
         Raises ConfigError if the key of a sensitive dataset is not in the environment.
@@ -335,7 +396,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         return self.duplicates.signing(None if ids is None else ids.key, None if ids is None else ids.key_digest)
 
     @property
-    def texts_alone(self) -> CarriedFields:
+    def texts_only(self) -> CarriedFields:
         """The settings that find the rows with a text, without any carried fields."""
         return CarriedFields(
             text=self.text_field,
@@ -347,9 +408,9 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
     @property
     def carried(self) -> CarriedFields:
         """The columns of the document table that do not depend on the text."""
-        return self._carried(self.document.ids(sensitive=self.sensitive))
+        return self._build_carried_fields(self.document.ids(sensitive=self.sensitive))
 
-    def _carried(self, ids: DocumentIds | None) -> CarriedFields:
+    def _build_carried_fields(self, ids: DocumentIds | None) -> CarriedFields:
         return CarriedFields(
             text=self.text_field,
             ids=ids,
@@ -361,9 +422,9 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         )
 
     @property
-    def taggers(self) -> list[Tagger]:
+    def taggers(self) -> "list[Tagger]":
         """The taggers, in their order."""
-        taggers = taggers_of(self.tag, self._folder)
+        taggers = build_taggers(self.tag, self._folder)
         if self.decontaminate is None:
             return taggers
         if any(tagger.name == BENCHMARK for tagger in taggers):
@@ -371,26 +432,30 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         return [*taggers, self.decontaminate.tagger(self._folder)]
 
     @property
-    def with_cases(self) -> list[str]:
+    def tested_taggers(self) -> list[str]:
         """The names of the taggers that have test cases with known answers."""
+        from dataprep_assets.curation.tagging import BuiltInTagger, load_tagger
+
         names = [tagger.name for tagger in self.taggers if isinstance(tagger, BuiltInTagger)]
-        return [name for name in names if named_tagger(name).planted is not None]
+        return [name for name in names if load_tagger(name).planted is not None]
 
     @property
     def columns(self) -> dict[str, ColumnType]:
         """The columns that rules may name: first the carried fields, then the taggers' columns."""
-        # ids are left out, because checking a declaration must work without their key
-        columns = {name: kind for name, kind in self._carried(None).columns.items() if name != "bad"}
+        # omit ids, because checking a declaration must work without their key
+        columns = {name: kind for name, kind in self._build_carried_fields(None).columns.items() if name != "bad"}
         for tagger in self.taggers:
             if duplicates := [name for name in tagger.columns if name in (*columns, *DECIDED, *OTHERS)]:
-                raise ConfigError(f"tag: {tagger.name}: the table already has a column {duplicates[0]!r}. Rename one")
+                raise ConfigError(
+                    f"tag: {tagger.name}: the table already has a column {duplicates[0]!r}. Rename the tagger's column"
+                )
             columns |= tagger.columns
         if self.duplicates is not None and "similarity" in columns:
-            raise ConfigError("duplicates: adds a column 'similarity' to the table. Rename yours")
+            raise ConfigError("duplicates: the column 'similarity' is reserved for `duplicates`. Rename your column")
         return columns
 
     @property
-    def rules(self) -> dict[str, tuple[bool, Rule]]:
+    def rules(self) -> "dict[str, tuple[bool, Rule]]":
         """The rules by name, in the order of evaluation; True marks a rule that keeps matching documents."""
         drop, decontamination = self.drop, self.decontaminate
         if decontamination is not None and decontamination.action == "drop":
@@ -398,7 +463,7 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
                 key = "keep" if BENCHMARK in self.keep else "drop"
                 raise ConfigError(f"{key}.{BENCHMARK}: reserved as the reason of `decontaminate`. Rename the rule")
             drop = {**drop, BENCHMARK: decontamination.rule}
-        return rules_of(self.keep, drop, self.columns)
+        return parse_rules(self.keep, drop, self.columns)
 
     def source_digests(self) -> SourceDigests:
         """Return how source files are digested: with a key if the dataset is sensitive and its files are local.
@@ -419,24 +484,24 @@ class CorpusDeclaration(ReadingDeclaration, MadeByEngine):
         """Whether the shards of each split are joined into one file."""
         return True
 
-    def holding_retracted(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        from dataprep_assets.pipelines.corpus.combined_bins import retracted_left
+    def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
+        from dataprep_assets.pipelines.corpus.combined_bins import find_retracted_corpus_artifacts
 
-        return retracted_left(self, store, unplanned)
+        return find_retracted_corpus_artifacts(self, store, unplanned)
 
-    def located(self, folder: Path) -> Self:
+    def resolve_paths(self, folder: Path) -> Self:
         source: Any = self.source
         if isinstance(source, LocalSource | HubCacheSource):
             source = source.model_copy(update={"path": resolve_path(source.path, folder)})
         elif isinstance(source, AssetSource):
-            source = source.located(folder)
+            source = source.resolve_paths(folder)
         elif isinstance(source, ObjectStoreSource | HubSource) and source.cache_dir is not None:
             source = source.model_copy(update={"cache_dir": resolve_path(source.cache_dir, folder)})
         changed = {
             "source": source,
-            "tokenizer": self.tokenizer.located(folder),
+            "tokenizer": self.tokenizer.resolve_paths(folder),
             "retractions": resolve_path(self.retractions or Path(RETRACTIONS), folder),
         }
-        corpus = super().located(folder).model_copy(update=changed)
+        corpus = super().resolve_paths(folder).model_copy(update=changed)
         corpus._folder = folder
         return corpus

@@ -13,19 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
-from dataprep_assets.curation.documents import source_of
-from dataprep_assets.curation.duplicates.signatures import library_version
-from dataprep_assets.curation.retractions import retracted_ids
-from dataprep_assets.curation.table import column_of
-from dataprep_assets.engine.yaml.declared_keys import nearest
-from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.errors import ConfigError, DataprepError, OutOfMemoryError, SourceError, TokenizerError, count_of
-from dataprep_assets.fields import names_beside, value_at
+from dataprep_assets.curation.documents import find_source
+from dataprep_assets.curation.duplicates.signatures import read_library_version
+from dataprep_assets.curation.retractions import read_retracted_ids
+from dataprep_assets.curation.table import name_column
+from dataprep_assets.engine.yaml.declared_keys import find_nearest
+from dataprep_assets.engine.yaml.remark import Remark, parse_error_keys
+from dataprep_assets.errors import (
+    ConfigError,
+    DataprepError,
+    OutOfMemoryError,
+    SourceError,
+    TokenizerError,
+    count_of,
+    os_error_reason,
+)
+from dataprep_assets.fields import find_siblings, value_at
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import benchmark_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.source.source_parts import present_part, texts_of
+from dataprep_assets.pipelines.corpus.source.source_parts import present_part, read_texts
 from dataprep_assets.pipelines.corpus.token_bins import stream_dtype
-from dataprep_assets.pipelines.corpus.view import MinimumLength, view_named
+from dataprep_assets.pipelines.corpus.view import MinimumLength, load_corpus_view
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
@@ -36,21 +44,29 @@ from dataprep_assets.planning.manifest import (
     natural_key,
 )
 from dataprep_assets.sources.access import LEFT_OUT, SourceAccess
-from dataprep_assets.sources.readers.contents import no_table
-from dataprep_assets.sources.readers.csv_rows import merged_rows
-from dataprep_assets.sources.readers.first_rows import absent_field, first_bad, first_rows, not_parquet, sample_of
+from dataprep_assets.sources.readers.contents import detect_non_table
+from dataprep_assets.sources.readers.csv_rows import describe_merged_rows
+from dataprep_assets.sources.readers.first_rows import (
+    describe_absent_field,
+    is_not_parquet,
+    read_first_rows,
+    sample_files,
+    summarize_first_rows,
+)
 from dataprep_assets.sources.readers.input_format import input_format
 from dataprep_assets.sources.readers.records import AbsentColumnError, RecordFields
 from dataprep_assets.stores.files import sha256_file
+from dataprep_assets.stream.declaration import HubSource, ObjectStoreSource
+from dataprep_assets.stream.remote_remarks import remote_remarks
 from dataprep_assets.stream.source import is_mirrored, open_source
-from dataprep_assets.stream.token_stream import refusal_of
-from dataprep_assets.stream.tokenizer import bundle_at_hand, rendered_remarks, separator_remarks
+from dataprep_assets.stream.token_stream import explain_refusal
+from dataprep_assets.stream.tokenizer import find_local_tokenizer, find_rendered_remarks, find_separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _SHOWN = 3
-_MOST_LOOKED_AT = 1000
+_MAX_EXAMINED_ROWS = 1000
 """Maximum number of Parquet files to open, because each takes a while on a network file system."""
-_MOST_COMPARED = 256 << 20
+_MAX_COMPARED_BYTES = 256 << 20
 """Maximum bytes of equally large files to compare, because reading more would delay each run."""
 _BYTES_A_TOKEN = 8
 """More than the average token has, so only a split with fewer bytes per token of a sample is read here."""
@@ -59,13 +75,13 @@ _BYTES_A_TOKEN = 8
 def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on the tokenizer, the tokens around a document, and the files of the source."""
     try:
-        bundle = bundle_at_hand(corpus.tokenizer, corpus.document.special_tokens)
+        bundle = find_local_tokenizer(corpus.tokenizer, corpus.document.special_tokens)
     except TokenizerError as error:
         yield Remark(keys=("tokenizer",), sentence=str(error))
         bundle = None
     if bundle is not None:
         around = corpus.document
-        yield from separator_remarks(bundle, around.separator, around.special_tokens, ("document", "separator"))
+        yield from find_separator_remarks(bundle, around.separator, around.special_tokens, ("document", "separator"))
         try:
             bundle.bos(around.bos, around.special_tokens)
         except TokenizerError as error:
@@ -80,12 +96,14 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("document", "id_key"), sentence=str(error))
     else:
         try:
-            # the list cannot be read without the key, whose absence is reported above
-            retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+            # the list cannot be read without the key; its absence is reported above
+            read_retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
         except ConfigError as error:
             yield Remark(keys=("retractions",), sentence=str(error))
     yield from _library_remarks(corpus)
-    if not is_mirrored(corpus.source):
+    if isinstance(corpus.source, HubSource | ObjectStoreSource):
+        yield from remote_remarks(corpus.source)
+    elif not is_mirrored(corpus.source):
         yield from _file_remarks(corpus, bundle)
 
 
@@ -95,24 +113,25 @@ def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         try:
             tagger.version  # noqa: B018  # the property raises if something is missing
         except ConfigError as error:
-            # the benchmark tagger comes after the taggers of `tag`, and its message begins with the key
-            keys = ("tag", index) if index < len(corpus.tag) else tuple(str(error).partition(":")[0].split("."))
+            # the benchmark tagger follows the taggers of `tag`, and its message begins with the key
+            keys = ("tag", index) if index < len(corpus.tag) else parse_error_keys(error)
             yield Remark(keys=keys, sentence=str(error))
-        except SourceError as error:  # an asset raised this
+        except SourceError as error:  # the error is from an asset
             yield Remark(keys=("tag", index), sentence=str(error), of_source=True)
         else:
             if isinstance(tagger, BenchmarkTagger):
                 yield from benchmark_remarks(corpus, tagger)
-        if (sentence := tagger.why_missing()) is not None:
+        if (sentence := tagger.missing_reason()) is not None:
             yield Remark(keys=("tag", index), sentence=sentence, hint=True)
     if corpus.duplicates is not None and corpus.duplicates.kind == "near":
         try:
-            library_version()
+            read_library_version()
         except ConfigError as error:
             yield Remark(keys=("duplicates",), sentence=str(error))
 
 
 def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> Iterator[Remark]:
+    """Yield remarks on the listing of the source, and on the first rows of its files."""
     try:
         listing = open_source(corpus.source).list()
         files = listing.files
@@ -121,7 +140,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         yield Remark(keys=("source",), sentence=str(error), of_source=True)
         return
     except ConfigError as error:  # the message begins with the key
-        yield Remark(keys=tuple(str(error).partition(":")[0].split(".")), sentence=str(error))
+        yield Remark(keys=parse_error_keys(error), sentence=str(error))
         return
     if excluded_files := included_paths(listing.left_out, corpus.include):
         examples = "" if corpus.sensitive else f", for example {', '.join(excluded_files[:_SHOWN])}"
@@ -135,14 +154,15 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         )
         yield Remark(keys=("include",), sentence=sentence, hint=True)
     yield from _idle_remarks(corpus, [file.relpath for file in files])
-    yield from _linked_remarks(corpus, entries)
-    strays = files_of_no_split(files, include=corpus.include, splits=corpus.splits)
-    if strays:
-        names = [] if corpus.sensitive else strays[:_SHOWN]
+    yield from _duplicate_file_remarks(corpus, entries)
+    stray_files = files_of_no_split(files, include=corpus.include, splits=corpus.splits)
+    if stray_files:
+        names = [] if corpus.sensitive else stray_files[:_SHOWN]
         yield Remark(
             keys=("splits",),
             sentence=(
-                f"splits: {len(strays):,} of {count_of(len(files), 'file is', 'files are')} in no split and excluded"
+                f"splits: {len(stray_files):,} of {count_of(len(files), 'file')} "
+                f"{'is' if len(stray_files) == 1 else 'are'} in no split and excluded"
             )
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
@@ -150,15 +170,15 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
     yield from _order_remarks(corpus, entries)
     faults = list(_field_remarks(corpus, entries, bundle))
     yield from faults
-    # a wrong field finds no text, so every split would seem too short
+    # a wrong field finds no text, which would make every split seem too short
     if bundle is not None and all(fault.hint for fault in faults):
-        for view in map(view_named, corpus.views):
+        for view in map(load_corpus_view, corpus.views):
             if view.shortest is not None:
                 yield from _split_remarks(corpus, view.shortest(corpus), bundle, entries)
 
 
-def _order_of(corpus: CorpusDeclaration) -> tuple[str, Sequence[str]]:
-    """Return the column whose values have a declared order, and the order; both are empty without one."""
+def _find_order(corpus: CorpusDeclaration) -> tuple[str, Sequence[str]]:
+    """Return the column whose values have a declared order, and the order; both are empty if there is none."""
     priority = "oldest" if corpus.duplicates is None else corpus.duplicates.priority
     if isinstance(priority, str) or isinstance(priority.order, str):
         return "", ()
@@ -167,18 +187,18 @@ def _order_of(corpus: CorpusDeclaration) -> tuple[str, Sequence[str]]:
 
 def _order_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
     """Yield remarks on sources of a priority order that no file has. Values of other columns are not known yet."""
-    column, order = _order_of(corpus)
+    column, order = _find_order(corpus)
     if column != "source" or corpus.document.source_field is not None:
         return
-    sources = sorted({source_of(entry.relpath) for entry in entries}, key=natural_key)
+    sources = sorted({find_source(entry.relpath) for entry in entries}, key=natural_key)
     for name in order:
         if name not in sources:
-            near = nearest(name, sources)
+            nearest_name = find_nearest(name, sources)
             names = "" if corpus.sensitive else f". Available: {', '.join(sources)}"
-            meant = f"; did you mean {near!r}?" if near and not corpus.sensitive else ""
+            suggestion = f"; did you mean {nearest_name!r}?" if nearest_name and not corpus.sensitive else ""
             yield Remark(
                 keys=("duplicates", "priority", "order"),
-                sentence=f"duplicates.priority.order: no file has the source {name!r}{meant}{names}",
+                sentence=f"duplicates.priority.order: no file has the source {name!r}{suggestion}{names}",
             )
 
 
@@ -189,36 +209,39 @@ def _idle_remarks(corpus: CorpusDeclaration, paths: Sequence[str]) -> Iterator[R
     for keys, globs in globs_of:
         for glob in globs:
             if not any(map(glob_pattern(glob).fullmatch, paths)):
-                yield Remark(keys=keys, sentence=f"{'.'.join(keys)}: {glob} matches no file", hint=True)
+                yield Remark(
+                    keys=keys, sentence=f"{'.'.join(keys)}: {glob} matches no file. Correct or remove it", hint=True
+                )
 
 
-def _linked_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+def _duplicate_file_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
     """Yield remarks on files that have two names in the source, by a link or as a copy."""
     source, names = open_source(corpus.source), dict[tuple[int, int], str]()
-    twice: list[tuple[str, str]] = []
+    repeated_pairs: list[tuple[str, str]] = []
     unique_entries: list[ManifestEntry] = []
     with suppress(OSError, SourceError):  # `_field_remarks` reports unreadable files
-        for entry in entries[:_MOST_LOOKED_AT]:
+        for entry in entries[:_MAX_EXAMINED_ROWS]:
             status = source.path(entry).stat()
             first_name = names.setdefault((status.st_dev, status.st_ino), entry.relpath)
             if first_name != entry.relpath:
-                twice.append((entry.relpath, first_name))
+                repeated_pairs.append((entry.relpath, first_name))
             else:
                 unique_entries.append(entry)
-    for pairs, why in (
-        (twice, "read twice because of links"),
-        (_copies(source, unique_entries), "with the same bytes as another"),
+    for pairs, reason in (
+        (repeated_pairs, "read twice because of links"),
+        (_find_copies(source, unique_entries), "identical to other files"),
     ):
         if pairs:
-            example = "" if corpus.sensitive else f", for example {pairs[0][0]} is {pairs[0][1]}"
-            sentence = f"include: {count_of(len(pairs), 'file')} {why}{example}. Exclude one name of each"
+            example = "" if corpus.sensitive else f", for example {pairs[0][0]} and {pairs[0][1]}"
+            files_are = count_of(len(pairs), "file is", "files are")
+            sentence = f"include: {files_are} {reason}{example}. Exclude one name of each"
             yield Remark(keys=("include",), sentence=sentence, hint=True)
 
 
-def _copies(source: SourceAccess, entries: Sequence[ManifestEntry]) -> list[tuple[str, str]]:
+def _find_copies(source: SourceAccess, entries: Sequence[ManifestEntry]) -> list[tuple[str, str]]:
     """Return pairs of a file and an earlier file with the same bytes, within a limit of bytes to read."""
     sizes = Counter(entry.size_bytes for entry in entries)
-    copies, digests, remaining = list[tuple[str, str]](), dict[tuple[int, str], str](), _MOST_COMPARED
+    copies, digests, remaining = list[tuple[str, str]](), dict[tuple[int, str], str](), _MAX_COMPARED_BYTES
     for entry in entries:
         if sizes[entry.size_bytes] < 2 or not 0 < entry.size_bytes <= remaining:
             continue
@@ -241,15 +264,18 @@ def _field_remarks(
         except ConfigError as error:
             yield Remark(keys=("include",), sentence=str(error))
             return
-    for entry in [entry for entry in entries if entry.format == "parquet"][:_MOST_LOOKED_AT]:
+    for entry in [entry for entry in entries if entry.format == "parquet"][:_MAX_EXAMINED_ROWS]:
         with suppress(OSError):
-            if not_parquet(source.path(entry)):
-                name, kind = "a file" if corpus.sensitive else entry.relpath, no_table(source.path(entry), ".parquet")
+            if is_not_parquet(source.path(entry)):
+                name, kind = (
+                    "a file" if corpus.sensitive else entry.relpath,
+                    detect_non_table(source.path(entry), ".parquet"),
+                )
                 reason = "is not a Parquet file: it does not begin and end with `PAR1`. Download it again, or remove it"
                 why = f"source: {name} {reason}" if kind is None else f"source: {name}: {kind}"
                 yield Remark(keys=("source",), sentence=why, of_source=True)
                 return
-    sampled_files = [_JudgedFile(corpus, entry, source.path(entry)) for entry in sample_of(entries)]
+    sampled_files = [_JudgedFile(corpus, entry, source.path(entry)) for entry in sample_files(entries)]
     if damaged := [file.damage for file in sampled_files if file.damage]:
         yield from (
             Remark(keys=("source",), sentence=f"source: {sentence}", of_source=True) for sentence in damaged[:_SHOWN]
@@ -265,26 +291,30 @@ def _field_remarks(
         for name in sorted({entry.format for entry in members}):
             with suppress(DataprepError, OSError):  # reading the file later reports the error
                 paths = [source.path(entry) for entry in members if entry.format == name]
-                rows[name] = list(first_rows(paths, corpus.reading))
+                rows[name] = list(read_first_rows(paths, corpus.reading))
         if rows and not any(rows.values()):
             empty = (
-                f"splits.{split}: its {count_of(len(members), 'file has', 'files have')} no records. Add a file that "
-                "has some, or remove the split"
+                f"splits.{split}: {count_of(len(members), 'file has', 'files have')} no records. Add a file with "
+                "records, or remove the split"
             )
             yield Remark(keys=("splits", split), sentence=empty)
             continue
         all_rows += chain.from_iterable(rows.values())
-        range_text = "" if corpus.sensitive or not members else f", from {members[0].relpath} on,"
+        range_text = "" if corpus.sensitive or not members else f" (first file: {members[0].relpath})"
         rows_of_split = {f"split {split}{range_text}": list(chain.from_iterable(rows.values()))}
-        apart = {f"the files of split {split} of format {name}": rows_of_part for name, rows_of_part in rows.items()}
-        # a field missing from all rows is reported for the split, otherwise for the formats that lack it
-        for parts in (rows_of_split, apart) if len(rows) > 1 else (rows_of_split,):
+        part_texts = {
+            f"the files of split {split} of format {name}": rows_of_part for name, rows_of_part in rows.items()
+        }
+        # report a field missing from all rows for the split, otherwise for the formats that lack it
+        for parts in (rows_of_split, part_texts) if len(rows) > 1 else (rows_of_split,):
             faults = [
                 Remark(keys=keys, sentence=sentence)
                 for keys, field, types in fields
                 for whose, rows_of_part in parts.items()
                 if (
-                    sentence := absent_field(rows_of_part, ".".join(keys), field, whose, types, hidden=corpus.sensitive)
+                    sentence := describe_absent_field(
+                        rows_of_part, ".".join(keys), field, whose, types, hidden=corpus.sensitive
+                    )
                 )
             ]
             if faults:
@@ -294,19 +324,19 @@ def _field_remarks(
     yield from (
         Remark(keys=("source",), sentence=f"source: {sentence}", of_source=True) for sentence in refusals[:_SHOWN]
     )
-    yield from _merged_remarks(corpus, [entry for entry in sample_of(entries) if entry.format == "csv"])
-    yield from _carried_remarks(corpus, all_rows)
+    yield from _merged_record_remarks(corpus, [entry for entry in sample_files(entries) if entry.format == "csv"])
+    yield from _find_empty_fields(corpus, all_rows)
     if bundle is not None:
         texts = [text for row in all_rows if isinstance(text := value_at(row, corpus.text_field), str)]
-        yield from rendered_remarks(texts, bundle, corpus.document.special_tokens, ("document", "special_tokens"))
+        yield from find_rendered_remarks(texts, bundle, corpus.document.special_tokens, ("document", "special_tokens"))
 
 
-def _merged_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+def _merged_record_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
     """Yield a remark on a record that may be several, unless the declaration sets whether values are quoted."""
     source = open_source(corpus.source)
     for entry in entries:
         reader = present_part(corpus, entry, source.path(entry)).read_rows()
-        if sentence := merged_rows(reader, "a file" if corpus.sensitive else entry.relpath):
+        if sentence := describe_merged_rows(reader, "a file" if corpus.sensitive else entry.relpath):
             yield Remark(keys=("csv_quotes",), sentence=sentence, hint=True)
             return
 
@@ -320,22 +350,26 @@ class _JudgedFile:
             part = replace(part, label="a file")
         self.damage, self.refusal = "", ""
         try:
-            bad_record = first_bad((len(block.texts), block.bad) for block in part.read_records(_fields(corpus)))
+            bad_record = summarize_first_rows(
+                (len(block.texts), block.bad) for block in part.read_records(_record_fields(corpus))
+            )
         except AbsentColumnError as error:
             self.damage = error.hidden if corpus.sensitive else str(error)
         except (SourceError, OutOfMemoryError) as error:
             self.damage = str(error)
         except OSError as error:
-            self.damage = f"{part.label}: {error.strerror or error}"
+            self.damage = f"{part.label}: {os_error_reason(error)}"
         else:
-            self.refusal = refusal_of(part, bad_record, policy=corpus.bad_records.policy, fields=_fields(corpus))
+            self.refusal = explain_refusal(
+                part, bad_record, policy=corpus.bad_records.policy, fields=_record_fields(corpus)
+            )
 
 
-def _fields(corpus: CorpusDeclaration) -> RecordFields:
+def _record_fields(corpus: CorpusDeclaration) -> RecordFields:
     return RecordFields(corpus.text_field, corpus.document.id_field, corpus.bad_records.max_record_bytes)
 
 
-def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) -> Iterator[Remark]:
+def _find_empty_fields(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) -> Iterator[Remark]:
     """Yield remarks on fields of the document table that none of these rows has, which leaves their columns empty."""
     document = corpus.document
     paths: list[tuple[tuple[str, ...], str | None]] = [
@@ -345,13 +379,13 @@ def _carried_remarks(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) 
     ]
     for keys, path in paths:
         if path is not None and rows and all(value_at(row, path) is None for row in rows):
-            inside, names = names_beside(rows, path)
-            have = f"{inside!r} has" if inside else "they have"
+            subfields, names = find_siblings(rows, path)
+            have = f"{subfields!r} has" if subfields else "they have"
             names_text = "" if corpus.sensitive else f": {have} {', '.join(map(repr, names))}"
             sentence = f"{'.'.join(keys[:2])}: none of the rows examined has {path!r}{names_text}"
             yield Remark(keys=keys, sentence=sentence, hint=True)
-    column, order = _order_of(corpus)
-    fields = {"source": document.source_field, **{column_of(path): path for path in document.keep_fields or ()}}
+    column, order = _find_order(corpus)
+    fields = {"source": document.source_field, **{name_column(path): path for path in document.keep_fields or ()}}
     if rows and (path := fields.get(column)) is not None:
         values = {value_at(row, path) for row in rows}
         for value in [name for name in order if name not in values][:_SHOWN]:
@@ -374,17 +408,17 @@ def _split_remarks(
                 bundle.bos(corpus.document.bos, corpus.document.special_tokens) is not None
             )  # the 1 is for the separator
             engine, tokens = ReferenceEngine(bundle, corpus.document.special_tokens), 0
-            for text in _texts(corpus, members):
+            for text in _read_texts(corpus, members):
                 tokens += len(engine.encode([text])[0]) + around
                 if tokens >= shortest.tokens:
                     break
-        except (DataprepError, OSError):  # the tokenizer is reported above, an unreadable file when it is read
+        except (DataprepError, OSError):  # reported above (the tokenizer) or when reading (a file)
             continue
         if tokens < shortest.tokens:
             yield Remark(keys=(shortest.key,), sentence=shortest.refusal(split, tokens))
 
 
-def _texts(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[str]:
+def _read_texts(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[str]:
     source = open_source(corpus.source)
     for entry in entries:
-        yield from texts_of(corpus, entry, source.path(entry))
+        yield from read_texts(corpus, entry, source.path(entry))

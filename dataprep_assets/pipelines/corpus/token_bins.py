@@ -15,30 +15,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import retracted_ids
+from dataprep_assets.curation.dropped_rows import DroppedRows
+from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import Check, Finding, Row, documents_in, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, Row, build_verdict, count_documents
 from dataprep_assets.engine.checks.verdicts import CheckedSpec, CheckGroup, CheckWorkers, PartitionChecks, WholeChecks
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import WORKERS
 from dataprep_assets.formats.flat_bins import dtype_for_vocab
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_rows
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.source.snapshot import fetch_again, readings
-from dataprep_assets.pipelines.corpus.source.source_parts import shard_fetches, source_parts
+from dataprep_assets.pipelines.corpus.source.snapshot import estimate_readings, refetch_shards
+from dataprep_assets.pipelines.corpus.source.source_parts import load_source_parts, shard_fetches
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.reencoding import load_plan_encoder
-from dataprep_assets.stream.shard_job import build_token_bins
-from dataprep_assets.stream.stream_index import IndexedShard, index_metadata, retracted_here
+from dataprep_assets.stream.stream_index import IndexedShard, current_retractions, index_metadata
 from dataprep_assets.stream.stream_losses import configure_checks, stream_losses
 from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
 from dataprep_assets.stream.token_shard import TOKEN_BINS, VERSION, TokenShard
 from dataprep_assets.stream.token_stream import StreamPlan
-from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 
@@ -53,15 +52,15 @@ def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
         return fits
     if corpus.dtype == "uint16" and fits != "uint16":
         raise ConfigError(
-            f"dtype: uint16 cannot represent the {count_of(bundle.vocab_size, 'id')} of {bundle.name}, which would "
-            "wrap. Use auto or uint32"
+            f"dtype: uint16 is too small for the {count_of(bundle.vocab_size, 'id')} of {bundle.name}. Use auto or "
+            "uint32"
         )
     return corpus.dtype
 
 
-def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPlan:
+def build_stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPlan:
     """Return all settings that determine the bytes of the dataset's token stream."""
-    bundle = load_bundle(corpus.tokenizer)
+    bundle = load_declared_tokenizer(corpus.tokenizer)
     bos = bundle.bos(corpus.document.bos, corpus.document.special_tokens)
     ids = corpus.document.ids(sensitive=corpus.sensitive)
     return StreamPlan(
@@ -78,13 +77,13 @@ def stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPl
         level=corpus.prove.level,
         max_loss=corpus.tokenizer.max_loss,
         ids=ids,
-        retracted=retracted_ids(corpus.retractions, ids).astype("<u8").tobytes(),
+        retracted=read_retracted_ids(corpus.retractions, ids).astype("<u8").tobytes(),
     )
 
 
-def meta_of(corpus: CorpusDeclaration) -> dict[str, Any]:
+def build_meta(corpus: CorpusDeclaration) -> dict[str, Any]:
     """Return the content of `meta.pkl`, read from the tokenizer (docs/formats/flat-bins.md#metapkl)."""
-    bundle = load_bundle(corpus.tokenizer)
+    bundle = load_declared_tokenizer(corpus.tokenizer)
     separator = bundle.separator(corpus.document.separator, corpus.document.special_tokens)
     return {
         "tokenizer": bundle.name,
@@ -104,59 +103,59 @@ _SHOWN = 3
 
 
 def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactStore) -> Finding:
-    """Check that all documents of the present shards have different ids."""
+    """Check that all documents of the current shards have different ids."""
     manifest = load_manifest(corpus, store)
     splits = list(corpus.splits)
-    before = [one for name in splits[: splits.index(split)] for one in manifest.partitions(name)]
-    own = _shards(corpus, store, manifest.partitions(split))
-    earlier_shards = _shards(corpus, store, before)
-    repeated = _find_repeated([one.hashes[:] for one in own], [one.hashes[:] for one in earlier_shards])
-    documents = sum(len(one.with_hashes(repeated)) for one in own)
-    locations = [*_locate_ids(earlier_shards, repeated[:_SHOWN]), *_locate_ids(own, repeated[:_SHOWN])]
+    previous_shards = [one for name in splits[: splits.index(split)] for one in manifest.partitions(name)]
+    shards = _open_shards(corpus, store, manifest.partitions(split))
+    earlier_shards = _open_shards(corpus, store, previous_shards)
+    repeated = _find_repeated([one.hashes[:] for one in shards], [one.hashes[:] for one in earlier_shards])
+    documents = sum(len(one.find_by_hashes(repeated)) for one in shards)
+    locations = [*_locate_ids(earlier_shards, repeated[:_SHOWN]), *_locate_ids(shards, repeated[:_SHOWN])]
     rows: list[Row] = [{"file": file, "row": row} for _, file, row in sorted(locations)]
     examples = ", ".join([f"{file}: row {row}" for _, file, row in sorted(locations)[:_SHOWN]])
     message = f"{count_of(documents, 'document')} of {split} have an id that another document has, e.g., {examples}"
-    return verdict(
+    return build_verdict(
         [message] if len(repeated) else [],
-        f"Each of the {count_of(sum(one.documents for one in own), 'document')} of {split} has a unique id.",
-        "Removing such an id removes all of them. Give each document its own id, or accept the check",
-        facts={"documents": sum(one.documents for one in own), "repeated_ids": len(repeated)},
+        f"Each of the {count_of(sum(one.documents for one in shards), 'document')} of {split} has a unique id.",
+        "Removing such an id removes all of its documents. Give each document its own id, or accept the check",
+        facts={"documents": sum(one.documents for one in shards), "repeated_ids": len(repeated)},
         table=rows,
         warning=True,
     )
 
 
-def _shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[IndexedShard]:
+def _open_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[IndexedShard]:
     artifacts = [corpus.artifact(TOKEN_BINS, partition) for partition in partitions]
     pairs = zip(artifacts, store.receipts(artifacts), strict=True)
     shards = [IndexedShard(store, artifact, receipt) for artifact, receipt in pairs if receipt is not None]
     return [shard for shard in shards if shard.facts.document_ids is not None]
 
 
-def _find_repeated(own: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
-    """Return the ids in `own` that another document also has: sorted, uint64."""
-    passes = max(1, -(-sum(map(len, [*own, *others])) // _AT_ONCE))
-    # ids are hashes, so equal ranges of numbers contain about equally many
+def _find_repeated(shard_digests: Sequence[NDArray[Any]], other_digests: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
+    """Return the ids in `shard_digests` that another document also has: sorted, uint64."""
+    passes = max(1, -(-sum(map(len, [*shard_digests, *other_digests])) // _AT_ONCE))
+    # ids are hashes, so equal ranges contain about equally many of them
     bounds = [(1 << 64) * number // passes for number in range(1, passes)]
     repeated_ids = []
     for low, high in zip([0, *bounds], [*bounds, 1 << 64], strict=True):
-        mine = np.concatenate([np.empty(0, np.uint64), *_ids_between(own, low, high)])
-        all_ids = np.concatenate([mine, *_ids_between(others, low, high)])
+        own_ids = np.concatenate([np.empty(0, np.uint64), *_select_ids_between(shard_digests, low, high)])
+        all_ids = np.concatenate([own_ids, *_select_ids_between(other_digests, low, high)])
         ids, counts = np.unique(all_ids, return_counts=True)
-        twice = ids[counts > 1]
-        repeated_ids.append(twice[np.isin(twice, mine)])
+        repeated = ids[counts > 1]
+        repeated_ids.append(repeated[np.isin(repeated, own_ids)])
     return np.concatenate(repeated_ids)
 
 
-def _ids_between(every: Sequence[NDArray[Any]], low: int, high: int) -> Iterator[NDArray[np.uint64]]:
-    for ids in every:
+def _select_ids_between(digest_arrays: Sequence[NDArray[Any]], low: int, high: int) -> Iterator[NDArray[np.uint64]]:
+    for ids in digest_arrays:
         yield ids[(ids >= np.uint64(low)) & (ids <= np.uint64(high - 1))]
 
 
 def _locate_ids(shards: Sequence[IndexedShard], ids: NDArray[np.uint64]) -> Iterator[tuple[int, str, int]]:
     """Yield the first documents that have one of these ids, each as id, file and row."""
     for shard in shards:
-        for document in shard.with_hashes(ids)[:_SHOWN].tolist():
+        for document in shard.find_by_hashes(ids)[:_SHOWN].tolist():
             file, row = shard.rows.locate(document)
             yield int(shard.hashes[document]), shard.files[file], row
 
@@ -202,9 +201,9 @@ def token_bins_spec(
         inputs=(snapshot, certificate, *(() if selection is None else (selection,))),
         partitions=partitions,
         pool="cpu",
-        recipes=partial(_recipes, corpus),
-        build=partial(_build, corpus),
-        reads=partial(readings, corpus, tokenized=True),
+        recipes=partial(_build_recipes, corpus),
+        build=partial(_build_shards, corpus),
+        reads=partial(estimate_readings, corpus, tokenized=True),
         metadata=index_metadata,
         losses=lambda _, receipts: stream_losses(receipts, split),
         check_groups=_check_groups(corpus, split),
@@ -225,25 +224,36 @@ def token_shards(
     """
     shards = []
     for partition in partitions:
-        artifact, ruled_out = corpus.artifact(TOKEN_BINS, partition), ruled_out_rows(corpus, store, partition)
+        artifact, ruled_out = corpus.artifact(TOKEN_BINS, partition), _find_ruled_out_rows(corpus, store, partition)
         shards.append(
             TokenShard(
                 artifact=artifact,
                 store=store,
                 plan=plan,
                 budget=corpus.bad_records.budget,
-                files=source_parts(corpus, store, manifest, partition, ruled_out),
+                files=load_source_parts(corpus, store, manifest, partition, ruled_out),
                 sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
-                # a selection already drops retracted rows, and its rows are in the key
-                retracted=() if corpus.selects else retracted_here(store, artifact, plan.retracted_ids),
+                # no list if the corpus has a selection, which already drops retracted rows and is in the key
+                retracted=() if corpus.selects else current_retractions(store, artifact, plan.retracted_ids),
                 ruled_out=ruled_out,
             )
         )
     return shards
 
 
-def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    manifest, plan = load_manifest(corpus, store), stream_plan(corpus, load_certificate(corpus, store))
+def _find_ruled_out_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> DroppedRows | None:
+    """Return the rows of a shard that the selection drops; None if neither rules nor duplicates are declared."""
+    if not corpus.selects:
+        return None
+    from dataprep_assets.pipelines.corpus.curation.selection import find_ruled_out_rows
+
+    return find_ruled_out_rows(corpus, store, partition)
+
+
+def _build_recipes(
+    corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
+) -> Iterator[Recipe]:
+    manifest, plan = load_manifest(corpus, store), build_stream_plan(corpus, load_certificate(corpus, store))
     for partition in partitions:  # one by one, because an unreadable snapshot must not hide other shards
         (shard,) = token_shards(corpus, store, manifest, plan, [partition or ""])
         # the retractions that apply to a missing shard are known only after it is built
@@ -251,10 +261,12 @@ def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequen
         yield shard.recipe if is_known else replace(shard.recipe, key="")
 
 
-def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+def _build_shards(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+    from dataprep_assets.stream.shard_job import build_token_bins
+
     store = request.store
-    plan, manifest = stream_plan(corpus, load_certificate(corpus, store)), load_manifest(corpus, store)
-    fetch_again(corpus, manifest, request.partitions)
+    plan, manifest = build_stream_plan(corpus, load_certificate(corpus, store)), load_manifest(corpus, store)
+    refetch_shards(corpus, manifest, request.partitions)
     shards = token_shards(corpus, store, manifest, plan, request.partitions)
     yield from build_token_bins(
         shards,
@@ -280,7 +292,7 @@ def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequenc
 
 @dataclass(frozen=True, kw_only=True)
 class _ShardChecks(PartitionChecks[TokenShard, OpenedTokens]):
-    """The checks of shards. The one for retracted documents also warns of unplanned shards that contain some."""
+    """The checks of shards. The check of retracted documents also warns of unplanned shards that contain some."""
 
     elsewhere: Callable[[ArtifactStore, Finding], Finding]
 
@@ -294,32 +306,34 @@ class _ShardChecks(PartitionChecks[TokenShard, OpenedTokens]):
 def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
     shard_checks = _ShardChecks(
         checks=configure_checks(TOKEN_BINS_CHECKS, corpus.prove.level, corpus.tokenizer),
-        planned=partial(_planned_shards, corpus),
+        planned=partial(_open_planned_shards, corpus),
         open=OpenedTokens.open,
-        workers=partial(_workers, corpus),
-        documents=documents_in,
+        workers=partial(_choose_workers, corpus),
+        documents=count_documents,
         elsewhere=partial(_warn_of_unplanned, corpus, split),
     )
     if corpus.document.id_field is None:
         return (shard_checks,)
-    # this check reads the whole split, whichever shards are checked now
+    # check the whole split, regardless of the shards that are checked now
     return shard_checks, WholeChecks(checks=(DOCUMENT_IDS_UNIQUE,), open=lambda store, _: (corpus, split, store))
 
 
 def _plan(corpus: CorpusDeclaration, store: ArtifactStore) -> StreamPlan:
-    return stream_plan(corpus, load_certificate(corpus, store))
+    return build_stream_plan(corpus, load_certificate(corpus, store))
 
 
-def _planned_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[TokenShard]:
+def _open_planned_shards(
+    corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]
+) -> list[TokenShard]:
     manifest = load_manifest(corpus, store)
-    fetch_again(corpus, manifest, partitions)
+    refetch_shards(corpus, manifest, partitions)
     return token_shards(corpus, store, manifest, _plan(corpus, store), partitions)
 
 
-def _workers(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> CheckWorkers | None:
+def _choose_workers(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> CheckWorkers | None:
     if _is_small(corpus, load_manifest(corpus, store), partitions):
         return None
-    # workers are forks, so this process loads the tokenizer before it starts them
+    # load the tokenizer before starting workers, which are forks of this process
     return CheckWorkers(
         engine=corpus.engine, declared=corpus.workers, prepare=partial(load_plan_encoder, _plan(corpus, store))
     )
@@ -330,7 +344,7 @@ def _warn_of_unplanned(corpus: CorpusDeclaration, split: str, store: ArtifactSto
 
     It does not block: no key contains these shards, and a successful run removes them (`engine.staleness.status`).
     """
-    # a failure is more important than this warning, and without a list no shard contains retracted documents
+    # prefer the failure to this warning; without a list, no shard contains retracted documents
     if not finding.passed or not _plan(corpus, store).retracted:
         return finding
     manifest = load_manifest(corpus, store)
@@ -339,7 +353,9 @@ def _warn_of_unplanned(corpus: CorpusDeclaration, split: str, store: ArtifactSto
         for key in store.partitions(corpus.dataset, TOKEN_BINS)
         if key not in manifest.plan and key.rpartition("-")[0] == split
     )
-    artifacts = [artifact for artifact in corpus.holding_retracted(store, unplanned) if artifact.name == TOKEN_BINS]
+    artifacts = [
+        artifact for artifact in corpus.find_retracted_artifacts(store, unplanned) if artifact.name == TOKEN_BINS
+    ]
     if not artifacts:
         return finding
     return replace(

@@ -8,40 +8,46 @@ Views in other formats, such as MDS and Parquet, copy the ids. They read the str
 worker, and keep the files that a killed run finished.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
-from dataprep_assets.curation.retractions import retracted_ids
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
+from dataprep_assets.curation.retractions import read_retracted_ids
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, name_of, verdict
+from dataprep_assets.engine.artifact.view import (
+    REBUILD_VIEW,
+    View,
+    catch_errors,
+    layout_valid,
+    load_view,
+    view_recipe,
+)
+from dataprep_assets.engine.artifact.view import ViewWriter as StagedView
+from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, build_verdict, describe_artifact
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.formats.croissant import ParquetColumn
-from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, FileRef, JoinedFile
-from dataprep_assets.integrity.receipt import Ledger, Receipt, damage
+from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, FileRef
+from dataprep_assets.integrity.receipt import Ledger, Receipt, find_damage
 from dataprep_assets.pipelines.corpus.combined_bins import (
     COMBINED_BINS,
     CombinedBinsFacts,
-    combined_without,
-    current_combined,
+    check_combined_bins,
+    require_current_combined,
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.views import VIEWS
-from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.retracted_documents import retraction_finding
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
 
@@ -98,16 +104,10 @@ class CombinedSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewWriter:
-    """A view under construction in the staging directory `target`, with the writer's values for the receipt."""
+class ViewWriter(StagedView):
+    """A view of a corpus under construction."""
 
     corpus: CorpusDeclaration
-    store: ArtifactStore
-    target: Path
-    threads: int
-    joined: list[JoinedFile] = field(default_factory=list)
-    digests: dict[str, str] = field(default_factory=dict)
-    facts: dict[str, object] = field(default_factory=dict)
 
     def link(self, split: CombinedSplit, name: str) -> None:
         """Link the split's tokens under the trainer's name. The bytes are the same, so they are not read again."""
@@ -118,8 +118,7 @@ class ViewWriter:
         return self.store.local(split.artifact, [name]) / name
 
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-Copied = Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]
+CopiedBlocks = Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]
 """Blocks of a copy, in order: ids, shape ``(tokens,)``, and the lengths of their documents, if the copy keeps any."""
 
 
@@ -139,25 +138,10 @@ class MinimumLength:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
-    """Parquet rows in a view, for the data card.
+class CorpusView(View):
+    """A trainer's format of a corpus; the artifact is `<name>_bins`.
 
     Attributes:
-        prefix: Returns the start of the paths of a split's files, given the split's name.
-        columns: Their columns.
-    """
-
-    prefix: Callable[[str], str]
-    columns: Sequence[ParquetColumn]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CorpusView:
-    """A trainer's format.
-
-    Attributes:
-        name: Name in YAML, in lower case; the artifact is `<name>_bins`.
-        description: Description on the asset's page.
         write: Writes all splits into a view under construction.
         defects: Yields a sentence for each part of the finished layout that the trainer would not accept, given the
             view's directory, its receipt and the splits.
@@ -165,43 +149,27 @@ class CorpusView:
             copying view.
         copied: Reads the ids of a copied split, given the view's directory and the split's name.
         places: Opens a copying view to locate documents in it.
-        trainer: Returns the line with the trainer's settings, given the view's location and facts.
+        trainer: Returns the line with the trainer's settings, or a line per trainer, given the view's location and
+            facts.
         calls: Returns the reader's name for the position of a document in a linked view, given the view's receipt.
         samples: Returns the end of each sample in the split's stream, in increasing order, given the view and the
             split's name. Set it for views of consecutive samples, so that `trace` accepts sample numbers.
         shortest: Returns the minimum length of a split, given the declaration.
-        rows: The view's Parquet rows.
         keeps_documents: Whether a copy contains every token and every document; if not, it may omit the tail.
-        kinds: Dagster's kinds.
-        settings: The declaration's keys that determine the view's bytes in addition to the stream.
-        version: Increased when the writer changes a byte.
-        columns: Name → type of each column, for a view whose rows have columns.
     """
 
-    name: str
-    description: str
+    reserved: ClassVar[frozenset[str]] = frozenset(name.removesuffix("_bins") for name in (TOKEN_BINS, COMBINED_BINS))
+
     write: Callable[[Sequence[CombinedSplit], ViewWriter], None]
     defects: Callable[[Path, Receipt, Sequence[CombinedSplit]], Iterator[str]]
-    trainer: Callable[[str, ViewFacts], str]
+    trainer: Callable[[str, ViewFacts], str | Sequence[str]]
     linked: Callable[[str], str] | None = None
-    copied: Callable[[Path, str], Copied] | None = None
+    copied: Callable[[Path, str], CopiedBlocks] | None = None
     places: Callable[[ArtifactHandle], Locate] | None = None
     calls: Callable[[DocumentSpan, Receipt], Mapping[str, int | list[int]]] = lambda _span, _receipt: {}
     samples: Callable[[ArtifactHandle, str], Sequence[int]] | None = None
     shortest: Callable[[CorpusDeclaration], MinimumLength] | None = None
-    rows: Rows | None = None
     keeps_documents: bool = False
-    kinds: frozenset[str] = frozenset({"numpy"})
-    settings: tuple[str, ...] = ()
-    version: int = 1
-    columns: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or artifact_name(self.name) in (TOKEN_BINS, COMBINED_BINS):
-            raise ConfigError(
-                f"{self.name!r} is not a valid name for a view: only lower-case letters, digits and '_' are allowed, "
-                "and `token` and `combined` are reserved"
-            )
 
 
 def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[CombinedSplit]:
@@ -213,36 +181,26 @@ def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[Com
     splits = []
     for split, artifact in zip(corpus.splits, artifacts, strict=True):
         receipt = store.require(artifact)
-        facts = CombinedBinsFacts.of(receipt)
+        facts = CombinedBinsFacts.from_receipt(receipt)
         splits.append(CombinedSplit(split=split, artifact=artifact, receipt=receipt, facts=facts))
     if len({(s.facts.dtype, s.facts.tokenizer_sha256) for s in splits}) > 1:
         raise IntegrityError(
-            f"{corpus.dataset}: its splits differ in tokenizer or dtype. Materialize combined_bins again"
+            f"{corpus.dataset}: the splits were built with different tokenizers or dtypes. Rebuild combined_bins"
         )
     return splits
 
 
-def view_named(name: str) -> CorpusView:
+def load_corpus_view(name: str) -> CorpusView:
     """Return the view with this name, from this package or from another one.
 
     Raises ConfigError if it is unknown, defined by several packages, or cannot be imported.
     """
-    extension = VIEWS[name]
-    view = extension.load()
-    if not isinstance(view, CorpusView):
-        raise extension.unfit_error("is not a CorpusView")
-    # both names are used: the declared name in the artifact, the view's own in the key
-    if view.name != name:
-        raise extension.unfit_error(f"is called {view.name!r}")
-    return view
+    return load_view(VIEWS, name, CorpusView)
 
 
 def artifact_name(view: str) -> str:
     """Return the name of a view's artifact and asset: `nanogpt_bins`."""
     return f"{view}_bins"
-
-
-_REMEDY = "Materialize the view again"
 
 
 @dataclass(frozen=True)
@@ -253,46 +211,60 @@ class OpenedView(OpenedArtifact):
     view: CorpusView
     splits: Sequence[CombinedSplit]
 
+    def defects(self) -> Iterator[str]:
+        """Yield the layout's defects, of linked splits one by one, so that an unreadable one hides no other.
 
-def _open(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: Sequence[str]) -> OpenedView:
+        Copies share a card or an index.
+        """
+        for split_group in [[split] for split in self.splits] if self.view.linked is not None else [self.splits]:
+            yield from catch_errors(partial(self.view.defects, self.directory, self.receipt, split_group))
+
+
+def _open_view(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: Sequence[str]) -> OpenedView:
     artifact = corpus.artifact(artifact_name(view.name))
-    return OpenedView(artifact, store, corpus, view, combined_splits(corpus, store)).with_files()
+    return OpenedView(artifact, store, corpus, view, combined_splits(corpus, store)).with_local_files()
 
 
-def matches_combined_bins(opened: OpenedView) -> Finding:
+def matches_combined_bins(opened_view: OpenedView) -> Finding:
     """Check that each split's tokens equal the combined bins, and that all files match the receipt.
 
     Linked tokens are compared by digest. Copied tokens are compared id by id, with document lengths if the view has
     any.
     """
-    directory, receipt, view, splits = opened.directory, opened.receipt, opened.view, opened.splits
-    defects = [f"{name_of(receipt)}: {d}" for d in (*damage(directory, receipt), *_other_claims(receipt, view, splits))]
+    directory, receipt, view, splits = opened_view.directory, opened_view.receipt, opened_view.view, opened_view.splits
+    defects = [
+        f"{describe_artifact(receipt)}: {d}"
+        for d in (*find_damage(directory, receipt), *_find_false_claims(receipt, view, splits))
+    ]
     tokens = sum(s.token_count for s in splits)
     if view.linked is None:
         if not defects:  # damaged files may be unreadable
             defects += [
-                f"{name_of(receipt)}: {d}" for s in splits for d in _other_ids(directory, view, s, opened.store)
+                f"{describe_artifact(receipt)}: {d}"
+                for s in splits
+                for d in _id_differences(directory, view, s, opened_view.store)
             ]
         how = "id for id"
     else:
         how = "byte for byte"
         for split in splits:
-            ours, theirs = receipt.file(view.linked(split.split)), split.tokens.record
-            if ours.sha256 != theirs.sha256:
+            view_digest, shard_digest = receipt.file(view.linked(split.split)), split.tokens.record
+            if view_digest.sha256 != shard_digest.sha256:
                 defects.append(
-                    f"{name_of(receipt)}: {ours.path} differs from the stream of combined_bins/{split.split}"
+                    f"{describe_artifact(receipt)}: {view_digest.path} differs from the stream of "
+                    f"combined_bins/{split.split}"
                 )
-    return verdict(
+    return build_verdict(
         defects,
         f"{count_of(len(splits), 'split')}, {count_of(tokens, 'token')}, {how} the combined bins.",
-        _REMEDY,
+        REBUILD_VIEW,
         facts={"tokens": tokens},
     )
 
 
-def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+def _find_false_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
     """Yield a sentence if the receipt is not for this stream. The tokenizer's name may differ: it changes no bytes."""
-    facts, stream = ViewFacts.of(receipt), splits[0].facts
+    facts, stream = ViewFacts.from_receipt(receipt), splits[0].facts
     ledger = Ledger.total(s.receipt.ledger or Ledger() for s in splits)
     expected_claims = (
         view.name,
@@ -303,10 +275,10 @@ def _other_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedS
     )
     ledger_documents = (receipt.ledger or Ledger()).of_documents
     if (facts.view, facts.splits, facts.dtype, facts.eos_token_id, ledger_documents) != expected_claims:
-        yield "its receipt belongs to a different stream than the combined bins"
+        yield "the receipt does not match the stream of the combined bins"
 
 
-def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: ArtifactStore) -> Iterator[str]:
+def _id_differences(directory: Path, view: CorpusView, split: CombinedSplit, store: ArtifactStore) -> Iterator[str]:
     """Yield the first difference between a copy and the combined bins, if there is one."""
     assert view.copied is not None
     stream_ids, ends = split.open_tokens(store), split.open_ends(store)
@@ -314,14 +286,14 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
     try:
         for ids, lengths in view.copied(directory, split.split):
             expected_ids = stream_ids[token : token + len(ids)]
-            if len(expected_ids) < len(ids) or (wrong := np.flatnonzero(ids != expected_ids)).size:
-                index = len(expected_ids) if len(expected_ids) < len(ids) else int(wrong[0])
+            if len(expected_ids) < len(ids) or (wrong_indices := np.flatnonzero(ids != expected_ids)).size:
+                index = len(expected_ids) if len(expected_ids) < len(ids) else int(wrong_indices[0])
                 yield f"{split.split}: token {token + index} differs from combined_bins"
                 return
             # a format without documents has no lengths, so no ends are compared
             document_ends = token + np.cumsum(lengths)
             if not np.array_equal(document_ends, ends[document : document + len(document_ends)].astype(np.int64)):
-                yield (f"{split.split}: documents from number {document} on end elsewhere than in combined_bins")
+                yield (f"{split.split}: the ends of documents from number {document} on differ from combined_bins")
                 return
             token, document = token + len(ids), document + len(document_ends)
     except DataprepError as error:
@@ -330,7 +302,7 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
     except (ValueError, LookupError, TypeError) as error:  # readers of other packages may raise any of these
         yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
         return
-    # other copies may omit the tail
+    # other copies may omit the tail of the stream
     if view.keeps_documents and (token, document) != (len(stream_ids), len(ends)):
         yield (
             f"{split.split}: {count_of(document, 'document')}, {count_of(token, 'token')}, but combined_bins has "
@@ -338,50 +310,33 @@ def _other_ids(directory: Path, view: CorpusView, split: CombinedSplit, store: A
         )
 
 
-def layout_valid(opened: OpenedView) -> Finding:
-    """Check that the sidecars describe the token files exactly, by recomputing every invariant of the format."""
-    return verdict(
-        _defects(opened.directory, opened.receipt, opened.view, opened.splits),
-        f"The {opened.view.name} layout is valid for {count_of(len(opened.splits), 'split')}.",
-        _REMEDY,
-        facts={"files": len(opened.receipt.files)},
-    )
-
-
-def _defects(directory: Path, receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    """Check linked splits one by one, so that an unreadable one hides no other; copies share a card or an index."""
-    for together in [[split] for split in splits] if view.linked is not None else [splits]:
-        try:
-            yield from view.defects(directory, receipt, together)
-        except (DataprepError, OSError, ValueError, LookupError, TypeError) as error:
-            yield str(error)
-
-
-def no_retracted_document(opened: OpenedView) -> Finding:
+def no_retracted_document(view: OpenedView) -> Finding:
     """Check that the view was built from the current combined bins, and that none of their shards has a listed id.
 
     `matches_combined_bins` verifies that the view has the same tokens as the combined bins.
     """
-    corpus, store, receipt = opened.corpus, opened.store, opened.receipt
-    combined = {split.split: split.receipt for split in opened.splits}
-    removed_ids = retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
+    corpus, store, receipt = view.corpus, view.store, view.receipt
+    combined = {split.split: split.receipt for split in view.splits}
+    removed_ids = read_retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
 
     def defects() -> Iterator[str]:
         for split, of_split in combined.items():
             if receipt.inputs.get(split) != of_split.content:
-                yield f"{name_of(receipt)}: built from other combined bins of {split} than the current ones"
-            # without a list no shard is opened, because there may be tens of thousands
-            elif len(removed_ids) and not (finding := combined_without(corpus, store, split, removed_ids)).passed:
+                yield f"{describe_artifact(receipt)}: was not built from the current combined bins of {split}"
+            # without a list, open no shard, because there may be tens of thousands
+            elif len(removed_ids) and not (finding := check_combined_bins(corpus, store, split, removed_ids)).passed:
                 yield finding.summary
 
     scope = count_of(len(combined), "split")
     return retraction_finding(
-        defects(), scope, len(removed_ids), "Materialize token_bins, then combined_bins, then the view"
+        defects(), scope, len(removed_ids), "Rebuild token_bins, then combined_bins, then the view"
     )
 
 
 CHECKS = (
-    Check("matches_combined_bins", "The tokens are identical to the combined bins.", matches_combined_bins),
+    Check(
+        "matches_combined_bins", "The tokens are identical to the tokens in the combined bins.", matches_combined_bins
+    ),
     Check("layout_valid", "The sidecar files describe the tokens exactly.", layout_valid),
     Check(
         "no_retracted_document",
@@ -396,10 +351,13 @@ def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[s
     for name in corpus.views:
         artifact = corpus.artifact(artifact_name(name))
         if (receipt := store.receipt(artifact)) is not None:
-            facts = ViewFacts.of(receipt)
-            # in the declared order, because a receipt sorts its keys
+            facts = ViewFacts.from_receipt(receipt)
+            # use the declared order, because a receipt sorts its keys
             splits = {split: facts.splits[split] for split in corpus.splits}
-            yield view_named(name).trainer(store.location(artifact), facts.model_copy(update={"splits": splits}))
+            lines = load_corpus_view(name).trainer(
+                store.location(artifact), facts.model_copy(update={"splits": splits})
+            )
+            yield from [lines] if isinstance(lines, str) else lines
 
 
 def view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactSpec, ...]) -> ArtifactSpec:
@@ -410,7 +368,7 @@ def view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactS
         name: Name of the view's module.
         combined: The combined bins of every split.
     """
-    view = view_named(name)
+    view = load_corpus_view(name)
     return ArtifactSpec(
         declaration=corpus,
         name=artifact_name(name),
@@ -419,17 +377,17 @@ def view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactS
         description=view.description,
         kinds=view.kinds,
         inputs=combined,
-        recipes=lambda store, _: [_recipe(corpus, view, combined_splits(corpus, store))],
+        recipes=lambda store, _: [_build_recipe(corpus, view, combined_splits(corpus, store))],
         build=lambda request: [Outcome.from_receipt(*build_view(corpus, request.store, name, threads=request.workers))],
-        places=partial(_locate, corpus, view),
-        losses=lambda _, receipts: _losses(receipts),
-        check_groups=(WholeChecks(checks=CHECKS, open=partial(_open, corpus, view)),),
+        places=partial(_open_locator, corpus, view),
+        losses=lambda _, receipts: _find_losses(receipts),
+        check_groups=(WholeChecks(checks=CHECKS, open=partial(_open_view, corpus, view)),),
     )
 
 
-def _losses(receipts: Sequence[Receipt]) -> Iterator[Loss]:
+def _find_losses(receipts: Sequence[Receipt]) -> Iterator[Loss]:
     for receipt in receipts:
-        facts = ViewFacts.of(receipt)
+        facts = ViewFacts.from_receipt(receipt)
         for split, count in facts.tokens_left_out.items():
             split_tokens = facts.splits[split]
             yield Loss(
@@ -437,17 +395,17 @@ def _losses(receipts: Sequence[Receipt]) -> Iterator[Loss]:
             )
 
 
-def _locate(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
+def _open_locator(
+    corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, shards: Mapping[str, Receipt]
+) -> Locate:
     """Open a view to locate documents in it; raise IntegrityError if it was built from other shards."""
-    handle = ArtifactHandle.of(store, corpus.artifact(artifact_name(view.name)))
-    combined = {split: current_combined(corpus, store, split, shards).content for split in corpus.splits}
+    handle = ArtifactHandle.from_store(store, corpus.artifact(artifact_name(view.name)))
+    combined = {split: require_current_combined(corpus, store, split, shards).content for split in corpus.splits}
     if dict(handle.receipt.inputs) != combined:
-        raise IntegrityError(
-            f"{handle.artifact} was built from other combined bins than the current ones. Run the dataset first"
-        )
+        raise IntegrityError(f"{handle.artifact}: was not built from the current combined bins. Run the dataset first")
     if view.places is not None:
         return view.places(handle)
-    linked, itemsize = view.linked, flat_bins.token_dtype(ViewFacts.of(handle.receipt).dtype).itemsize
+    linked, itemsize = view.linked, flat_bins.token_dtype(ViewFacts.from_receipt(handle.receipt).dtype).itemsize
 
     def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         if linked is not None:
@@ -458,13 +416,12 @@ def _locate(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, s
     return locate
 
 
-def _recipe(corpus: CorpusDeclaration, view: CorpusView, splits: Sequence[CombinedSplit]) -> Recipe:
-    settings = {name: getattr(corpus, name) for name in view.settings}
-    return Recipe(
-        artifact=corpus.artifact(artifact_name(view.name)),
-        key=digest_value(["view", view.version, view.name, settings, [[s.split, s.receipt.content] for s in splits]]),
-        version=view.version,
-        settings=settings,
+def _build_recipe(corpus: CorpusDeclaration, view: CorpusView, splits: Sequence[CombinedSplit]) -> Recipe:
+    return view_recipe(
+        view,
+        corpus.artifact(artifact_name(view.name)),
+        corpus,
+        content=[[s.split, s.receipt.content] for s in splits],
         upstream={f"{COMBINED_BINS}/{s.split}": s.receipt.content for s in splits},
         ledger=Ledger.total(s.receipt.ledger or Ledger() for s in splits).of_documents,
     )
@@ -484,8 +441,8 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
 
     Raises ConfigError if a split is shorter than the view allows.
     """
-    view, splits = view_named(name), combined_splits(corpus, store)
-    recipe = _recipe(corpus, view, splits)
+    view, splits = load_corpus_view(name), combined_splits(corpus, store)
+    recipe = _build_recipe(corpus, view, splits)
 
     def write(staged: Path) -> WrittenFiles:
         if view.shortest is not None:
@@ -497,7 +454,7 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
         view.write(splits, writer)
         return WrittenFiles(
             inputs={s.split: s.receipt.content for s in splits},
-            # any split will do, because `combined_splits` rejects splits with a different tokenizer or dtype
+            # take any split, because `combined_splits` rejects splits with a different tokenizer or dtype
             facts=ViewFacts(
                 view=name,
                 splits={s.split: s.token_count for s in splits},
@@ -509,5 +466,5 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
             joined=tuple(writer.joined),
         )
 
-    # links cost nothing, so they are rebuilt; a copy keeps the files that a killed run finished
-    return ensure(recipe, store, write, corpus.verify, resumes=view.linked is None)
+    # rebuild links, which cost nothing; resume a copy with the files that a killed run finished
+    return ensure_built(recipe, store, write, corpus.verify, resumes=view.linked is None)

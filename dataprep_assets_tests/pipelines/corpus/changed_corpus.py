@@ -9,7 +9,7 @@ import zstandard
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.staleness.decide import Decision
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -42,7 +42,7 @@ class ChangedCorpus:
 
     def statuses(self, **changes: Any) -> list[Decision]:
         """What is stale, and why."""
-        return list(stale_decisions(self.specs(**changes), self.store))
+        return list(find_stale(self.specs(**changes), self.store))
 
     def stale(self, **changes: Any) -> list[str]:
         """Names of what is stale, without the dataset's."""

@@ -51,7 +51,7 @@ class Selected:
             "shards": {"target_bytes": 1},
             "duplicates": {},
         }
-        return CorpusDeclaration.model_validate(declared | self._declared).located(self.folder)
+        return CorpusDeclaration.model_validate(declared | self._declared).resolve_paths(self.folder)
 
     def specs(self) -> dict[tuple[str, str | None], ArtifactSpec]:
         """Its artifacts by name and split."""

@@ -21,7 +21,7 @@ from dataprep_assets.integrity.commit import staging
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.shard_job import ensure_shard, whole_shard_jobs
-from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenShard, encode_into, seal
+from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenShard, encode_piece, seal_shard
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, certify
@@ -133,8 +133,8 @@ class Shard:
 def build(work: TokenShard) -> Shard:
     """Encode every file and seal the shard."""
     with staging(work.directory, work.key) as staged:
-        parts = {piece: encode_into(work.plan, file, staged, piece) for piece, file in enumerate(work.files)}
-        return Shard(work.directory, seal(work, staged, parts))
+        parts = {piece: encode_piece(work.plan, file, staged, piece) for piece, file in enumerate(work.files)}
+        return Shard(work.directory, seal_shard(work, staged, parts))
 
 
 def build_lines(root: Path, lines: Iterable[str | bytes], mode: SpecialTokens = "text", **changes: Any) -> Shard:

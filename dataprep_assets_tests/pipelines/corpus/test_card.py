@@ -11,8 +11,8 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.declaration import HubCacheSource, HubSource, LocalSource, ObjectStoreSource
-from dataprep_assets.stream.source import card_source
-from dataprep_assets.tokenization.engines import installed
+from dataprep_assets.stream.source import describe_card_source
+from dataprep_assets.tokenization.engines import installed_version
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 
@@ -75,12 +75,15 @@ def test_the_page_counts_by_split_and_names_the_tokenizer(store: LocalArtifacts)
     assert "* token that ends a document: 4094 `<|endoftext|>`" in page
     assert f"| local files | local | – | – | 9 | 95,217 | {LICENSE} | – |" in page
     tables = "letters by Unicode 16.0, normalization by Unicode 9.0"
-    assert f"* ids as Hugging Face tokenizers gives them: {tables}" in page
-    assert f"* engine: tokenizers {installed('tokenizers')} (the declaration asks for the reference engine)" in page
+    assert f"* Unicode versions of Hugging Face tokenizers: {tables}" in page
+    assert (
+        f"* engine: tokenizers {installed_version('tokenizers')} (the declaration asks for the reference engine)"
+        in page
+    )
     assert str(SAMPLE) not in page
 
 
-def test_a_licence_decides_no_byte_but_those_of_the_card(store: LocalArtifacts) -> None:
+def test_a_license_decides_no_byte_but_those_of_the_card(store: LocalArtifacts) -> None:
     other = declared("MIT")
     assert run_pipeline(other, store).built == []
     (made,), (now,) = (card_of(corpus).recipes(store, [None]) for corpus in (declared(), other))
@@ -102,6 +105,6 @@ def test_a_licence_decides_no_byte_but_those_of_the_card(store: LocalArtifacts) 
     ],
 )
 def test_a_source_is_named_by_what_is_public_of_it(source: Any, name: str, place: str | None) -> None:
-    found = card_source(source)
+    found = describe_card_source(source)
     assert (found.name, found.place) == (name, place)
     assert "/home/me" not in repr(found)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets_tests.cli.commands import environment
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.coast import Coast
 
 pytestmark = pytest.mark.slow
@@ -86,7 +87,7 @@ def test_a_killed_run_leaves_neither_its_command_nor_the_texts_of_it(coast: Coas
 def test_a_command_that_takes_too_long_is_ended_and_named(coast: Coast) -> None:
     declare(coast, WAITS, timeout="1s")
     said = coast("run", "pages", code=1)
-    assert "tag: scores: pages/train-00000: the command ran for more than 1 second and was ended" in said
+    assert_names(said, "tag: scores", "pages/train-00000", "1 second")
     assert not any(map(lives, (coast.folder / "pids").read_text().split()))
 
 

@@ -11,10 +11,10 @@ import pytest
 import zstandard
 from tokenizers import Tokenizer
 
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.receipt import read_receipt
-from dataprep_assets.integrity.verify import verify
+from dataprep_assets.integrity.verify import verify_path
 from dataprep_assets_tests.pipelines.corpus.corpus_source import source_texts
 from dataprep_assets_tests.project import Project, differing_versions, failure_of, project, sample_attributes
 from dataprep_assets_tests.readers.transformers import token_ids, tokenizer_facts
@@ -103,8 +103,8 @@ def test_all_checks_pass_on_good_data(finished: Project) -> None:
 
 
 def test_all_is_up_to_date_and_verifies_offline(finished: Project) -> None:
-    assert list(stale_decisions(finished.specs, finished.store)) == []
-    verdicts = list(verify(finished.root))
+    assert list(find_stale(finished.specs, finished.store)) == []
+    verdicts = list(verify_path(finished.root))
     assert len(verdicts) > 15
     assert [v for v in verdicts if v.defects] == []
 
@@ -126,7 +126,7 @@ def test_deleting_one_output_rebuilds_that_one_alone(copied: Project) -> None:
     victim = copied.shards("train")[1]
     original = (copied.directory("token_bins", victim) / "tokens.bin").read_bytes()
     (copied.directory("token_bins", victim) / "tokens.bin").unlink()
-    behind = list(stale_decisions(copied.specs, copied.store))
+    behind = list(find_stale(copied.specs, copied.store))
     assert (behind[0].kind, behind[0].reason) == ("damaged", "damaged: tokens.bin: missing")
     assert [one.name for one in behind] == [f"corpus/token_bins/{victim}"], "it comes back as it was"
     assert copied.tokenize("train").success
@@ -206,7 +206,7 @@ def test_a_changed_byte_of_the_source_rebuilds_exactly_its_shard(source: Path, t
         # the same length and other bytes: a file size cannot tell
         changed = zstandard.ZstdCompressor(level=19, write_checksum=True).compress(raw.replace(b"the", b"eht", 1))
         path.write_bytes(changed if len(changed) == size else changed + skippable(size - len(changed)))
-        behind = [one.name for one in stale_decisions(made.specs, made.store)]
+        behind = [one.name for one in find_stale(made.specs, made.store)]
         assert behind[0].startswith("corpus/snapshot/train-") or behind[0] == "corpus/manifest"
         if behind[0] != "corpus/manifest":
             shard = behind[0].removeprefix("corpus/snapshot/")

@@ -10,11 +10,12 @@ import pytest
 
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.receipt import Receipt, damage, read_receipt
+from dataprep_assets.integrity.receipt import Receipt, find_damage, read_receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream import token_stream
 from dataprep_assets.stream.shard_job import build_token_bins
-from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     Outcome,
@@ -93,7 +94,7 @@ def test_a_worker_count_changed_half_way_changes_no_byte(built: Path, tmp_path: 
 
 def prepared_works(corpus: CorpusDeclaration, built: Path, root: Path) -> list[TokenShard]:
     from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
-    from dataprep_assets.pipelines.corpus.token_bins import stream_plan as declared_plan
+    from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan as declared_plan
     from dataprep_assets.pipelines.corpus.token_bins import token_shards
     from dataprep_assets.stream.engine_certificate import load_certificate
 
@@ -212,12 +213,12 @@ def test_one_flipped_bit_of_the_same_length_is_seen_and_touches_one_shard(corpus
 def test_a_changed_tokenizer_rebuilds_every_shard(corpus: ChangedCorpus) -> None:
     path = corpus.tokenizer / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"note": "other bytes"}))
-    load_bundle.cache_clear()  # a new process would read it anew
+    load_declared_tokenizer.cache_clear()  # a new process would read it again
     assert sorted(corpus.stale()) == sorted(["engine_certificate", *SHARDS, *COMBINED, *VIEWS])
     outcome = corpus.run()
     assert shards_built(outcome) == SHARDS
     assert not [n for n in outcome.built if n.startswith(("snapshot", "manifest"))]
-    load_bundle.cache_clear()
+    load_declared_tokenizer.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,7 @@ def test_a_missing_shard_is_an_error_and_not_a_shorter_file(corpus: ChangedCorpu
 
     shutil.rmtree(corpus.root / "sample_corpus/token_bins/train-00001")
     declared = corpus.declared()
-    with pytest.raises(MissingArtifactError, match=r"sample_corpus/train: 1 of 3 shards are missing: train-00001"):
+    with raises(MissingArtifactError, "sample_corpus/train", 1, 3, "train-00001"):
         build_combined_bins(declared, corpus.store, load_manifest(declared, corpus.store), "train")
 
 
@@ -296,7 +297,7 @@ def test_a_shard_made_with_other_settings_is_not_joined(corpus: ChangedCorpus) -
     works = prepared_works(other, corpus.root, corpus.root)
     list(build_token_bins([w for w in works if w.partition == "train-00001"], workers=1))
     declared = corpus.declared()
-    with pytest.raises(IntegrityError, match=r"\(dtype, separator_id, bos_id, special_tokens, tokenizer\)"):
+    with raises(IntegrityError, "dtype, separator_id, bos_id, special_tokens, tokenizer"):
         build_combined_bins(declared, corpus.store, load_manifest(declared, corpus.store), "train")
 
 
@@ -314,5 +315,5 @@ def whole(directory: Path) -> Receipt:
     """The receipt of an artifact without a defect."""
     receipt = read_receipt(directory)
     assert receipt is not None
-    assert damage(directory, receipt) == []
+    assert find_damage(directory, receipt) == []
     return receipt

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets_tests.curation.signed import one_other, page
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, write_lines
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")
@@ -51,12 +52,12 @@ def test_a_run_drops_duplicates_commands_name_them_and_a_retraction_says_what_co
     assert (told["rule"], told["documents"], told["bytes"]) == ("duplicate", 10, sum(row["bytes"] for row in gone))
     assert told["examples"] == [f"{row['file']}:{row['row']}" for row in gone]
     said = pages("trace", "pages", "--file", gone[0]["file"], "--row", str(gone[0]["row"]), code=1)
-    assert f"is a duplicate of {gone[0]['representative']}, {gone[0]['similarity']:.1%} similar" in said
+    assert_names(said, gone[0]["representative"], f"{gone[0]['similarity']:.1%}")
     assert "everything is up to date" in pages("run", "pages")
     ids = pages.root / "ids.txt"
     ids.write_text(gone[0]["representative"] + "\n")
     said = pages("retract", "pages", "--ids", str(ids))
-    assert "1 document dropped as their duplicates returns" in said
+    assert_names(said, "1 document", "returns")
     pages("run", "pages")
     after = {f"{row['file']}:{row['row']}": row for row in pages.table().to_pylist()}
     assert after[f"{gone[0]['file']}:{gone[0]['row']}"]["kept"]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.curation.tagging import named_tagger
+from dataprep_assets.curation.tagging import load_tagger
 from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import Finding
@@ -84,13 +84,13 @@ def more(column: str) -> Callable[[pa.Table], pa.Table]:
 
 def blind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tagger of personal data sees no phones, and in every text an address."""
-    tagger = named_tagger("personal")
+    tagger = load_tagger("personal")
 
     def tag(texts: Sequence[str]) -> dict[str, list[int]]:
         seen = {name: list(values) for name, values in tagger.tag(texts).items()}
         return {**seen, "phones": [0] * len(texts), "emails": [text.count("@") for text in texts]}
 
-    monkeypatch.setattr(tags, "named_tagger", lambda _: replace(tagger, tag=tag))
+    monkeypatch.setattr(tags, "load_tagger", lambda _: replace(tagger, tag=tag))
 
 
 def greedy(rule: str) -> Fault:

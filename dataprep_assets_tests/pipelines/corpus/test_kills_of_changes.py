@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.staleness.status import list_unplanned, prune, stale_decisions, unplanned
+from dataprep_assets.engine.staleness.status import find_stale, find_unplanned_artifacts, list_unplanned, prune
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.retract import retract
+from dataprep_assets.pipelines.corpus.retract import retract_documents
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import Role, armed, passed
@@ -97,7 +97,7 @@ class Changed:
         return [
             *(name for name in now.keys() | self.expected.keys() if now.get(name) != self.expected.get(name)),
             *(f"debris: {name}" for name in debris(root)),
-            *(str(one) for one in stale_decisions(corpus_specs(corpus), store)),
+            *(str(one) for one in find_stale(corpus_specs(corpus), store)),
         ]
 
 
@@ -111,7 +111,7 @@ def _append(corpus: Corpus) -> None:
 def _retract(corpus: Corpus) -> None:
     files, ids = sorted(corpus.state.files), corpus.folder / "ids"
     ids.write_text("".join(f"{corpus.state.files[path].documents[0][0]}\n" for path in (files[0], files[-1])))
-    retract(corpus.declared(), corpus.store, ids)
+    retract_documents(corpus.declared(), corpus.store, ids)
 
 
 def _prune(corpus: Corpus) -> None:
@@ -143,7 +143,7 @@ def changed(folder: Path, name: str) -> Changed:
         store = LocalArtifacts(undisturbed)
         now = load_manifest(corpus.declared(), store).plan
         assert (len(now.keys() - before.keys()), len(before.keys() - now.keys())) == (1, 1)
-        assert len(list(unplanned(corpus_specs(corpus.declared()), store))) == 2
+        assert len(list(find_unplanned_artifacts(corpus_specs(corpus.declared()), store))) == 2
     return found
 
 

@@ -15,11 +15,12 @@ from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_arti
 from dataprep_assets.pipelines.corpus.source.manifest_changes import (
     Amounts,
     ManifestChanges,
-    changes_between,
-    changes_shown,
+    build_change_metadata,
+    compare_manifests,
 )
 from dataprep_assets.planning.cost import format_bytes
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, build_manifest
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 from dataprep_assets_tests.samples import SMALL
 
@@ -32,7 +33,7 @@ def entries(sizes: Mapping[str, int], commit: str | None = None) -> list[Manifes
 def between(
     old: Sequence[ManifestEntry], new: Sequence[ManifestEntry], plans: tuple[Mapping[str, Sequence[int]], ...]
 ) -> ManifestChanges:
-    return changes_between(old, plans[0], new, plans[1])
+    return compare_manifests(old, plans[0], new, plans[1])
 
 
 NOTHING = Amounts(source_bytes=0, tokens=0, cpu_seconds=0.0)
@@ -51,7 +52,9 @@ def test_files_and_shards_are_told_by_what_happened_to_them() -> None:
         edited_shards=("val-00000",),
         gone_shards=("train-00000",),
     )
-    shown = changes_shown(sample_declaration(), changes, Amounts(source_bytes=9_000, tokens=2_345, cpu_seconds=1.5))
+    shown = build_change_metadata(
+        sample_declaration(), changes, Amounts(source_bytes=9_000, tokens=2_345, cpu_seconds=1.5)
+    )
     assert shown["changes"] == "1 file added, 1 file removed, 1 file changed, 1 shard new, 1 shard gone"
     assert isinstance(files := shown["changed_files"], Table)
     assert [tuple(row.values()) for row in files.rows] == [
@@ -64,12 +67,10 @@ def test_files_and_shards_are_told_by_what_happened_to_them() -> None:
         ("train", 1, 0, 1),
         ("val", 0, 1, 0),
     ]
-    assert isinstance(follows := shown["what_follows"], Markdown)
-    assert (
-        "`token_bins` of 2 shards, and of no other shard: 9.0 kB of source, about 2,345 tokens, about 1.5 s"
-        in follows.text
-    )
-    assert "`combined_bins` of train, val, then 4 views" in follows.text
+    follows = shown["effects"]
+    assert isinstance(follows, Markdown)
+    assert_names(follows.text, "`token_bins`", "2 shards", "9.0 kB", "2,345 tokens", "1.5 s")
+    assert_names(follows.text, "`combined_bins`", "train, val", "4 views")
     assert "dataprep prune sample_corpus" in follows.text
 
 
@@ -82,16 +83,16 @@ def test_an_order_that_moves_ordinals_alone_changes_no_shard() -> None:
 
 def test_a_moved_commit_is_told_and_nothing_is_where_nothing_changed() -> None:
     moved = between(entries({"a1": 1, "b1": 1}, "1" * 40), entries({"a1": 1, "b1": 1}, "2" * 40), ({}, {}))
-    assert changes_shown(sample_declaration(), moved, NOTHING) == {
+    assert build_change_metadata(sample_declaration(), moved, NOTHING) == {
         "changes": f"the revision changed from {'1' * 12} to {'2' * 12}"
     }
-    assert changes_shown(sample_declaration(), between(OLD, OLD, (OLD_PLAN, OLD_PLAN)), NOTHING) == {}
+    assert build_change_metadata(sample_declaration(), between(OLD, OLD, (OLD_PLAN, OLD_PLAN)), NOTHING) == {}
 
 
 def test_of_a_sensitive_dataset_no_file_is_named() -> None:
     changes = ManifestChanges(added=("patient-7.jsonl",), new_shards=("train-00003",))
     document = {"id_key": {"env": "SOME_KEY"}}
-    shown = changes_shown(sample_declaration(sensitive=True, document=document), changes, NOTHING)
+    shown = build_change_metadata(sample_declaration(sensitive=True, document=document), changes, NOTHING)
     assert "patient" not in str(shown)
     assert shown["changes"] == "1 file added, 1 shard new"
 
@@ -108,15 +109,34 @@ def test_the_build_that_replaces_a_manifest_tells_it_and_the_next_one_nothing(tm
     shutil.copy(data / "validation/chunk1/example_holdout_0.jsonl.zst", data / "validation/chunk1/more.jsonl.zst")
     told = build()
     assert told["changes"] == "1 file added, 1 shard new"
-    assert told.keys() == {"changes", "changed_files", "changed_shards", "what_follows"}
-    assert isinstance(follows := told["what_follows"], Markdown)
+    assert told.keys() == {"changes", "changed_files", "changed_shards", "effects"}
+    follows = told["effects"]
+    assert isinstance(follows, Markdown)
     size = (data / "validation/chunk1/more.jsonl.zst").stat().st_size
-    assert f"of 1 shard, and of no other shard: {format_bytes(size)} of source" in follows.text
+    assert_names(follows.text, "1 shard", format_bytes(size))
     assert build() == {}
 
 
+def test_a_new_file_of_no_split_is_named_before_the_manifest_is_built(tmp_path: Path) -> None:
+    (tmp_path / "train_a.jsonl").write_text('{"text": "tea"}\n')
+    (tmp_path / "old.jsonl").write_text('{"text": "old"}\n')
+    corpus = sample_declaration(tmp_path, splits={"train": ["train*"]}, include=["*.jsonl"])
+    store = LocalArtifacts(tmp_path / "out")
+    build_manifest_artifact(corpus, store)
+    (tmp_path / "new.jsonl").write_text('{"text": "new"}\n')
+    changes = plan_manifest(corpus, store).changes
+    assert changes == ManifestChanges(no_split=("new.jsonl",))
+    assert str(changes) == "1 file in no split"
+    (line,) = changes.lines
+    assert line.split()[:2] == ["file", "new.jsonl"]
+    build_manifest_artifact(corpus, store)
+    assert plan_manifest(corpus, store).changes == ManifestChanges(), "it is known now"
+
+
 def test_many_files_are_listed_as_a_few_and_a_count() -> None:
-    shown = changes_shown(sample_declaration(), ManifestChanges(added=tuple(f"a{i}" for i in range(70))), NOTHING)
+    shown = build_change_metadata(
+        sample_declaration(), ManifestChanges(added=tuple(f"a{i}" for i in range(70))), NOTHING
+    )
     assert isinstance(files := shown["changed_files"], Table)
     assert len(files.rows) == 51
     assert files.rows[-1]["file"] == "and 20 more"

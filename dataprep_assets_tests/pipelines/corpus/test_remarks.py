@@ -1,17 +1,23 @@
 """What a corpus is told of before it is built: files that are read twice, and globs that take none."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from dataprep_assets.engine.yaml.remark import Remark
+from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 
 
 def remarks_on(folder: Path, include: Sequence[str] = ("**/*.jsonl",), **more: object) -> list[Remark]:
     corpus = sample_declaration(folder, include=list(include), splits={"train": ["**/*"]}, views=["nanogpt"], **more)
+    return list(corpus_remarks(corpus))
+
+
+def server_remarks(source: Mapping[str, str]) -> list[Remark]:
+    corpus = CorpusDeclaration.model_validate({**sample_declaration(views=["nanogpt"]).model_dump(), "source": source})
     return list(corpus_remarks(corpus))
 
 
@@ -25,7 +31,7 @@ def test_a_file_with_two_names_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     (told,) = remarks_on(tmp_path)
     assert (told.keys, told.hint) == (("include",), True)
     assert "2 files" in told.sentence
-    assert "hard.jsonl is a.jsonl" in told.sentence
+    assert "hard.jsonl and a.jsonl" in told.sentence
     monkeypatch.setenv("DOCUMENT_KEY", "k" * 32)
     keyed = {"separator": "<|endoftext|>", "id_key": {"env": "DOCUMENT_KEY"}}
     (closed,) = [told for told in remarks_on(tmp_path, sensitive=True, document=keyed) if told.keys == ("include",)]
@@ -37,6 +43,42 @@ def test_a_glob_that_takes_no_file_is_told_beside_others_that_do(tmp_path: Path)
     (told,) = remarks_on(tmp_path, ["*.jsonl", "more/*.jsonl"])
     assert (told.keys, told.hint) == (("include",), True)
     assert "more/*.jsonl" in told.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "words", "hint"),
+    [
+        ({"endpoint_url": "htp://store"}, "endpoint_url", "'htp://store'", False),
+        ({"endpoint_url": "http://store.example"}, "endpoint_url", "`allow_http: true`", False),
+        ({"region": "us east 1"}, "region", "'us east 1'", False),
+        ({"region": "eu-wset-1"}, "region", "did you mean 'eu-west-1'?", True),
+        ({"url": "gs://bucket/x", "region": "eu-west-1"}, "region", "Remove it", False),
+        (
+            {"kind": "hub", "repo": "a/b", "revision": "main", "endpoint": "hub.example"},
+            "endpoint",
+            "hub.example",
+            False,
+        ),
+    ],
+)
+def test_a_wrong_server_or_region_of_a_source_is_told_without_a_request(
+    changes: dict[str, str], key: str, words: str, hint: bool, tmp_path: Path
+) -> None:
+    bucket = {"kind": "object_store", "url": "s3://bucket/x", "cache_dir": str(tmp_path)}
+    source = changes if "repo" in changes else bucket | changes
+    (told,) = server_remarks(source)
+    assert (told.keys, told.hint) == (("source", key), hint)
+    assert told.sentence.startswith(f"source.{key}: ")
+    assert words in told.sentence
+    assert "\n" not in told.sentence
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"region": "us-east-1"}, {"region": "wnam", "endpoint_url": "https://store.example"}]
+)
+def test_a_sound_server_is_not_contacted(changes: dict[str, str], tmp_path: Path) -> None:
+    source = {"kind": "object_store", "url": "s3://bucket/x", "cache_dir": str(tmp_path), **changes}
+    assert server_remarks(source) == []
 
 
 def test_an_encrypted_parquet_file_is_called_so(tmp_path: Path) -> None:

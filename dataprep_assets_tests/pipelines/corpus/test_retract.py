@@ -9,20 +9,26 @@ import numpy as np
 import pytest
 import zstandard
 
-from dataprep_assets.curation.retractions import Retraction, add_retractions, id_of
+from dataprep_assets.curation.id_list import read_ids
+from dataprep_assets.curation.retractions import Retraction, add_retractions, hash_id_of
 from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.verdicts import find_all
-from dataprep_assets.engine.lock.drift import drift_of_recipes
+from dataprep_assets.engine.lock.drift import find_recipe_drift
 from dataprep_assets.engine.lock.lock import lock_dataset
-from dataprep_assets.engine.staleness.status import prune_retracted, retracted_left, stale_decisions, unplanned
+from dataprep_assets.engine.staleness.status import (
+    find_retracted_leftovers,
+    find_stale,
+    find_unplanned_artifacts,
+    prune_retracted,
+)
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.retract import document_ids_of, locate, read_ids
+from dataprep_assets.pipelines.corpus.retract import locate_rows, require_document_ids
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.token_bins import stream_plan, token_shards
+from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan, token_shards
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
@@ -30,6 +36,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets_tests.engine.building import build_all
+from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     Outcome,
     products,
@@ -89,15 +96,15 @@ class Retracting:
         """Found, already, unknown, and documents held."""
         ids = self.folder / "ids"
         ids.write_text("".join(line + "\n" for line in lines))
-        found = locate(self.declared, self.store, read_ids(ids))
-        add_retractions(self.list, document_ids_of(self.declared), found.listed)
+        found = locate_rows(self.declared, self.store, read_ids(ids))
+        add_retractions(self.list, require_document_ids(self.declared), found.listed)
         held = sum(shard.documents for shard in found.shards)
         return len(found.found), len(found.already), len(found.unknown), held
 
     def findings(self, partition: str) -> dict[str, Finding]:
         corpus = self.declared
         manifest = load_manifest(corpus, self.store)
-        plan = stream_plan(corpus, load_certificate(corpus, self.store))
+        plan = build_stream_plan(corpus, load_certificate(corpus, self.store))
         (shard,) = token_shards(corpus, self.store, manifest, plan, [partition])
         return find_all(TOKEN_BINS_CHECKS, OpenedTokens.open, None, shard)
 
@@ -119,7 +126,7 @@ def traces(root: Path, texts: list[str]) -> list[str]:
     return [
         path.relative_to(root).as_posix()
         for path in sorted(root.rglob("*.bin"))
-        if "ends" not in path.name and any(one in path.read_bytes() for one in wanted)
+        if "ends" not in "ids" and any(one in path.read_bytes() for one in wanted)
     ]
 
 
@@ -135,10 +142,10 @@ def test_only_the_shards_that_held_them_are_rebuilt_and_nothing_is_left(corpus: 
     assert corpus.retract(*given) == (3, 0, 1, 3)
     held = {name: sha256_file(corpus.data / name) for name in ("train/0.jsonl.zst", "train/2.jsonl.zst")}
     (corpus.folder / "ids").write_text("https://example.org/3\ntrain/2.jsonl.zst:11\n")
-    found = locate(corpus.declared, corpus.store, read_ids(corpus.folder / "ids"))
+    found = locate_rows(corpus.declared, corpus.store, read_ids(corpus.folder / "ids"))
     assert {name: digest for shard in found.shards for name, digest in shard.files.items()} == held
-    reasons = {one.name: one.reason for one in stale_decisions(corpus_specs(corpus.declared), corpus.store)}
-    assert "retracted was not set, is ids of 2 documents" in reasons["sample_corpus/token_bins/train-00000"]
+    reasons = {one.name: one.reason for one in find_stale(corpus_specs(corpus.declared), corpus.store)}
+    assert_names(reasons["sample_corpus/token_bins/train-00000"], "retracted", "2 documents")
     assert {name for name in reasons if "token_bins" in name} == {
         "sample_corpus/token_bins/train-00000",
         "sample_corpus/token_bins/train-00002",
@@ -161,7 +168,7 @@ def test_only_the_shards_that_held_them_are_rebuilt_and_nothing_is_left(corpus: 
     untouched = ("manifest/", "snapshot/", "token_bins/train-00001", "token_bins/val", "combined_bins/val")
     kept = [name for name in before if name.removeprefix("sample_corpus/").startswith(untouched)]
     assert {name: now[name] for name in kept} == {name: before[name] for name in kept}
-    assert list(stale_decisions(corpus_specs(corpus.declared), corpus.store)) == []
+    assert list(find_stale(corpus_specs(corpus.declared), corpus.store)) == []
     assert corpus.run().built == []
     corpus.run(tmp_path / "scratch")
     assert products(tmp_path / "scratch") == now
@@ -202,7 +209,7 @@ def test_a_list_that_empties_a_shard_leaves_an_empty_valid_shard(corpus: Retract
     corpus.run()
     assert (corpus.root / "sample_corpus/token_bins/train-00001/tokens.bin").stat().st_size == 0
     assert corpus.failed_proofs("train-00001") - {"looks_like_text"} == set()
-    assert list(stale_decisions(corpus_specs(corpus.declared), corpus.store)) == []
+    assert list(find_stale(corpus_specs(corpus.declared), corpus.store)) == []
 
 
 def test_without_ids_documents_are_found_by_their_text_and_duplicates_go_too(tmp_path: Path) -> None:
@@ -212,10 +219,10 @@ def test_without_ids_documents_are_found_by_their_text_and_duplicates_go_too(tmp
         zstandard.compress("".join(json.dumps(r) + "\n" for r in twice).encode())
     )
     corpus.run()
-    with pytest.raises(ConfigError, match=r"line 1 \('https.*declares no `document.id_field`"):
+    with raises(ConfigError, 1, "'https", "`document.id_field`"):
         corpus.retract("https://example.org/3")
     assert corpus.retract("train/0.jsonl.zst:6") == (1, 0, 0, 2)
-    assert corpus.retract(id_of(text(7), DocumentIds())) == (1, 0, 0, 1)
+    assert corpus.retract(hash_id_of(text(7), DocumentIds())) == (1, 0, 0, 1)
     corpus.run()
     assert traces(corpus.root, [text(5), text(7)]) == []
     assert traces(corpus.root, [text(888)]) != []
@@ -228,7 +235,7 @@ def test_a_document_that_the_tokenizer_cannot_encode_may_be_retracted(tmp_path: 
     (corpus.data / "train/3.jsonl.zst").write_bytes(
         zstandard.compress("".join(json.dumps(r) + "\n" for r in rows).encode())
     )
-    add_retractions(corpus.list, DocumentIds(), [Retraction(hash=id_of(rows[1]["text"], DocumentIds()))])
+    add_retractions(corpus.list, DocumentIds(), [Retraction(hash=hash_id_of(rows[1]["text"], DocumentIds()))])
     corpus.run()
 
 
@@ -242,59 +249,56 @@ def test_a_retracted_document_that_is_there_is_named(corpus: Retracting, tmp_pat
     assert "no_retracted_document" in corpus.failed_proofs("train-00000")
 
 
+FORMS = ("file:row", '{"id": …}', '{"hash": …}', '{"file": …, "row": …}')
+
+
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "values"),
     [
-        ("", "contains no ids. Write one per line"),
-        ("\n\n", "contains no ids. Write one per line"),
+        ("", ("ids",)),
+        ("\n\n", ("ids",)),
         (
             'a\n{"id": 1.5}\n',
-            'line 2: must be an id, 16 hex digits of a hash, file:row, or one of {"id": …}, {"hash": …}, '
-            '{"file": …, "row": …}',
+            ("line 2", *FORMS),
         ),
         (
             '{"hash": "12"}\n',
-            'line 1: must be an id, 16 hex digits of a hash, file:row, or one of {"id": …}, {"hash": …}, '
-            '{"file": …, "row": …}',
+            ("line 1", *FORMS),
         ),
         (
             '{"file": "a", "row": 0}\n',
-            'line 1: must be an id, 16 hex digits of a hash, file:row, or one of {"id": …}, {"hash": …}, '
-            '{"file": …, "row": …}',
+            ("line 1", *FORMS),
         ),
         (
             '{"file": "a", "row": true}\n',
-            'line 1: must be an id, 16 hex digits of a hash, file:row, or one of {"id": …}, {"hash": …}, '
-            '{"file": …, "row": …}',
+            ("line 1", *FORMS),
         ),
         (
             '{"id": true}\n',
-            'line 1: must be an id, 16 hex digits of a hash, file:row, or one of {"id": …}, {"hash": …}, '
-            '{"file": …, "row": …}',
+            ("line 1", *FORMS),
         ),
         (
             "{broken\n",
-            'line 1: must be an id, 16 hex digits of a hash, file:row, or one of {"id": …}, {"hash": …}, '
-            '{"file": …, "row": …}',
+            ("line 1", *FORMS),
         ),
     ],
 )
-def test_a_list_that_is_empty_or_malformed_says_where(tmp_path: Path, content: str, told: str) -> None:
+def test_a_list_that_is_empty_or_malformed_says_where(tmp_path: Path, content: str, values: tuple[str, ...]) -> None:
     path = tmp_path / "ids"
     path.write_text(content)
-    with pytest.raises(ConfigError, match=told):
+    with raises(ConfigError, path, *values):
         read_ids(path)
 
 
 def test_a_retraction_list_of_other_ids_is_refused(corpus: Retracting) -> None:
     corpus.list.write_text('{"hash": "00000000000000aa", "of": "text"}\n')
-    with pytest.raises(ConfigError, match="line 1: its hash is of text, but the dataset's index is of field url"):
+    with raises(ConfigError, 1, "text", "field url"):
         corpus.run()
     other = [f'{{"hash": "{one}", "of": "field url"}}' for one in ("-5", "9e3779b97f4a7c15a")]
     other += [f'{{"hash": "9e3779b97f4a7c15", "of": {one}}}' for one in ("null", "5", '["text"]')]
     for bad in ("nonsense", "[" * 100_000, *other):
         corpus.list.write_text(f'{{"hash": "00000000000000aa", "of": "field url"}}\n{bad}\n')
-        with pytest.raises(ConfigError, match="line 2: not a retraction"):
+        with raises(ConfigError, 2):
             corpus.run()
 
 
@@ -311,10 +315,8 @@ def test_of_a_sensitive_dataset_the_list_keeps_keyed_hashes_alone(
     assert traces(corpus.root, [text(3)]) == []
     # as of a bucket, whose files need no key
     bare = corpus.declared.model_copy(update={"document": corpus.declared.document.model_copy(update={"id_key": None})})
-    with pytest.raises(
-        ConfigError, match=r"sensitive, but without `document\.id_key`, so its documents cannot be found"
-    ):
-        document_ids_of(bare)
+    with raises(ConfigError, "`document.id_key`"):
+        require_document_ids(bare)
 
 
 def test_a_fresh_machine_may_build_what_a_lock_with_retractions_says(corpus: Retracting, tmp_path: Path) -> None:
@@ -325,9 +327,9 @@ def test_a_fresh_machine_may_build_what_a_lock_with_retractions_says(corpus: Ret
     fresh = LocalArtifacts(tmp_path / "fresh")
     for name in ("manifest", "engine_certificate", "snapshot"):
         shutil.copytree(corpus.root / "sample_corpus" / name, fresh.root / "sample_corpus" / name)
-    assert list(drift_of_recipes(specs, fresh, lock)) == []
+    assert list(find_recipe_drift(specs, fresh, lock)) == []
     corpus.run(fresh.root)
-    assert list(drift_of_recipes(specs, fresh, lock)) == []
+    assert list(find_recipe_drift(specs, fresh, lock)) == []
     assert lock_dataset(specs, fresh) == lock
 
 
@@ -341,10 +343,10 @@ def test_a_split_that_is_declared_no_more_goes_with_what_was_made_of_it(
     assert corpus.retract("https://example.org/3", gone) == (2, 0, 0, 2)
     corpus.run()
     left = ["sample_corpus/combined_bins/val", "sample_corpus/token_bins/val-00000"]
-    assert [str(one) for one in retracted_left(specs, corpus.store)] == left
+    assert [str(one) for one in find_retracted_leftovers(specs, corpus.store)] == left
     assert {str(one): removed for one, removed in prune_retracted(specs, corpus.store)} == dict.fromkeys(left, True)
     assert traces(corpus.root, [text(3), text(1003)]) == []
-    assert [str(one) for one in unplanned(specs, corpus.store)] == ["sample_corpus/snapshot/val-00000"]
+    assert [str(one) for one in find_unplanned_artifacts(specs, corpus.store)] == ["sample_corpus/snapshot/val-00000"]
 
 
 def test_the_text_under_another_id_stays_with_a_warning_of_its_row(tmp_path: Path) -> None:
@@ -358,8 +360,8 @@ def test_the_text_under_another_id_stays_with_a_warning_of_its_row(tmp_path: Pat
     corpus.run()
     found = corpus.findings("train-00000")["no_retracted_document"]
     assert (found.passed, found.warning) == (False, True)
-    assert "row 4, which is retracted, are in tokens.bin, in document 6, train/0.jsonl.zst: row 8" in found.summary
-    assert "has the same text, but was not retracted" in found.summary
+    assert_names(found.summary, "row 4", "tokens.bin", "document 6", "row 8 of train/0.jsonl.zst")
+    assert_names(found.summary, "same")
     corpus.retract("https://example.org/7")
     corpus.run()
     assert corpus.failed_proofs("train-00000") == set()
@@ -380,8 +382,8 @@ def test_a_text_at_the_end_of_another_document_is_a_warning_and_as_a_document_of
     corpus.run()
     found = corpus.findings("train-00000")["no_retracted_document"]
     assert (found.passed, found.warning) == (False, True)
-    assert "row 4, which is retracted, are in tokens.bin, in document 6, train/0.jsonl.zst: row 8" in found.summary
-    assert "Its text is at the end of a document" in found.summary
+    assert_names(found.summary, "row 4", "tokens.bin", "document 6", "row 8 of train/0.jsonl.zst")
+    assert_names(found.summary, "end")
     assert corpus.run().built == []
     shard = corpus.root / "sample_corpus/token_bins/train-00000"
     for name in ("tokens.bin", "document_ends.bin"):
@@ -396,7 +398,7 @@ def test_a_table_of_documents_that_is_declared_no_more_goes(tmp_path: Path) -> N
     build_all(corpus_specs(corpus.declared), corpus.store)
     corpus.changes["document"] = document
     corpus.run()
-    assert retracted_left(corpus_specs(corpus.declared), corpus.store) == [], "nothing is retracted"
+    assert find_retracted_leftovers(corpus_specs(corpus.declared), corpus.store) == [], "nothing is retracted"
     corpus.retract("https://example.org/3")
     corpus.run()
     gone = {str(one) for one, removed in prune_retracted(corpus_specs(corpus.declared), corpus.store) if removed}
@@ -411,11 +413,11 @@ def test_what_cannot_say_whether_it_holds_a_document_counts_as_holding_it(corpus
     corpus.retract("https://example.org/3")
     corpus.run()
     specs = corpus_specs(corpus.declared)
-    assert [str(one) for one in retracted_left(specs, corpus.store)] == [], "they hold others"
+    assert [str(one) for one in find_retracted_leftovers(specs, corpus.store)] == [], "they hold others"
     (corpus.root / "sample_corpus/token_bins/train-00002/document_ids.bin").write_bytes(b"cut")
     (corpus.root / "sample_corpus/token_bins/train-00003/receipt.json").write_text("{}")
     left = [f"sample_corpus/token_bins/train-0000{number}" for number in (2, 3)]
-    assert [str(one) for one in retracted_left(specs, corpus.store)] == left
+    assert [str(one) for one in find_retracted_leftovers(specs, corpus.store)] == left
 
 
 def test_the_check_warns_of_shards_that_left_the_plan_and_does_not_fail(corpus: Retracting) -> None:
@@ -426,4 +428,4 @@ def test_the_check_warns_of_shards_that_left_the_plan_and_does_not_fail(corpus: 
     (spec,) = [one for one in corpus_specs(corpus.declared) if (one.name, one.split) == ("token_bins", "train")]
     found = dict(spec.examine(corpus.store, ["train-00000", "train-00001"]))["no_retracted_document"]
     assert (found.passed, found.warning) == (False, True)
-    assert "token_bins/train-00003 is obsolete, and contains removed documents or may contain some" in found.summary
+    assert_names(found.summary, "token_bins/train-00003", "obsolete")

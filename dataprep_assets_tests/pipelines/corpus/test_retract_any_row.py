@@ -8,19 +8,20 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.curation.retractions import add_retractions, id_of
-from dataprep_assets.engine.checks.check import Finding, ledger_of
-from dataprep_assets.engine.lock.drift import drift_of_recipes
+from dataprep_assets.curation.id_list import read_ids
+from dataprep_assets.curation.retractions import add_retractions, hash_id_of
+from dataprep_assets.engine.checks.check import Finding, require_ledger
+from dataprep_assets.engine.lock.drift import find_recipe_drift
 from dataprep_assets.engine.lock.lock import lock_dataset
-from dataprep_assets.engine.staleness.rebuild import retracted_of, still_held
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.rebuild import count_retracted_documents, find_held_retractions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.engine.trace.retraction import NOT_BUILT
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.curation.corpus_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.dataset import Corpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.retract import LocatedRows, document_ids_of, locate, read_ids
+from dataprep_assets.pipelines.corpus.retract import LocatedRows, locate_rows, require_document_ids
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets_tests.engine.building import build_all
@@ -66,7 +67,7 @@ class Harbour:
             "retractions": self.folder / "retracted.jsonl",
         }
         declared = {name: value for name, value in (base | self.changes).items() if value is not None}
-        return CorpusDeclaration.model_validate(declared).located(self.folder)
+        return CorpusDeclaration.model_validate(declared).resolve_paths(self.folder)
 
     @property
     def dataset(self) -> Corpus:
@@ -78,9 +79,9 @@ class Harbour:
     def retract(self, *lines: str) -> LocatedRows:
         ids = self.folder / "ids"
         ids.write_text("".join(f"{line}\n" for line in lines))
-        found = locate(self.declared, self.store, read_ids(ids))
+        found = locate_rows(self.declared, self.store, read_ids(ids))
         assert self.declared.retractions is not None
-        add_retractions(self.declared.retractions, document_ids_of(self.declared), found.listed)
+        add_retractions(self.declared.retractions, require_document_ids(self.declared), found.listed)
         return found
 
     def made(self, artifact: str) -> dict[str, str]:
@@ -96,7 +97,7 @@ class Harbour:
         found = set()
         for one in self.partitions(TOKEN_BINS):
             artifact = self.declared.artifact(TOKEN_BINS, one)
-            documents = ledger_of(self.store.require(artifact)).documents
+            documents = require_ledger(self.store.require(artifact)).documents
             found |= {f"{int(h):016x}" for h in open_ids(self.store.local(artifact, [IDS]) / IDS, documents)}
         return found
 
@@ -116,7 +117,7 @@ class Harbour:
 
 
 def hashed(given: str) -> str:
-    return id_of(given, DocumentIds(id_field="id"))
+    return hash_id_of(given, DocumentIds(id_field="id"))
 
 
 def same_as_from_scratch(harbour: Harbour) -> None:
@@ -141,12 +142,12 @@ def test_what_a_rule_drops_stays_out_when_the_rule_is_relaxed(tmp_path: Path, li
     assert harbour.reasons()["train/a.jsonl:3"] == "retracted"
     specs, lock = harbour.dataset.specs, lock_dataset(harbour.dataset.specs, harbour.store)
     same_as_from_scratch(harbour)
-    assert list(drift_of_recipes(specs, LocalArtifacts(tmp_path / "fresh"), lock)) == []
+    assert list(find_recipe_drift(specs, LocalArtifacts(tmp_path / "fresh"), lock)) == []
     harbour.changes["drop"] = {"short": "words < 1"}
     harbour.build()
     assert hashed("a2") not in harbour.stream()
     assert harbour.findings(TOKEN_BINS)["no_retracted_document"].passed
-    assert list(stale_decisions(harbour.dataset.specs, harbour.store)) == []
+    assert list(find_stale(harbour.dataset.specs, harbour.store)) == []
     again = harbour.retract(line)
     assert (len(again.already), again.found) == (1, ())
 
@@ -241,12 +242,12 @@ def test_another_dataset_of_the_same_files_is_behind_until_it_retracts_what_its_
     (tmp_path / "other").mkdir()
     other = Harbour(tmp_path / "other", source={"kind": "local", "path": tmp_path / "data"})
     other.build()
-    retracted = retracted_of(harbour.dataset.specs, harbour.store)
+    retracted = count_retracted_documents(harbour.dataset.specs, harbour.store)
     others = [(other.dataset.specs, other.store)]
-    assert {one.artifact for one in still_held("harbour", retracted, others)} >= {TOKEN_BINS}
+    assert {one.artifact for one in find_held_retractions("harbour", retracted, others)} >= {TOKEN_BINS}
     other.retract("a2")
     other.build()
-    assert list(still_held("harbour", retracted, others)) == []
+    assert list(find_held_retractions("harbour", retracted, others)) == []
 
 
 def test_ids_that_two_documents_have_are_a_warning_with_their_rows(tmp_path: Path) -> None:

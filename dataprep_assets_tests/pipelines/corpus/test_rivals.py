@@ -93,9 +93,9 @@ class Watched(WorkerPool):
         super().__init__(count, ONE_THREAD)
         self.submitted: list[str] = []
 
-    def submit(self, task: Task, *, first: bool = False) -> None:
+    def submit(self, task: Task, *, is_first: bool = False) -> None:
         self.submitted.append(str(task.id))
-        super().submit(task, first=first)
+        super().submit(task, is_first=is_first)
 
 
 def is_locked(work: TokenShard) -> bool:

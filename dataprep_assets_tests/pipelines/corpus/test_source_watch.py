@@ -4,16 +4,15 @@ import os
 import shutil
 from pathlib import Path
 
-import pytest
-
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.artifact.spec import EDITED, PollResult, look
+from dataprep_assets.engine.artifact.spec import EDITED, PollResult, poll_source
 from dataprep_assets.errors import TransferError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
 from dataprep_assets.pipelines.corpus.source.source_parts import corpus_watch
 from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.project import sample_attributes
 from dataprep_assets_tests.samples import SMALL
 from dataprep_assets_tests.servers import free_port
@@ -31,7 +30,7 @@ def corpus(folder: Path, source: dict[str, object] | None = None) -> CorpusDecla
 
 
 def asked(declaration: CorpusDeclaration, folder: Path, seen: str | None = None) -> PollResult:
-    return look(corpus_watch(declaration), LocalArtifacts(folder / "artifacts"), seen)
+    return poll_source(corpus_watch(declaration), LocalArtifacts(folder / "artifacts"), seen)
 
 
 def planned(declaration: CorpusDeclaration, folder: Path) -> None:
@@ -114,5 +113,5 @@ def test_a_pinned_commit_is_not_asked_again(tmp_path: Path) -> None:
 
 def test_a_hub_out_of_reach_is_an_error_of_this_project(tmp_path: Path) -> None:
     source = hub_source(tmp_path, f"http://127.0.0.1:{free_port()}", "main")
-    with pytest.raises(TransferError, match="revision main of org/corpus"):
+    with raises(TransferError, "org/corpus", "main"):
         asked(corpus(tmp_path, source), tmp_path)

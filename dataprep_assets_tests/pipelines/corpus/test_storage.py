@@ -6,7 +6,7 @@ import pytest
 
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.integrity.verify import verify, verify_store
+from dataprep_assets.integrity.verify import verify_path, verify_store
 from dataprep_assets.stores.connect import StoreAddress
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, run_pipeline, sample_declaration
@@ -49,7 +49,7 @@ def test_bytes_are_those_of_the_folder_and_a_second_machine_rebuilds_nothing(
         assert (outcome.built, len(outcome.reused), outcome.failed) == ([], 19, {})
     assert keys_and_versions(place) == before
 
-    in_folder = {(v.name, v.bytes, v.defects) for v in verify(local)}
+    in_folder = {(v.name, v.bytes, v.defects) for v in verify_path(local)}
     assert {(v.name, v.bytes, v.defects) for v in verify_store(store)} == in_folder
     assert all(not defects for _, _, defects in in_folder)
 
@@ -85,9 +85,9 @@ def test_verify_names_what_is_wrong_in_a_bucket(servers: Places, tmp_path: Path)
     store.put(key, raw[:-1] + bytes([raw[-1] ^ 1]))
     ((name, (defect,)),) = damaged(place).items()
     assert name == "sample_corpus/token_bins/train-00001"
-    assert defect.startswith("tokens.bin: has sha256")
+    assert defect.startswith("tokens.bin: changed after it was built")
     store.put(key, raw[:-2])
-    assert damaged(place)[name][0].startswith(f"tokens.bin: has {len(raw) - 2:,} bytes, but the receipt lists")
+    assert damaged(place)[name][0].startswith(f"tokens.bin: has {len(raw) - 2:,} bytes, but was built with")
     store.delete(key)
     assert damaged(place)[name] == ("tokens.bin: missing",)
     store.put(key, raw)

@@ -11,6 +11,7 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.pipelines.corpus.curation import trial
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, write_lines
 
 FUNCTIONS = {
@@ -64,12 +65,12 @@ TOLD = {
     "good": None,
     "loud": None,
     "short": "returned 1 value of short for 10 documents",
-    "typed": "is no number",
-    "other": "returned unknown, but its columns are other",
+    "typed": "is not a number",
+    "other": "returned unknown, but declares the columns other",
     "fails": "raised ZeroDivisionError: division by zero (",
     "exits": "raised SystemExit: 3 (",
     "dies": "its worker process died (exit code 3",
-    "goood": "has no 'goood'",
+    "goood": "has no function 'goood'",
 }
 
 
@@ -93,13 +94,23 @@ def test_a_module_that_does_not_import_is_an_error_also_where_no_document_is_at_
     assert "_broken.py:1" in found.sentence
 
 
+def test_a_missing_module_has_the_same_message_with_and_without_a_version(module: str, tmp_path: Path) -> None:
+    declared = [function(f"{module}_none:here"), function(f"{module}_none.sub:there", "other", version="1")]
+    first, second = remarks(tmp_path, declared)
+    assert [first.keys, second.keys] == [("tag", 0), ("tag", 1)]
+    assert {one.sentence.rpartition("cannot be imported")[2] for one in (first, second)} == {
+        first.sentence.rpartition("cannot be imported")[2]
+    }
+    assert "Correct the name" in first.sentence
+
+
 def test_a_function_that_takes_too_long_is_ended_and_told(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial, "_SECONDS", 0.5)
     (found,) = remarks(tmp_path, [function(f"{module}:slow")])
     assert found.hint
-    assert "was ended" in found.sentence
+    assert "was stopped" in found.sentence
 
 
 def test_rules_that_drop_every_document_that_was_looked_at_are_told(module: str, tmp_path: Path) -> None:
@@ -123,4 +134,4 @@ def test_check_ends_with_2_at_a_misspelt_function_and_run_without_it(tmp_path: P
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 2
     assert [one["hint"] for one in told] == [False]
-    assert "coast.taggers has no 'qualty'; did you mean 'quality'?" in told[0]["sentence"]
+    assert_names(told[0]["sentence"], "coast.taggers", "'qualty'", "'quality'")

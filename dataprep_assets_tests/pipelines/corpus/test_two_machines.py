@@ -28,7 +28,7 @@ def test_the_same_shard_at_the_same_time_is_one_artifact(servers: Places, tmp_pa
         answers = [event for event in pool.events() if isinstance(event, FinishedTask)]
     assert [answer.error for answer in answers] == [None, None]
     third = BucketArtifacts(tmp_path / "third", place, place.url)
-    receipt = third.current(works[0].artifact, works[0].key)
+    receipt = third.find_current(works[0].artifact, works[0].key)
     assert receipt is not None
     assert receipt.content == alone.receipt.content
     copies = third.local(works[0].artifact)

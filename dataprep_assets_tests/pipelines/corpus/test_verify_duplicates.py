@@ -1,4 +1,6 @@
-"""`verify` finds nothing wrong with a corpus with duplicates, whatever was done to its source since the last build."""
+"""`verify_path` finds nothing wrong with a corpus with duplicates, whatever was done to its source since the last
+build.
+"""
 
 import random
 from pathlib import Path
@@ -6,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.curation.retractions import Retraction, add_retractions
-from dataprep_assets.integrity.verify import Verified, verify
+from dataprep_assets.integrity.verify import VerifiedArtifact, verify_path
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests.curation.signed import one_other, page
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
@@ -22,9 +24,9 @@ def texts(pages: list[list[str]]) -> list[str]:
     return [" ".join(words) for words in pages]
 
 
-def told(selected: Selected) -> dict[str, Verified]:
+def told(selected: Selected) -> dict[str, VerifiedArtifact]:
     """What is said of artifacts that differ, by name."""
-    return {one.name: one for one in verify(selected.folder.parent) if one.defects or one.changed_inputs}
+    return {one.name: one for one in verify_path(selected.folder.parent) if one.defects or one.changed_inputs}
 
 
 @pytest.fixture

@@ -68,4 +68,4 @@ def test_a_view_of_no_whole_sample_fails_and_says_what_to_set(finished: Project,
     with project(attributes, tmp_path) as made:
         outcome = made.run([made.key("mds_bins")])
         assert not outcome.success
-        assert "Set `mds_sequence_length`" in failure_of(outcome)
+        assert "Lower `mds_sequence_length`" in failure_of(outcome)

@@ -18,6 +18,7 @@ from dataprep_assets.pipelines.corpus.declaration import View
 from dataprep_assets.pipelines.corpus.view import artifact_name, build_view, combined_splits
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import armed, passed
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import (
     data_files,
     debris,
@@ -103,7 +104,7 @@ def test_the_receipt_has_the_digests_of_the_files_as_they_are(root: Path) -> Non
 
 def test_a_split_of_less_than_one_sample_is_refused_by_name_and_leaves_nothing(root: Path, tmp_path: Path) -> None:
     again = without_views(root, tmp_path / "root")
-    with pytest.raises(ConfigError, match=r"val: it has fewer tokens than one sample of 30000.*mds_sequence_length"):
+    with raises(ConfigError, "val", 30_000, "mds_sequence_length"):
         build_view(sample_declaration(views=["mds"], mds_sequence_length=30_000), LocalArtifacts(again), "mds")
     assert not view_directory(again, "mds").exists()
 

@@ -5,18 +5,20 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK, OVERLAP, Benchmarks, BenchmarkTagger
-from dataprep_assets.curation.dropped_rows import RuledOutRows, read_dropped
-from dataprep_assets.curation.duplicates.words import words_of
-from dataprep_assets.curation.planted.benchmarks import look_alikes, renderings, rewrites
-from dataprep_assets.curation.table import read_joined
-from dataprep_assets.engine.checks.check import SHOWN, Finding, verdict
+from dataprep_assets.curation.benchmarks.benchmarks import Benchmarks, BenchmarkTagger
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK, OVERLAP
+from dataprep_assets.curation.dropped_rows import DroppedFileRows, read_dropped_rows
+from dataprep_assets.curation.duplicates.words import split_words
+from dataprep_assets.curation.planted.benchmarks import build_look_alikes, render_item, rewrite_text
+from dataprep_assets.curation.table import read_joined_tables
+from dataprep_assets.engine.checks.check import SHOWN, Finding, build_verdict
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import sets_not_searched, uncovered
+from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import describe_unsearched_sets, find_uncovered_sets
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, tagger_file_name
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.table import format_share
 
 _PLANTED = 200
 """Maximum number of planted items, and of planted texts of items."""
@@ -26,73 +28,73 @@ _FOUND = 0.95
 
 
 def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    """Check that no kept document in the present shards of a split contains a benchmark item."""
+    """Check that no kept document in the current shards of a split contains a benchmark item."""
     decontamination = corpus.decontaminate
     assert decontamination is not None
     tagger = next(one for one in corpus.taggers if isinstance(one, BenchmarkTagger))
-    kept_documents = _Kept(corpus, store, tagger, decontamination.share)
-    contaminated = list(kept_documents.of(partitions))
+    kept_documents = _KeptSearch(corpus, store, tagger, decontamination.share)
+    contaminated = list(kept_documents.find_in_partitions(partitions))
     benchmarks = tagger.benchmarks
     shares, mistaken = (
         _share_planted_found(benchmarks, decontamination.share),
         _share_mistaken(benchmarks, decontamination.share),
     )
-    below = list(uncovered(benchmarks.coverage, decontamination.least_covered))
-    defects = [*contaminated, *below, *_find_missed(shares, mistaken)]
+    uncovered_items = list(find_uncovered_sets(benchmarks.coverage, decontamination.least_covered))
+    defects = [*contaminated, *uncovered_items, *_find_missed(shares, mistaken)]
     coverages = benchmarks.coverage.values()
-    if below and not contaminated:
-        todo = "Lower `min_words`, declare other `fields`, or lower `decontaminate.coverage` if that is good enough"
+    if uncovered_items and not contaminated:
+        remedy = "Lower `min_words`, declare other `fields`, or lower `decontaminate.coverage` if that is good enough"
     else:
-        todo = (
+        remedy = (
             "Declare `decontaminate.action: drop`, or look at the pairs with `dataprep documents --where "
             f'"{OVERLAP} >= {decontamination.share}"`'
         )
-    notes = list(sets_not_searched(benchmarks.coverage))
-    return verdict(
+    notes = list(describe_unsearched_sets(benchmarks.coverage))
+    return build_verdict(
         defects,
         f"No kept document contains one of {count_of(sum(one.looked_for for one in coverages), 'item')} of "
         f"{count_of(len(decontamination.sets), 'benchmark')}; planted items are found in {len(shares)} forms."
         + "".join(f" {note}." for note in notes),
-        todo,
+        remedy,
         facts={
-            "left": kept_documents.left,
+            "contaminated_kept": kept_documents.left,
             "dropped": kept_documents.dropped,
             "common_phrases_only": kept_documents.phrases,
             "common_ngrams_left_out": benchmarks.common,
             **{f"items_{name}": one.items for name, one in benchmarks.coverage.items()},
-            **{f"not_looked_for_{name}": one.items - one.looked_for for name, one in benchmarks.coverage.items()},
-            **{f"found_{_fact(name)}_%": round(100 * share, 2) for name, share in shares.items()},
-            **{f"mistaken_{_fact(name)}_%": round(100 * share, 2) for name, share in mistaken.items()},
+            **{f"not_searched_{name}": one.items - one.looked_for for name, one in benchmarks.coverage.items()},
+            **{f"detected_{_fact_name(name)}_%": round(100 * share, 2) for name, share in shares.items()},
+            **{f"false_matches_{_fact_name(name)}_%": round(100 * share, 2) for name, share in mistaken.items()},
         },
-        # a table would replace the list of defects
-        table=None if contaminated else _table(benchmarks, shares, mistaken),
+        # no table if there are defects, because it would replace their list
+        table=None if contaminated else _build_table(benchmarks, shares, mistaken),
     )
 
 
-def _table(
-    benchmarks: Benchmarks, found: Mapping[str, float], mistaken: Mapping[str, float]
+def _build_table(
+    benchmarks: Benchmarks, recall_by_length: Mapping[str, float], mistaken: Mapping[str, float]
 ) -> Iterator[dict[str, str | int | float]]:
     """Yield a row for each planted form, and for each benchmark."""
-    for name, share in found.items():
-        yield {"planted": name, "found_%": round(100 * share, 2)}
+    for name, share in recall_by_length.items():
+        yield {"planted": name, "detected_%": round(100 * share, 2)}
     for name, share in mistaken.items():
-        yield {"planted": f"no item: {name}", "found_%": round(100 * share, 2)}
+        yield {"planted": f"no item: {name}", "detected_%": round(100 * share, 2)}
     for name, coverage in benchmarks.coverage.items():
         yield {
             "benchmark": name,
             "items": coverage.items,
-            "looked_for": coverage.looked_for,
+            "searched": coverage.looked_for,
             "too_short": coverage.short,
             "common": coverage.common,
             "empty": coverage.empty,
         }
 
 
-def _fact(name: str) -> str:
+def _fact_name(name: str) -> str:
     return name.replace(" ", "_")
 
 
-class _Kept:
+class _KeptSearch:
     """Search for items in the kept documents of shards, with counts of the results."""
 
     def __init__(
@@ -101,45 +103,45 @@ class _Kept:
         self.left = self.dropped = self.phrases = 0
         self._corpus, self._store, self._tagger, self._least = corpus, store, tagger, containment
 
-    def of(self, partitions: Sequence[str]) -> Iterator[str]:
+    def find_in_partitions(self, partitions: Sequence[str]) -> Iterator[str]:
         """Yield a sentence for each of the first kept documents that contain an item."""
         for partition in partitions:
             selection = self._corpus.artifact(SELECTION, partition)
             if self._store.receipt(selection) is None:
                 continue
-            dropped_rows = read_dropped(self._store.local(selection))
+            dropped_rows = read_dropped_rows(self._store.local(selection))
             directory = self._store.local(self._corpus.artifact(TAGS, partition))
             columns = ["file", "row", BENCHMARK, OVERLAP]
-            for piece in read_joined([directory / ROWS, directory / file_of(self._tagger)], columns):
+            for piece in read_joined_tables([directory / ROWS, directory / tagger_file_name(self._tagger)], columns):
                 for row in piece.filter(piece[BENCHMARK].is_valid()).to_pylist():
-                    yield from self._looked_at(row, dropped_rows)
+                    yield from self._search_row(row, dropped_rows)
 
-    def _looked_at(self, row: dict[str, object], dropped: dict[str, RuledOutRows]) -> Iterator[str]:
+    def _search_row(self, row: dict[str, object], dropped_rows: dict[str, DroppedFileRows]) -> Iterator[str]:
         share = float(str(row[OVERLAP]))
         if share < self._least:
             self.phrases += 1
             return
-        file_rows = dropped.get(str(row["file"]))
+        file_rows = dropped_rows.get(str(row["file"]))
         if file_rows is not None and int(str(row["row"])) in file_rows.rows:
             self.dropped += 1
             return
         self.left += 1
         if self.left <= SHOWN:
-            where = "a document" if self._corpus.sensitive else f"{row['file']}: row {row['row']}"
-            yield f"{where} contains {share:.0%} of {row[BENCHMARK]}"
+            location = "a document" if self._corpus.sensitive else f"{row['file']}: row {row['row']}"
+            yield f"{location} contains {format_share(share)} of {row[BENCHMARK]}"
 
 
 def _share_planted_found(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
     """Return, for each form, the share of planted texts and items that is found."""
     forms: dict[str, list[str]] = defaultdict(list)
-    for _, text in _list_some(benchmarks.items):
-        # upper case does not always round-trip, e.g., for a Turkish dotless i
+    for _, text in _shorten_values(benchmarks.items):
+        # upper case does not always round-trip, e.g., a Turkish dotless i
         changed = {"case"} if text.upper().casefold() != text.casefold() else set()
-        for rewrite, rewritten in rewrites(text).items():
+        for rewrite, rewritten in rewrite_text(text).items():
             if rewrite not in changed:
                 forms[rewrite].append(rewritten)
-    for item in _list_some(benchmarks.wholes):
-        for form, rendering in renderings(item.parts, item.name).items():
+    for item in _shorten_values(benchmarks.whole_items):
+        for form, rendering in render_item(item.parts, item.name).items():
             forms[form].append(rendering)
     return _share_found_by_form(benchmarks, containment, forms)
 
@@ -147,21 +149,21 @@ def _share_planted_found(benchmarks: Benchmarks, containment: float) -> dict[str
 def _share_mistaken(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
     """Return, for each kind of look-alike, the share that is taken for an item."""
     kinds: dict[str, list[str]] = defaultdict(list)
-    for name, text in _list_some(benchmarks.items):
-        words = words_of(text)
-        # seeded by the item, so that every run of the check plants the same texts
+    for name, text in _shorten_values(benchmarks.items):
+        words = split_words(text)
+        # use the item as the seed, so that every run of the check plants the same texts
         shuffled = random.Random(name).sample(words, len(words))
         if shuffled != words:
             kinds["shuffled"].append(" ".join(shuffled))
-    for item in _list_some(benchmarks.wholes):
-        for kind, look_alike in look_alikes(item.parts, item.name).items():
+    for item in _shorten_values(benchmarks.whole_items):
+        for kind, look_alike in build_look_alikes(item.parts, item.name).items():
             kinds[kind].append(look_alike)
     return _share_found_by_form(benchmarks, containment, kinds)
 
 
-def _list_some(every: Sequence[_T]) -> Sequence[_T]:
-    # evenly spaced, because items are ordered by benchmark
-    return every[:: max(1, len(every) // _PLANTED)][:_PLANTED]
+def _shorten_values(values: Sequence[_T]) -> Sequence[_T]:
+    # spread evenly, because items are ordered by benchmark
+    return values[:: max(1, len(values) // _PLANTED)][:_PLANTED]
 
 
 def _share_found_by_form(
@@ -173,10 +175,12 @@ def _share_found_by_form(
     }
 
 
-def _find_missed(found: Mapping[str, float], mistaken: Mapping[str, float]) -> Iterator[str]:
-    for form, share in found.items():
+def _find_missed(recall_by_length: Mapping[str, float], mistaken: Mapping[str, float]) -> Iterator[str]:
+    for form, share in recall_by_length.items():
         if share < _FOUND:
-            yield f"{share:.1%} of planted items are found in the form {form!r}, but at least {_FOUND:.0%} must be"
+            floor = format_share(_FOUND)
+            found_share = format_share(share)
+            yield f"{found_share} of planted items are found in the form {form!r}, but at least {floor} must be"
     for kind, share in mistaken.items():
         if share > 1 - _FOUND:
-            yield f"{share:.1%} of look-alikes of items ({kind}) are flagged as the item"
+            yield f"{format_share(share)} of look-alikes of items ({kind}) are flagged as the item"

@@ -12,46 +12,47 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS, TagsFacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
+from dataprep_assets.table import format_share
 
 _FIRST = 1000
 """Number of items that `dataprep check` examines first."""
 
 
-def sets_not_searched(coverage: Mapping[str, Coverage]) -> Iterator[str]:
+def describe_unsearched_sets(coverage: Mapping[str, Coverage]) -> Iterator[str]:
     """Yield a sentence for each set with items that are not searched for."""
     for name, counts in coverage.items():
         total = counts.items + counts.empty
         if total > counts.looked_for:
             yield (
                 f"{name}: {total - counts.looked_for:,} of {count_of(total, 'item is', 'items are')} not searched for "
-                f"({_reasons(counts)})"
+                f"({_describe_reasons(counts)})"
             )
 
 
-def _reasons(coverage: Coverage) -> str:
+def _describe_reasons(coverage: Coverage) -> str:
     reasons = {"too short": coverage.short, "only common phrases": coverage.common, "empty": coverage.empty}
     return ", ".join((f"{count:,} {reason}" for reason, count in reasons.items() if count))
 
 
-def uncovered(coverage: Mapping[str, Coverage], floor: float) -> Iterator[str]:
+def find_uncovered_sets(coverage: Mapping[str, Coverage], floor: float) -> Iterator[str]:
     """Yield a sentence for each set whose searched share of items is below `floor`."""
     for name, counts in coverage.items():
         if counts.share < floor:
             yield (
-                f"decontaminate.sets.{name}: {f'{counts.share:.0%}'} of its "
-                f"{count_of(counts.items, 'item is', 'items are')} searched for, but {f'{floor:.0%}'} are required "
-                f"({_reasons(counts)})"
+                f"decontaminate.sets.{name}: {format_share(counts.share)} of its "
+                f"{count_of(counts.items, 'item is', 'items are')} searched for, but "
+                f"{format_share(floor)} are required ({_describe_reasons(counts)})"
             )
 
 
-def recorded_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Coverage]:
-    """Return the coverage recorded in the present tags; empty without tags or benchmarks."""
+def read_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Coverage]:
+    """Return the coverage recorded in the current tags; empty if there are no tags or benchmarks."""
     if corpus.decontaminate is None:
         return {}
     try:
         for partition in load_manifest(corpus, store).plan:
             if (receipt := store.receipt(corpus.artifact(TAGS, partition))) is not None:
-                return {name: Coverage(**counts) for name, counts in TagsFacts.of(receipt).benchmarks.items()}
+                return {name: Coverage(**counts) for name, counts in TagsFacts.from_receipt(receipt).benchmarks.items()}
     except DataprepError:  # the code that needs the tags reports the error
         pass
     return {}
@@ -59,7 +60,7 @@ def recorded_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mappin
 
 def coverage_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
     """Yield a line for each set with items that are not searched for."""
-    for sentence in sets_not_searched(recorded_coverage(corpus, store)):
+    for sentence in describe_unsearched_sets(read_coverage(corpus, store)):
         yield f"benchmark {sentence}"
 
 
@@ -69,21 +70,21 @@ def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Ite
     for item_set in tagger.sets:
         keys = ("decontaminate", "sets", item_set.name)
         try:
-            sample = Benchmarks([item_set], tagger.ngram, tagger.least, first=_FIRST)
+            sample = Benchmarks([item_set], tagger.ngram, tagger.min_words, first=_FIRST)
             # later items may be searchable even if the first ones are not
             if not (coverage := sample.coverage[item_set.name]).looked_for:
-                coverage = Benchmarks([item_set], tagger.ngram, tagger.least).coverage[item_set.name]
+                coverage = Benchmarks([item_set], tagger.ngram, tagger.min_words).coverage[item_set.name]
         except ConfigError as error:
             yield Remark(keys=keys, sentence=str(error))
             continue
         total = coverage.items + coverage.empty
         floor = corpus.decontaminate.least_covered
-        # the share of all items is unknown if only the first ones were read
+        # the share of all items is unknown, because only the first ones were read
         if total < _FIRST and corpus.decontaminate.action != "tag" and coverage.share < floor:
-            for text in uncovered({item_set.name: coverage}, floor):
-                todo = "Lower `min_words`, declare other `fields`, or lower `coverage`"
-                yield Remark(keys=keys, sentence=f"{text}. {todo}")
+            for text in find_uncovered_sets({item_set.name: coverage}, floor):
+                remedy = "Lower `min_words`, declare other `fields`, or lower `coverage`"
+                yield Remark(keys=keys, sentence=f"{text}. {remedy}")
             continue
-        for text in sets_not_searched({item_set.name: coverage}):
-            whose = "" if total < _FIRST else ", of the first ones examined"
-            yield Remark(keys=keys, sentence=f"decontaminate.sets.{text}{whose}", hint=True)
+        for text in describe_unsearched_sets({item_set.name: coverage}):
+            scope_text = "" if total < _FIRST else ", of the first ones examined"
+            yield Remark(keys=keys, sentence=f"decontaminate.sets.{text}{scope_text}", hint=True)

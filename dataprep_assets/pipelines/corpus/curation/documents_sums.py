@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.table import read_joined, runs_of
+from dataprep_assets.curation.table import read_joined_tables, split_by_file
 from dataprep_assets.integrity.receipt import SELECTED, Receipt
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ def count_values(values: "pa.ChunkedArray") -> Counter[str]:
     return Counter(dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)))
 
 
-def _hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
+def _parse_hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
     """Parse ids of 16 hex digits into numbers; return zeros if any id has another form."""
     try:
-        # hex digits start with the most significant byte
+        # hex digits begin with the most significant byte
         numbers = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         numbers = np.empty(0, np.uint64)
-    # zeros differ from the stored ids, so the check reports a difference instead of raising
+    # return zeros, which differ from the stored ids, so that the check reports a difference instead of raising
     return numbers if len(numbers) == len(ids) else np.zeros(len(ids), np.uint64)
 
 
@@ -47,8 +47,8 @@ class TableSums:
         self.reasons: Counter[str] = Counter()
         self._lines: dict[str, dict[str, Any]] = {}
         self._ids: list[NDArray[np.uint64]] = []
-        for piece in read_joined([directory / FILE]):
-            for file, run in runs_of(piece):
+        for piece in read_joined_tables([directory / FILE]):
+            for file, run in split_by_file(piece):
                 line = self._lines.setdefault(file, {"rows_in": 0, "documents": 0, "tokens": 0, "dropped": Counter()})
                 kept_rows = run.filter(run["kept"])
                 line["rows_in"] += run.num_rows
@@ -56,12 +56,12 @@ class TableSums:
                 line["tokens"] += pc.sum(kept_rows["tokens"]).as_py() or 0
                 line["dropped"] += count_values(run["reason"])
                 if "id" in run.column_names:
-                    self._ids.append(_hashes(kept_rows["id"].to_pylist()))
+                    self._ids.append(_parse_hashes(kept_rows["id"].to_pylist()))
         for line in self._lines.values():
             self.rows, self.kept = self.rows + line["rows_in"], self.kept + line["documents"]
             self.reasons += line["dropped"]
 
-    def other_than(self, tokenized: Receipt) -> Iterator[str]:
+    def find_differences(self, tokenized: Receipt) -> Iterator[str]:
         """Yield a sentence for each sum of a file that differs from the ledger."""
         empty = {"rows_in": 0, "documents": 0, "tokens": 0, "dropped": Counter()}
         for line in tokenized.sources:
@@ -69,24 +69,24 @@ class TableSums:
             for name in ("rows_in", "documents", "tokens"):
                 if sums[name] != line[name]:
                     yield f"{line['file']}: {name} sum to {sums[name]:,}, but the ledger has {line[name]:,}"
-            table_drops, ledger_drops = self._as_one(sums["dropped"]), self._as_one(line["dropped"])
+            table_drops, ledger_drops = self._merge_counts(sums["dropped"]), self._merge_counts(line["dropped"])
             if table_drops != ledger_drops:
                 yield f"{line['file']}: drops are {dict(table_drops)}, but the ledger has {dict(ledger_drops)}"
-        # the files of the ledger were removed above, so these are not in the ledger
+        # the ledger's files were removed above, so the remaining ones are not in the ledger
         for file in self._lines:
             yield f"{file}: in the table, but not a file of the shard"
 
-    def _as_one(self, dropped: Mapping[str, int]) -> Counter[str]:
+    def _merge_counts(self, drop_counts: Mapping[str, int]) -> Counter[str]:
         """Return counts by reason in the ledger's form, without reasons that dropped nothing."""
         counts: Counter[str] = Counter()
-        for reason, count in dropped.items():
+        for reason, count in drop_counts.items():
             counts[SELECTED if reason in self._selected else reason] += count
         return +counts
 
-    def other_ids(self, stored: NDArray[np.uint64] | None) -> Iterator[str]:
+    def find_id_differences(self, stored_ids: NDArray[np.uint64] | None) -> Iterator[str]:
         """Yield a sentence if the ids of the kept rows differ from those of the stream's documents."""
-        if stored is None:
+        if stored_ids is None:
             return
         ids = np.concatenate(self._ids) if self._ids else np.empty(0, np.uint64)
-        if not np.array_equal(ids, stored):
+        if not np.array_equal(ids, stored_ids):
             yield "the ids of its kept rows differ from the stream's"

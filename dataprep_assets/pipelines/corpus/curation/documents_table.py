@@ -15,15 +15,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.dropped_rows import RuledOutRows
+from dataprep_assets.curation.dropped_rows import DroppedFileRows
 from dataprep_assets.curation.selection import DUPLICATE, NO_TOKENS
-from dataprep_assets.curation.table import DECIDED, ColumnType, ParquetRows, read_joined, runs_of
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
-from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.curation.table import DECIDED, ColumnType, ParquetRowWriter, read_joined_tables, split_by_file
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import FILES_INTACT, REBUILD, SHOWN, Check, Finding, OpenedArtifact, verdict
-from dataprep_assets.engine.checks.comparison import rebuilt
+from dataprep_assets.engine.checks.check import (
+    FILES_INTACT,
+    REBUILD,
+    SHOWN,
+    Check,
+    Finding,
+    OpenedArtifact,
+    build_verdict,
+)
+from dataprep_assets.engine.checks.comparison import compare_rebuild
 from dataprep_assets.engine.checks.verdicts import PartitionChecks
 from dataprep_assets.errors import DataprepError, IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome
@@ -32,11 +40,11 @@ from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE, TableSums, count_values
-from dataprep_assets.pipelines.corpus.curation.selection import ruled_out_rows
+from dataprep_assets.pipelines.corpus.curation.selection import find_ruled_out_rows
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, file_of
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, tagger_file_name
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import removed_rows
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import load_removed_rows
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TokenBinsFacts, document_rows
 
@@ -61,9 +69,9 @@ class DocumentsFacts(Facts):
 
 def table_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
     """Return the columns of the table, in order."""
-    carried = {name: kind for name, kind in corpus.carried.columns.items() if name != "bad"}
+    carried_columns = {name: kind for name, kind in corpus.carried.columns.items() if name != "bad"}
     tagged = {name: kind for tagger in corpus.taggers for name, kind in tagger.columns.items()}
-    return {**carried, **tagged, **decided_columns(corpus)}
+    return {**carried_columns, **tagged, **decided_columns(corpus)}
 
 
 def decided_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
@@ -95,27 +103,27 @@ def documents_spec(
         name=DOCUMENTS,
         split=split,
         version=VERSION,
-        description="The document table: each row of the source with its tags, and whether it was kept or why it was "
-        "dropped.",
+        description="The document table: every source row with its tags, and the reason if it was dropped.",
         kinds={"parquet", "table"},
         inputs=(tags, *(() if selection is None else (selection,)), token_bins),
         partitions=partitions,
-        recipes=partial(_recipes, corpus),
-        build=partial(_build, corpus),
-        metadata=_metadata,
-        rows=lambda receipt: DocumentsFacts.of(receipt).rows,
+        recipes=partial(_build_recipes, corpus),
+        build=partial(_build_tables, corpus),
+        metadata=_build_metadata,
+        rows=lambda receipt: DocumentsFacts.from_receipt(receipt).rows,
         columns={**corpus.columns, **decided_columns(corpus)},
-        check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_plan, corpus)),),
+        check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_plan_shards, corpus)),),
     )
 
 
-def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
+def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
     names = [TAGS, *([SELECTION] if corpus.selects else []), TOKEN_BINS]
     upstream = {f"{name}/{partition}": store.require(corpus.artifact(name, partition)).content for name in names}
     taggers = [tagger.name for tagger in corpus.taggers]
     return Recipe(
         artifact=corpus.artifact(DOCUMENTS, partition),
-        # the taggers are in the key because their order is the order of columns, which the tags' contents do not show
+        # the key contains the taggers, because their order is the order of columns, which the tags' contents do not
+        # show
         key=digest_value([DOCUMENTS, VERSION, upstream, list(taggers)]),
         version=VERSION,
         settings={"taggers": taggers},
@@ -123,17 +131,19 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> 
     )
 
 
-def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+def _build_recipes(
+    corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
+) -> Iterator[Recipe]:
     for partition in partitions:
-        yield _recipe(corpus, store, partition or "")
+        yield _build_recipe(corpus, store, partition or "")
 
 
-def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+def _build_tables(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     for partition in request.partitions:
         try:
-            recipe = _recipe(corpus, request.store, partition)
+            recipe = _build_recipe(corpus, request.store, partition)
             write = partial(_write, corpus, request.store, partition, recipe)
-            receipt, reused = ensure(recipe, request.store, write, corpus.verify)
+            receipt, reused = ensure_built(recipe, request.store, write, corpus.verify)
         # a failed shard does not stop the others
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
@@ -147,7 +157,7 @@ def _write(
     reasons: Counter[str] = Counter()
     sources: dict[str, tuple[int, int, int, int]] = {}
     rows = kept_rows = 0
-    with ParquetRows(staged / FILE, table_columns(corpus)) as writer:
+    with ParquetRowWriter(staged / FILE, table_columns(corpus)) as writer:
         for piece in _rows_with_outcomes(corpus, store, partition):
             writer.add_table(piece.select(writer.schema.names).cast(writer.schema))
             rows += piece.num_rows
@@ -162,11 +172,11 @@ def _write(
 def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table") -> int:
     """Add the rows of a piece to the counts of their sources; return the number of kept rows."""
     encoded = piece["source"].combine_chunks().dictionary_encode()
-    # a rejected record has no source, so it is counted in the last row of `sums`, which is left out below
+    # a rejected record has no source, so count it in the last row of `sums`, which is omitted below
     numbers = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     kept_mask = piece["kept"].to_numpy()
     sums = np.zeros((len(encoded.dictionary) + 1, 4), np.int64)
-    # `sums[numbers, 0] += 1` would count a repeated index only once
+    # unlike `sums[numbers, 0] += 1`, this counts repeated indices
     np.add.at(sums[:, 0], numbers, 1)
     np.add.at(sums[:, 1], numbers[kept_mask], 1)
     for column, name in enumerate(("bytes", "tokens"), 2):
@@ -182,31 +192,39 @@ def _rows_with_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partiti
     import pyarrow as pa
 
     directory = store.local(corpus.artifact(TAGS, partition))
-    shard = _Tokenized(corpus, store, partition)
-    ruled_out, removed, start = ruled_out_rows(corpus, store, partition), removed_rows(corpus, store, partition), 0
-    files = [directory / name for name in (ROWS, *map(file_of, corpus.taggers))]
-    for piece in read_joined(files):
+    shard = _TokenizedDocuments(corpus, store, partition)
+    ruled_out, removed_ids, start = (
+        find_ruled_out_rows(corpus, store, partition),
+        load_removed_rows(corpus, store, partition),
+        0,
+    )
+    files = [directory / name for name in (ROWS, *map(tagger_file_name, corpus.taggers))]
+    for piece in read_joined_tables(files):
         reasons: list[str | None] = []
         tokens = []
-        for file, run in runs_of(piece):
+        for file, run in split_by_file(piece):
             is_document, lengths = shard.count_tokens(file, run["row"].to_numpy().astype(np.uint64))
-            selected = None if ruled_out is None else ruled_out.rows_of(file)
-            reasons += _reasons(run, is_document, selected, shard.retracted)
-            # `lengths` has a neighbor's value for a row that is not a document; the mask makes it null
+            selected = None if ruled_out is None else ruled_out.rows_of_file(file)
+            reasons += _find_reasons(run, is_document, selected, shard.retracted)
+            # a row that is not a document has a neighbor's value in `lengths`; the mask makes it null
             tokens.append(pa.array(lengths, mask=~is_document))
         # duplicates are listed by position in the shard, rows dropped by rules by file and row
-        by_duplicate = removed.rows_between(start, start + len(reasons))
+        by_duplicate = removed_ids.rows_between(start, start + len(reasons))
         # a duplicate that was retracted later is reported as retracted
-        stands = [
+        representatives = [
             by_duplicate.get(position, (None, None)) if reason == DUPLICATE else (None, None)
             for position, reason in enumerate(reasons)
         ]
         start += len(reasons)
-        similar = () if corpus.duplicates is None else (("similarity", pa.array([n for _, n in stands], pa.float64())),)
+        similar = (
+            ()
+            if corpus.duplicates is None
+            else (("similarity", pa.array([n for _, n in representatives], pa.float64())),)
+        )
         for name, values in (
             ("kept", pa.array([reason is None for reason in reasons], pa.bool_())),
             ("reason", pa.array(reasons, pa.string())),
-            ("representative", pa.array([one for one, _ in stands], pa.string())),
+            ("representative", pa.array([one for one, _ in representatives], pa.string())),
             ("tokens", pa.chunked_array(tokens, pa.int64())),
             *similar,
         ):
@@ -214,26 +232,26 @@ def _rows_with_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partiti
         yield piece
 
 
-def _reasons(
-    run: "pa.Table", there: NDArray[np.bool_], selected: RuledOutRows | None, retracted: frozenset[str]
+def _find_reasons(
+    run: "pa.Table", is_present: NDArray[np.bool_], selected: DroppedFileRows | None, retracted_ids: frozenset[str]
 ) -> list[str | None]:
     """Return why each row of a file is not a document, None for documents. Reasons rank as in `curation.selection`."""
-    # reasons of higher rank are written later, so that they overwrite the others
-    reasons: list[str | None] = [None if kept else NO_TOKENS for kept in there.tolist()]
-    if retracted and "id" in run.column_names:
+    # write reasons by ascending rank, so that higher ones overwrite the others
+    reasons: list[str | None] = [None if kept else NO_TOKENS for kept in is_present.tolist()]
+    if retracted_ids and "id" in run.column_names:
         ids = run["id"].to_pylist()
-        reasons = [RETRACTED if one in retracted else reason for reason, one in zip(reasons, ids, strict=True)]
+        reasons = [RETRACTED if one in retracted_ids else reason for reason, one in zip(reasons, ids, strict=True)]
     if selected is not None and len(selected.rows):
         dropped_reasons = selected.reasons(run["row"].to_numpy().astype(np.uint64))
         reasons = [reason if one is None else one for reason, one in zip(reasons, dropped_reasons, strict=True)]
     if run["bad"].null_count < run.num_rows:
-        bad = run["bad"].to_pylist()
-        reasons = [reason if one is None else one for reason, one in zip(reasons, bad, strict=True)]
+        is_bad = run["bad"].to_pylist()
+        reasons = [reason if one is None else one for reason, one in zip(reasons, is_bad, strict=True)]
     return reasons
 
 
 @dataclass(frozen=True)
-class _Tokenized:
+class _TokenizedDocuments:
     """The documents of a shard's token bins, by file and row."""
 
     corpus: CorpusDeclaration
@@ -258,7 +276,7 @@ class _Tokenized:
     @cached_property
     def retracted(self) -> frozenset[str]:
         """Ids, 16 hex digits, that dropped documents of the shard in addition to its selection."""
-        return frozenset(TokenBinsFacts.of(self.receipt).retracted)
+        return frozenset(TokenBinsFacts.from_receipt(self.receipt).retracted)
 
     @cached_property
     def _files(self) -> Mapping[str, tuple[NDArray[np.uint64], NDArray[np.int64]]]:
@@ -279,7 +297,7 @@ class _Tokenized:
     def count_tokens(self, file: str, rows: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Return which rows of a file are documents, and the tokens of each row: shapes `(rows,)`."""
         if file not in self._files:
-            raise IntegrityError(f"{self.artifact}: built without {file}. Materialize it again")
+            raise IntegrityError(f"{self.artifact}: built without {file}. Rebuild this artifact")
         document_numbers, lengths = self._files[file]
         if not len(document_numbers):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
@@ -289,14 +307,14 @@ class _Tokenized:
 
     def ids(self) -> NDArray[np.uint64] | None:
         """Return the ids of the documents, in order; None if they have none."""
-        if TokenBinsFacts.of(self.receipt).document_ids is None:
+        if TokenBinsFacts.from_receipt(self.receipt).document_ids is None:
             return None
         documents = self.receipt.ledger.documents if self.receipt.ledger else 0
         return np.asarray(open_ids(self.directory / IDS, documents))
 
 
-def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    facts = DocumentsFacts.of(receipt)
+def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    facts = DocumentsFacts.from_receipt(receipt)
     tokens = sum(counts[3] for counts in facts.sources.values())
     table = [
         {
@@ -326,40 +344,40 @@ class _OpenedDocuments(OpenedArtifact):
     @cached_property
     def facts(self) -> DocumentsFacts:
         """The receipt's facts; raises IntegrityError if one is missing."""
-        return DocumentsFacts.of(self.receipt)
+        return DocumentsFacts.from_receipt(self.receipt)
 
 
-def _plan(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedDocuments]:
+def _plan_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedDocuments]:
     return [_OpenedDocuments(corpus.artifact(DOCUMENTS, partition), store, corpus) for partition in partitions]
 
 
-def _sums_equal_ledger(opened: _OpenedDocuments) -> Finding:
-    corpus, facts = opened.corpus, opened.facts
-    shard = _Tokenized(corpus, opened.store, opened.artifact.partition or "")
-    sums = TableSums(opened.directory, (RETRACTED, DUPLICATE, *corpus.rules) if corpus.selects else ())
-    defects = [*sums.other_than(shard.receipt), *sums.other_ids(shard.ids())]
+def _sums_equal_ledger(documents: _OpenedDocuments) -> Finding:
+    corpus, facts = documents.corpus, documents.facts
+    shard = _TokenizedDocuments(corpus, documents.store, documents.artifact.partition or "")
+    sums = TableSums(documents.directory, (RETRACTED, DUPLICATE, *corpus.rules) if corpus.selects else ())
+    defects = [*sums.find_differences(shard.receipt), *sums.find_id_differences(shard.ids())]
     if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
-        defects.append("its receipt has other row counts than the table")
-    return verdict(
-        (f"{opened.name}: {defect}" for defect in defects),
-        f"{count_of(sums.rows, 'row is', 'rows are')} {count_of(sums.kept, 'document')} and "
-        f"{count_of(sums.rows - sums.kept, 'drop')}, matching the ledger of the token bins per file.",
-        "The tags were built from other rows than the stream, or one of them is damaged. Delete the shards of tags "
-        "and documents and materialize them again",
+        defects.append("the row counts in the receipt and the table differ")
+    return build_verdict(
+        (f"{documents.name}: {defect}" for defect in defects),
+        f"{count_of(sums.rows, 'row')}: {count_of(sums.kept, 'document')} and "
+        f"{sums.rows - sums.kept} dropped, matching the ledger of the token bins per file.",
+        "The tags and the stream were built from different rows, or one of them is damaged. Delete the shards of tags "
+        "and documents and rebuild them",
         facts={"rows": sums.rows, "documents": sums.kept, **{f"dropped_{k}": v for k, v in facts.reasons.items()}},
     )
 
 
-def _rebuild_matches(opened: _OpenedDocuments) -> Finding:
-    corpus, store, partition = opened.corpus, opened.store, opened.artifact.partition or ""
-    recipe = _recipe(corpus, store, partition)
+def _rebuild_matches(documents: _OpenedDocuments) -> Finding:
+    corpus, store, partition = documents.corpus, documents.store, documents.artifact.partition or ""
+    recipe = _build_recipe(corpus, store, partition)
     write = partial(_write, corpus, store, partition, recipe)
-    defects = rebuilt(recipe, store, opened.receipt, opened.directory, write)
-    return verdict(
-        (f"{opened.name}: {defect}" for defect in defects),
+    defects = compare_rebuild(recipe, store, documents.receipt, documents.directory, write)
+    return build_verdict(
+        (f"{documents.name}: {defect}" for defect in defects),
         "The table matches its tags, its selection and its stream.",
         REBUILD,
-        facts={"rows": opened.facts.rows},
+        facts={"rows": documents.facts.rows},
     )
 
 
@@ -367,8 +385,8 @@ _CHECKS: tuple[Check[_OpenedDocuments], ...] = (
     FILES_INTACT,
     Check(
         "sums_match_ledger",
-        "Rows, documents, tokens and drops by reason match the shard's ledger per file, and the kept rows match the "
-        "stream's documents and ids.",
+        "For each file, the numbers of rows, documents, tokens and dropped rows match the shard's ledger. "
+        "The kept rows match the stream's documents and ids.",
         _sums_equal_ledger,
     ),
     Check(

@@ -6,12 +6,12 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_parts import PresentFiles
 from dataprep_assets.sources.readers.records import RecordFields
 
-_CHARACTERS, _MOST_BYTES = 120, 64 << 20
+_CHARACTERS, _MAX_BYTES = 120, 64 << 20
 """Length of an excerpt in characters, and maximum bytes of a file, which must be read from its beginning to a row."""
 
 
 class Excerpts:
-    """Reader of the beginnings of texts in the present source files."""
+    """Reader of the beginnings of texts in the current source files."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
         """Set the dataset and the store of its manifest; read nothing yet."""
@@ -20,13 +20,13 @@ class Excerpts:
 
     def excerpt(self, name: str) -> str:
         """Return the beginning of a row's text (`file:row`); "" if it is unreadable or the dataset is sensitive."""
-        # split from the right, because a file name may contain a colon
+        # split at the last colon, because a file name may contain one
         file, _, row = name.rpartition(":")
         if self._sensitive:
             return ""
         try:
             entry = self._files.entries[file]
-            if entry.size_bytes > _MOST_BYTES:
+            if entry.size_bytes > _MAX_BYTES:
                 return ""
             block = self._files.record_at(entry, int(row), RecordFields(self._text_field, None))
         except (DataprepError, OSError, KeyError):

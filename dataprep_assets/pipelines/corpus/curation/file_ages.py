@@ -4,7 +4,7 @@ An age never changes, and files new to a build get the next number. Ages are sto
 duplicates. Each selection's receipt also has the ages of its shard's files, so that ages, and therefore kept documents,
 survive the loss of the duplicates. If both are lost, all files get the same age.
 
-Entry points: `ages_of`, `ages_in_shard`, `write_ages`.
+Entry points: `compute_ages`, `read_shard_ages`, `write_ages`.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from dataprep_assets.stores.files import canonical_json
 AGES = "ages.json"
 
 
-def ages_of(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> dict[str, int]:
+def compute_ages(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> dict[str, int]:
     """Return source file → age (from 0), sorted by name; empty if the priority does not use ages.
 
     Args:
@@ -36,19 +36,19 @@ def ages_of(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest)
     assert corpus.duplicates is not None
     if corpus.duplicates.priority != "oldest":
         return {}
-    before = _stored_ages(corpus, store)
-    # an empty mapping is valid: a column was the priority so far, so all files have the same age
-    if before is None:
-        before = _selected(corpus, store)
-    new = max(before.values(), default=-1) + 1
-    return {name: before.get(name, new) for name in sorted(entry.relpath for entry in manifest.entries)}
+    stored_ages = _read_stored_ages(corpus, store)
+    # an empty mapping is valid: the priority was a column, so all files have the same age
+    if stored_ages is None:
+        stored_ages = _read_selected_ages(corpus, store)
+    new = max(stored_ages.values(), default=-1) + 1
+    return {name: stored_ages.get(name, new) for name in sorted(entry.relpath for entry in manifest.entries)}
 
 
-def ages_in_shard(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, int]:
+def read_shard_ages(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, int]:
     """Return the ages of a shard's files in the current duplicates; empty if the priority does not use ages."""
     if corpus.duplicates is None or corpus.duplicates.priority != "oldest":
         return {}
-    ages = _stored_ages(corpus, store) or {}
+    ages = _read_stored_ages(corpus, store) or {}
     files = [entry.relpath for entry in load_manifest(corpus, store).shard(partition)]
     return {name: ages[name] for name in files if name in ages}
 
@@ -58,7 +58,7 @@ def write_ages(directory: Path, ages: Mapping[str, int]) -> None:
     (directory / AGES).write_bytes(canonical_json(dict(ages)) + b"\n")
 
 
-def _stored_ages(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, int] | None:
+def _read_stored_ages(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, int] | None:
     """Return the ages in the current duplicates; None if they cannot be read."""
     artifact = corpus.artifact(DUPLICATES)
     try:
@@ -76,13 +76,13 @@ def _read_ages(path: Path, _: str) -> Mapping[str, int] | None:
     return read_state(path, dict[str, NonNegativeInt])
 
 
-def _selected(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, int]:
+def _read_selected_ages(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, int]:
     """Return the ages in the receipts of selections, for each file the highest."""
     artifacts = [corpus.artifact(SELECTION, partition) for partition in store.partitions(corpus.dataset, SELECTION)]
     age_of: dict[str, int] = {}
     try:
         for receipt in store.receipts(artifacts):
-            for name, age in {} if receipt is None else SelectionFacts.of(receipt).ages.items():
+            for name, age in {} if receipt is None else SelectionFacts.from_receipt(receipt).ages.items():
                 age_of[name] = max(age, age_of.get(name, 0))
     except DataprepError:
         return {}

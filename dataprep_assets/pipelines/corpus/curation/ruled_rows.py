@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.rules import rule_numbers
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.curation.table import read_joined
+from dataprep_assets.curation.table import read_joined_tables
 from dataprep_assets.integrity.receipt import RETRACTED
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, file_of
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, tagger_file_name
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import NONE_REMOVED, RemovedRows
-from dataprep_assets.pipelines.corpus.source.listed_rows import are_listed, listed_ids
+from dataprep_assets.pipelines.corpus.source.listed_rows import are_listed, read_listed_ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +45,13 @@ class RuledRows:
 
     @cached_property
     def reasons(self) -> list[str | None]:
-        """Why each row is dropped; None for kept rows, and for bad records, which have reasons of their own.
+        """Reason for dropping each row; None for kept rows, and for bad records, which have their own reasons.
 
         Retraction ranks before rules, so that every removal is visible. Rules rank before `duplicate`, because only
         rows that the rules keep are compared.
         """
         reasons: list[str | None] = [None] * len(self.good)
-        # later assignments win
+        # assign in ascending rank, because later assignments win
         for position in self.alike:
             reasons[position] = DUPLICATE
         for position in np.flatnonzero(self.rule >= 0).tolist():
@@ -63,8 +63,8 @@ class RuledRows:
         return reasons
 
 
-def ruled_rows(
-    corpus: CorpusDeclaration, tags: Path, columns: Collection[str], removed: RemovedRows = NONE_REMOVED
+def read_ruled_rows(
+    corpus: CorpusDeclaration, tags: Path, columns: Collection[str], rows: RemovedRows = NONE_REMOVED
 ) -> Iterator[RuledRows]:
     """Yield the rows of a shard, with the effect of the current rules and retraction list on each.
 
@@ -72,22 +72,22 @@ def ruled_rows(
         corpus: The dataset.
         tags: The directory of the shard's tags.
         columns: Columns to read in addition to the rules' columns.
-        removed: The rows of the shard that are removed as duplicates.
+        rows: The rows of the shard that are removed as duplicates.
 
     Raises FormatError if a file cannot be read.
     """
-    rules, hashes, start = corpus.rules, listed_ids(corpus), 0
+    rules, hashes, start = corpus.rules, read_listed_ids(corpus), 0
     column_names = {"bad", *columns, *(column for _, rule in rules.values() for column in rule.columns)}
     column_names |= {"id"} if len(hashes) else set()
-    # files of taggers without a requested column are not opened
-    files = [ROWS, *(file_of(tagger) for tagger in corpus.taggers if column_names & tagger.columns.keys())]
-    for table in read_joined([tags / file for file in files], sorted(column_names)):
+    # do not open files of taggers without a requested column
+    files = [ROWS, *(tagger_file_name(tagger) for tagger in corpus.taggers if column_names & tagger.columns.keys())]
+    for table in read_joined_tables([tags / file for file in files], sorted(column_names)):
         yield RuledRows(
             table=table,
             good=table["bad"].is_null().to_numpy(),
             listed=are_listed(table["id"], hashes) if len(hashes) else np.zeros(table.num_rows, np.bool_),
             rule=rule_numbers(table, rules) if rules else np.full(table.num_rows, -1),
             names=tuple(rules),
-            # arguments are evaluated from left to right, so the first one is the start of this piece
-            alike=removed.rows_between(start, start := start + table.num_rows),
+            # arguments are evaluated from left to right, so the first `start` is the beginning of this piece
+            alike=rows.rows_between(start, start := start + table.num_rows),
         )

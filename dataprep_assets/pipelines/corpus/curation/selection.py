@@ -17,32 +17,32 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.curation.benchmarks.benchmarks import BENCHMARK
+from dataprep_assets.curation.benchmarks.columns import BENCHMARK
 from dataprep_assets.curation.dropped_rows import (
     COLUMNS,
     DROPPED,
-    RuledOut,
-    digest_of,
+    DroppedRows,
+    digest_dropped_rows,
     group_by_file,
 )
 from dataprep_assets.curation.retractions import describe_ids
 from dataprep_assets.curation.selection import DUPLICATE
-from dataprep_assets.curation.table import Columns, ParquetRows
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.losses import RULE, Loss, files_of
-from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.curation.table import Columns, ParquetRowWriter
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.losses import RULE, Loss, count_by_file
+from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
-from dataprep_assets.engine.checks.check import FILES_INTACT, REBUILD, Check, Finding, OpenedArtifact, verdict
-from dataprep_assets.engine.checks.comparison import rebuilt
+from dataprep_assets.engine.checks.check import FILES_INTACT, REBUILD, Check, Finding, OpenedArtifact, build_verdict
+from dataprep_assets.engine.checks.comparison import compare_rebuild
 from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks, WholeChecks
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.corpus.curation.benchmark_checks import no_benchmark_contamination
-from dataprep_assets.pipelines.corpus.curation.file_ages import ages_in_shard
-from dataprep_assets.pipelines.corpus.curation.ruled_rows import ruled_rows
+from dataprep_assets.pipelines.corpus.curation.file_ages import read_shard_ages
+from dataprep_assets.pipelines.corpus.curation.ruled_rows import read_ruled_rows
 from dataprep_assets.pipelines.corpus.curation.selection_budget import sources_kept, within_budget
 from dataprep_assets.pipelines.corpus.curation.selection_counts import (
     LANGUAGE,
@@ -50,22 +50,26 @@ from dataprep_assets.pipelines.corpus.curation.selection_counts import (
     SELECTION,
     SelectionCounts,
     SelectionFacts,
-    percent,
-    source_rows,
+    build_source_rows,
+    compute_percent,
     sum_counts,
-    totals_of,
+    sum_totals,
 )
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, duplicates_of, removed_rows
-from dataprep_assets.pipelines.corpus.source.listed_rows import listed_in
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import (
+    DUPLICATES,
+    digest_removed_rows,
+    load_removed_rows,
+)
+from dataprep_assets.pipelines.corpus.source.listed_rows import find_listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.stores.files import digest_value
 
 VERSION = 3
 
 
-def ruled_out_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RuledOut | None:
+def find_ruled_out_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> DroppedRows | None:
     """Return the rows of a shard that the selection drops; None if neither rules nor duplicates are declared.
 
     Raises MissingArtifactError if the selection is missing.
@@ -74,11 +78,13 @@ def ruled_out_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: s
         return None
     artifact = corpus.artifact(SELECTION, partition)
     receipt = store.require(artifact)
-    dropped_documents = sum_counts(totals_of([receipt])[1].values())[0]
-    return RuledOut(store, artifact, receipt.content, SelectionFacts.of(receipt).dropped, dropped_documents)
+    dropped_documents = sum_counts(sum_totals([receipt])[1].values())[0]
+    return DroppedRows(
+        store, artifact, receipt.content, SelectionFacts.from_receipt(receipt).dropped, dropped_documents
+    )
 
 
-def columns_of(corpus: CorpusDeclaration) -> Columns:
+def list_dropped_columns(corpus: CorpusDeclaration) -> Columns:
     """Return the columns of `dropped.parquet`."""
     return COLUMNS if corpus.duplicates is None else {**COLUMNS, "representative": "string", "similarity": "number"}
 
@@ -98,72 +104,74 @@ def selection_spec(
         split: One of its splits.
         partitions: The split's shards.
         tags: The tags of the shards.
-        duplicates: The duplicates of the dataset; None without deduplication.
+        duplicates: The duplicates of the dataset; None if there is no deduplication.
     """
     return ArtifactSpec(
         declaration=corpus,
         name=SELECTION,
         split=split,
         version=VERSION,
-        description="The rows of each shard that are removed, dropped by a rule or duplicates, with the reason.",
+        description="The dropped rows of each shard, with the reason: retracted, a rule, or a duplicate.",
         kinds={"parquet"},
         inputs=(tags, *(() if duplicates is None else (duplicates,))),
         partitions=partitions,
-        recipes=partial(_recipes, corpus),
-        build=partial(_build, corpus),
-        foresee=partial(_build, corpus),
-        metadata=partial(_metadata, corpus),
-        rows=lambda receipt: sum_counts(totals_of([receipt])[1].values())[0],
-        columns=columns_of(corpus),
-        losses=lambda _, receipts: _losses(receipts, split),
+        recipes=partial(_build_recipes, corpus),
+        build=partial(_build_selections, corpus),
+        foresee=partial(_build_selections, corpus),
+        metadata=partial(_build_metadata, corpus),
+        rows=lambda receipt: sum_counts(sum_totals([receipt])[1].values())[0],
+        columns=list_dropped_columns(corpus),
+        losses=lambda _, receipts: _find_losses(receipts, split),
         check_groups=_check_groups(corpus, split),
     )
 
 
-def _recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
+def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Recipe:
     tags = store.require(corpus.artifact(TAGS, partition))
     rules = {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()}
-    # only the shard's duplicates count, because duplicates of other shards do not change its selection
-    removed = duplicates_of(corpus, store, partition)
-    of_shard = {} if removed is None else {DUPLICATES: removed}
+    # use only the shard's duplicates, because duplicates of other shards do not change its selection
+    duplicates = digest_removed_rows(corpus, store, partition)
+    of_shard = {} if duplicates is None else {DUPLICATES: duplicates}
     # the receipt contains the ages of the shard's files, so they are inputs of the recipe
-    ages, retracted = ages_in_shard(corpus, store, partition), listed_in(corpus, store, partition)
-    extra_settings = {"retracted": describe_ids(retracted)} if retracted else {}
+    ages, retracted_rows = read_shard_ages(corpus, store, partition), find_listed_ids(corpus, store, partition)
+    extra_settings = {"retracted": describe_ids(retracted_rows)} if retracted_rows else {}
     extra_settings |= {"ages": digest_value(ages)} if ages else {}
-    count_columns = _counted_by(corpus)
+    count_columns = _grouping_columns(corpus)
     extra_settings |= {"counted_by": ", ".join(count_columns)} if count_columns else {}
     return Recipe(
         artifact=corpus.artifact(SELECTION, partition),
-        # a list, because the order of rules determines the reason
+        # a list, because the order of rules determines the reasons
         key=digest_value(
             [
                 *(SELECTION, VERSION, tags.content, dict(tags.inputs), list(rules.items())),
-                *(*of_shard.values(), ages, retracted, *count_columns),
+                *(*of_shard.values(), ages, retracted_rows, *count_columns),
             ]
         ),
         version=VERSION,
         settings={"rules": rules, "order": list(rules), **extra_settings},
-        # the receipt lists the shard's files, so a recompressed file needs a new receipt
+        # the receipt lists the shard's files, so recompressing one requires a new receipt
         sources={**of_shard, **tags.inputs},
         upstream={f"{TAGS}/{partition}": tags.content},
     )
 
 
-def _counted_by(corpus: CorpusDeclaration) -> list[str]:
+def _grouping_columns(corpus: CorpusDeclaration) -> list[str]:
     """Return the columns that group the counts of dropped documents, in addition to the source."""
     return [LANGUAGE] if corpus.columns.get(LANGUAGE) == "string" else []
 
 
-def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
+def _build_recipes(
+    corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
+) -> Iterator[Recipe]:
     for partition in partitions:
-        yield _recipe(corpus, store, partition or "")
+        yield _build_recipe(corpus, store, partition or "")
 
 
-def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+def _build_selections(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     for partition in request.partitions:
         try:
-            recipe = _recipe(corpus, request.store, partition)
-            receipt, reused = ensure(recipe, request.store, partial(_write, corpus, request.store, partition))
+            recipe = _build_recipe(corpus, request.store, partition)
+            receipt, reused = ensure_built(recipe, request.store, partial(_write, corpus, request.store, partition))
         # a failed shard does not stop the others
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
@@ -174,20 +182,20 @@ def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome
 def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, staged: Path) -> WrittenFiles:
     tags = store.require(corpus.artifact(TAGS, partition))
     counts = SelectionCounts()
-    with ParquetRows(staged / DROPPED, columns_of(corpus)) as writer:
+    with ParquetRowWriter(staged / DROPPED, list_dropped_columns(corpus)) as writer:
 
         def write_rows() -> Iterator[dict[str, list[Any]]]:
-            for rows in _dropped_rows(corpus, store, partition, counts):
+            for rows in _iterate_dropped_rows(corpus, store, partition, counts):
                 writer.add(rows)
                 yield rows
 
-        # rows are written while their digest is computed, so that one pass is enough
+        # compute the digest while rows are written, so that one pass is enough
         rows_of = group_by_file(write_rows())
-    ages = ages_in_shard(corpus, store, partition)
+    ages = read_shard_ages(corpus, store, partition)
     return WrittenFiles(
         inputs={str(corpus.artifact(TAGS, partition)): tags.content},
         facts=SelectionFacts(
-            dropped=digest_of(rows_of),
+            dropped=digest_dropped_rows(rows_of),
             **counts.facts,
             ages=ages,
         ),
@@ -198,14 +206,16 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
     )
 
 
-def _dropped_rows(
-    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counted: SelectionCounts
+def _iterate_dropped_rows(
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counts: SelectionCounts
 ) -> Iterator[dict[str, list[Any]]]:
-    """Yield the dropped rows of a shard as column of `dropped.parquet` → values; add all documents to `counted`."""
+    """Yield the dropped rows of a shard as column of `dropped.parquet` → values; add all documents to `counts`."""
     tags = store.local(corpus.artifact(TAGS, partition))
-    removed = removed_rows(corpus, store, partition)
-    for piece in ruled_rows(corpus, tags, ("file", "row", "source", "bytes", *_counted_by(corpus)), removed):
-        counted.add(piece)
+    removed_ids = load_removed_rows(corpus, store, partition)
+    for piece in read_ruled_rows(
+        corpus, tags, ("file", "row", "source", "bytes", *_grouping_columns(corpus)), removed_ids
+    ):
+        counts.add(piece)
         positions = [position for position, reason in enumerate(piece.reasons) if reason]
         names = piece.table.select(["file", "row"]).take(np.array(positions, np.int64))
         by_duplicate = [piece.alike.get(one, (None, None)) for one in positions]
@@ -218,22 +228,22 @@ def _dropped_rows(
         }
 
 
-def _metadata(corpus: CorpusDeclaration, _: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    totals, by_rule = totals_of([receipt])
-    dropped_counts: dict[str, Shown] = {f"dropped_{rule}": counts[0] for rule, counts in sorted(by_rule.items())}
+def _build_metadata(corpus: CorpusDeclaration, _: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    totals, by_rule = sum_totals([receipt])
+    dropped_counts: dict[str, ShownValue] = {f"dropped_{rule}": counts[0] for rule, counts in sorted(by_rule.items())}
     return {
         "documents": totals[0],
         "dropped": sum_counts(by_rule.values())[0],
         **dropped_counts,
         "rules": Table(_rule_rows(corpus, [receipt])),
-        "sources": Table(source_rows([receipt])),
+        "sources": Table(build_source_rows([receipt])),
     }
 
 
-def _losses(receipts: Sequence[Receipt], split: str) -> Iterator[Loss]:
+def _find_losses(receipts: Sequence[Receipt], split: str) -> Iterator[Loss]:
     """Yield the dropped rows of a split, by reason and file."""
-    documents = totals_of(receipts)[0][0]
-    for reason, files in files_of(receipts).items():
+    documents = sum_totals(receipts)[0][0]
+    for reason, files in count_by_file(receipts).items():
         yield Loss(
             action="dropped",
             reason=reason,
@@ -248,7 +258,7 @@ def _losses(receipts: Sequence[Receipt], split: str) -> Iterator[Loss]:
 
 def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
     """Return a row for each rule: its condition, and the documents and bytes that it drops."""
-    totals, by_rule = totals_of(receipts)
+    totals, by_rule = sum_totals(receipts)
     rows = []
     for name, (keeps, rule) in corpus.rules.items():
         documents, size = by_rule.get(name, NOTHING)
@@ -257,9 +267,9 @@ def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[d
                 "rule": name,
                 "drops": f"{'not ' if keeps else ''}({rule.text})" if keeps else rule.text,
                 "documents": documents,
-                "documents_%": percent(documents, totals[0]),
+                "documents_%": compute_percent(documents, totals[0]),
                 "bytes": size,
-                "bytes_%": percent(size, totals[1]),
+                "bytes_%": compute_percent(size, totals[1]),
             }
         )
     return rows
@@ -272,16 +282,24 @@ class _OpenedSelection(OpenedArtifact):
     corpus: CorpusDeclaration
 
 
-def _plan(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedSelection]:
+def _plan_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[_OpenedSelection]:
     return [_OpenedSelection(corpus.artifact(SELECTION, partition), store, corpus) for partition in partitions]
 
 
-def _rebuild_matches(opened: _OpenedSelection) -> Finding:
-    corpus, store, receipt, partition = opened.corpus, opened.store, opened.receipt, opened.artifact.partition or ""
-    recipe, dropped_documents = _recipe(corpus, store, partition), sum_counts(totals_of([receipt])[1].values())[0]
-    defects = rebuilt(recipe, store, receipt, opened.directory, partial(_write, corpus, store, partition))
-    return verdict(
-        (f"{opened.name}: {defect}" for defect in defects),
+def _rebuild_matches(selection: _OpenedSelection) -> Finding:
+    corpus, store, receipt, partition = (
+        selection.corpus,
+        selection.store,
+        selection.receipt,
+        selection.artifact.partition or "",
+    )
+    recipe, dropped_documents = (
+        _build_recipe(corpus, store, partition),
+        sum_counts(sum_totals([receipt])[1].values())[0],
+    )
+    defects = compare_rebuild(recipe, store, receipt, selection.directory, partial(_write, corpus, store, partition))
+    return build_verdict(
+        (f"{selection.name}: {defect}" for defect in defects),
         f"{count_of(dropped_documents, 'row')} dropped by {count_of(len(corpus.rules), 'rule')}.",
         REBUILD,
         facts={"dropped": dropped_documents},
@@ -301,20 +319,20 @@ _Split = tuple[CorpusDeclaration, str, ArtifactStore, Sequence[str]]
 SPLIT_CHECKS: tuple[Check[_Split], ...] = (
     Check(
         "within_budget",
-        "Every split keeps documents, and the drops per source and per rule stay within `budget`.",
+        "Every split keeps at least one document, and the dropped shares per source and per rule are within `budget`.",
         lambda split: within_budget(*split),
     ),
     Check(
         "sources_kept",
-        "No rule without a budget drops 95 % or more of a source, language or split.",
+        "No rule without a budget drops 95% or more of a source, language or split.",
         lambda split: sources_kept(*split),
         blocking=False,
     ),
 )
 NO_BENCHMARK_CONTAMINATION: Check[_Split] = Check(
     "no_benchmark_contamination",
-    "No kept document contains a benchmark item. At least `coverage` of the items are searched for, planted items "
-    "are found in every form, and look-alikes are not.",
+    "No kept document contains a benchmark item. At least `coverage` of the items are searched for. "
+    "Planted items are found in every form, and look-alikes are not reported.",
     lambda split: no_benchmark_contamination(split[0], split[2], split[3]),
 )
 
@@ -330,6 +348,6 @@ def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ..
         else (*SPLIT_CHECKS, NO_BENCHMARK_CONTAMINATION)
     )
     shard_checks: PartitionChecks[_OpenedSelection, _OpenedSelection] = PartitionChecks(
-        checks=SHARD_CHECKS, planned=partial(_plan, corpus)
+        checks=SHARD_CHECKS, planned=partial(_plan_shards, corpus)
     )
     return shard_checks, WholeChecks(checks=split_checks, open=open_split)

@@ -5,15 +5,15 @@ documents are not significant, so sources with fewer than `FEW` documents are co
 
 Examples help people judge whether a rule or a source is wrong. Sensitive datasets show none.
 
-Entry points: the checks `within_budget` and `sources_kept`; `over_budget` for a selection that is not built yet.
+Entry points: the checks `within_budget` and `sources_kept`; `find_over_budget` for a selection that is not built yet.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from dataprep_assets.curation.dropped_rows import DROPPED
-from dataprep_assets.curation.table import read_joined
-from dataprep_assets.engine.checks.check import Finding, Row, verdict
+from dataprep_assets.curation.table import read_joined_tables
+from dataprep_assets.engine.checks.check import Finding, Row, build_verdict
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
@@ -23,22 +23,23 @@ from dataprep_assets.pipelines.corpus.curation.selection_counts import (
     SELECTION,
     Counts,
     add_counts,
+    build_source_rows,
+    compute_percent,
     count_by_source,
-    pair,
-    percent,
-    source_rows,
+    select_counts,
     sum_counts,
     sum_selections,
-    totals_of,
+    sum_totals,
 )
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
+from dataprep_assets.table import format_share
 
 _EACH = 3
 """Number of examples per source."""
 
 
-def examples_of(
+def find_examples(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], sources: Sequence[str]
 ) -> list[Row]:
     """Return dropped rows of these sources, in the order of the sources, each with the beginning of its text.
@@ -54,16 +55,16 @@ def examples_of(
     examples: dict[str, list[Row]] = {source: [] for source in sources}
     excerpts = Excerpts(corpus, store)
     for partition in partitions:
-        for source, row in _find_dropped(corpus, store, partition, excerpts, examples):
+        for source, row in _find_dropped_rows(corpus, store, partition, excerpts, examples):
             examples[source].append(row)
-        # stops here, because opening more shards may download their files
+        # stop once there are enough examples, because opening more shards may download their files
         if all(len(rows) == _EACH for rows in examples.values()):
             break
     return [row for rows in examples.values() for row in rows]
 
 
-def _find_dropped(
-    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, excerpts: Excerpts, found: dict[str, list[Row]]
+def _find_dropped_rows(
+    corpus: CorpusDeclaration, store: ArtifactStore, partition: str, excerpts: Excerpts, examples: dict[str, list[Row]]
 ) -> Iterator[tuple[str, Row]]:
     """Yield the first dropped rows of a shard, for sources that need more examples."""
     selection = corpus.artifact(SELECTION, partition)
@@ -71,16 +72,16 @@ def _find_dropped(
         return
     dropped_rows = {
         (row["file"], row["row"]): row
-        for piece in read_joined([store.local(selection, [DROPPED]) / DROPPED])
+        for piece in read_joined_tables([store.local(selection, [DROPPED]) / DROPPED])
         for row in piece.to_pylist()
     }
     rows = store.local(corpus.artifact(TAGS, partition), [ROWS]) / ROWS
-    for piece in read_joined([rows], ["file", "row", "source"]):
+    for piece in read_joined_tables([rows], ["file", "row", "source"]):
         for row in piece.to_pylist():
             dropped_row, source = dropped_rows.get((row["file"], row["row"])), row["source"]
-            if dropped_row is None or source not in found or len(found[source]) == _EACH:
+            if dropped_row is None or source not in examples or len(examples[source]) == _EACH:
                 continue
-            name, stands = f"{row['file']}:{row['row']}", dropped_row.get("representative") or ""
+            name, representative = f"{row['file']}:{row['row']}", dropped_row.get("representative") or ""
             yield (
                 source,
                 {
@@ -88,8 +89,8 @@ def _find_dropped(
                     "dropped_as": dropped_row["reason"],
                     "example": name,
                     "example_text": excerpts.excerpt(name),
-                    "stays": stands,
-                    "stays_text": excerpts.excerpt(stands) if stands else "",
+                    "stays": representative,
+                    "stays_text": excerpts.excerpt(representative) if representative else "",
                 },
             )
 
@@ -100,39 +101,42 @@ _EXAMPLES = 3
 """Number of sources over their budget to show examples of."""
 FEW = 20
 """Documents that a source needs to be compared on its own: of a single document a rule drops all or nothing."""
-ByRule = Mapping[str, Counts]
+CountsByRule = Mapping[str, Counts]
 
 
 def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    """Check that rules drop no more than the budget from the present shards of a split."""
+    """Check that rules drop no more than the budget from the current shards of a split."""
     receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
-    totals, by_rule = totals_of(receipts)
+    totals, by_rule = sum_totals(receipts)
     drops = sum_counts(counts for rule, counts in by_rule.items() if rule != RETRACTED)
     facts: dict[str, int | float | str] = {
         "documents": totals[0],
         "dropped": drops[0],
-        "dropped_%": percent(*pair(drops, totals, 0)),
-        "dropped_bytes_%": percent(*pair(drops, totals, 1)),
-        **{f"dropped_by_{rule}_%": percent(*pair(counts, totals, 0)) for rule, counts in sorted(by_rule.items())},
+        "dropped_%": compute_percent(*select_counts(drops, totals, 0)),
+        "dropped_bytes_%": compute_percent(*select_counts(drops, totals, 1)),
+        **{
+            f"dropped_by_{rule}_%": compute_percent(*select_counts(counts, totals, 0))
+            for rule, counts in sorted(by_rule.items())
+        },
     }
-    over = list(over_budget(corpus, split, *count_by_source(receipts)))
-    examples = examples_of(corpus, store, partitions, [one for names, _ in over for one in names][:_EXAMPLES])
-    return verdict(
+    over = list(find_over_budget(corpus, split, *count_by_source(receipts)))
+    examples = find_examples(corpus, store, partitions, [one for names, _ in over for one in names][:_EXAMPLES])
+    return build_verdict(
         [*_check_not_empty(corpus, split, totals, by_rule), *(told for _, told in over)],
         f"Rules drop {drops[0]:,} of {count_of(totals[0], 'document')} in {split}; no source and no rule exceeds its "
         "budget.",
-        f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
+        f"Run `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
         facts=facts,
-        table=[*source_rows(receipts), *examples],
+        table=[*build_source_rows(receipts), *examples],
     )
 
 
-def _check_not_empty(corpus: CorpusDeclaration, split: str, every: Counts, by_rule: ByRule) -> Iterator[str]:
+def _check_not_empty(corpus: CorpusDeclaration, split: str, all_counts: Counts, by_rule: CountsByRule) -> Iterator[str]:
     """Yield a sentence if rules drop the whole split, unless a budget allows it."""
     budget = corpus.budget
     may = budget.per_source == 1 or 1 in budget.per_rule.values()
     rules = {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
-    remaining = _subtract_counts(every, by_rule.get(RETRACTED, NOTHING))
+    remaining = _subtract_counts(all_counts, by_rule.get(RETRACTED, NOTHING))
     if remaining[0] and not may and sum_counts(rules.values())[0] == remaining[0]:
         names = ", ".join(sorted(rules, key=lambda rule: -rules[rule][0]))
         yield (
@@ -142,7 +146,7 @@ def _check_not_empty(corpus: CorpusDeclaration, split: str, every: Counts, by_ru
 
 
 def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
-    """Check that no rule without a budget drops nearly all of a source, a language or the present shards of a split.
+    """Check that no rule without a budget drops nearly all of a source, a language or the current shards of a split.
 
     Duplicates are not counted, because a source that copies another one is expected to be dropped.
     """
@@ -154,30 +158,30 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
     limited = corpus.rules.keys() if corpus.budget.per_source is not None else corpus.budget.per_rule.keys()
     free = corpus.rules.keys() - limited
     sums = sum_selections(receipts)
-    wholes = {f"the split {split}": totals_of(receipts)}
+    wholes = {f"the split {split}": sum_totals(receipts)}
     for noun, groups, drop_counts in (
         ("source", sums.sources, sums.by_rule),
         ("language", sums.languages, sums.by_rule_of_language),
     ):
         if len(groups) > 1:
             wholes |= {f"the {noun} {name}": (groups[name], drop_counts.get(name, {})) for name in groups}
-    return verdict(
+    return build_verdict(
         [
             f"the rule {rule} drops {counts[rule][0]:,} of {count_of(totals[0], 'document')} in {name} "
-            f"({percent(*pair(counts[rule], totals, 0))} %)"
+            f"({format_share(counts[rule][0] / totals[0])})"
             for name, (totals, counts) in wholes.items()
             for rule in sorted(free & counts.keys())
             if totals[0] >= FEW and counts[rule][0] >= _NEARLY_ALL * totals[0]
         ],
-        f"No rule without a budget drops {_NEARLY_ALL:.0%} of a source or language in {split}.",
-        f"Look at `dataprep documents {corpus.dataset}`, correct the rule, or declare `budget.per_rule`",
+        f"No rule without a budget drops {format_share(_NEARLY_ALL)} of a source or language in {split}.",
+        f"Run `dataprep documents {corpus.dataset}`, correct the rule, or declare `budget.per_rule`",
         facts={"sources": len(sums.sources)},
         warning=True,
     )
 
 
-def over_budget(
-    corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped: Mapping[str, ByRule]
+def find_over_budget(
+    corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped_counts: Mapping[str, CountsByRule]
 ) -> Iterator[tuple[Sequence[str], str]]:
     """Yield a sentence for each rule and source over its budget, with the names of its sources.
 
@@ -185,49 +189,54 @@ def over_budget(
         corpus: The dataset.
         split: The split of the counts.
         sources: Source → its counts.
-        dropped: Source → reason → dropped counts.
+        dropped_counts: Source → reason → dropped counts.
     """
-    retracted = {source: by_rule.get(RETRACTED, NOTHING) for source, by_rule in dropped.items()}
-    # retracted documents do not count, because no rule can keep them
-    remaining = {source: _subtract_counts(counts, retracted.get(source, NOTHING)) for source, counts in sources.items()}
+    retracted_counts = {source: by_rule.get(RETRACTED, NOTHING) for source, by_rule in dropped_counts.items()}
+    # do not count retracted documents, because no rule can keep them
+    remaining = {
+        source: _subtract_counts(counts, retracted_counts.get(source, NOTHING)) for source, counts in sources.items()
+    }
     by_rules = {
         source: {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
-        for source, by_rule in dropped.items()
+        for source, by_rule in dropped_counts.items()
     }
     yield from (((), sentence) for sentence in _rules_over(corpus, sum_counts(remaining.values()), by_rules))
     yield from _sources_over(corpus, split, remaining, by_rules)
 
 
-def _subtract_counts(counts: Counts, others: Counts) -> Counts:
-    return counts[0] - others[0], counts[1] - others[1]
+def _subtract_counts(counts: Counts, subtrahend: Counts) -> Counts:
+    return counts[0] - subtrahend[0], counts[1] - subtrahend[1]
 
 
-def _rules_over(corpus: CorpusDeclaration, every: Counts, dropped: Mapping[str, ByRule]) -> Iterator[str]:
+def _rules_over(
+    corpus: CorpusDeclaration, all_counts: Counts, dropped_by_source: Mapping[str, CountsByRule]
+) -> Iterator[str]:
     """Yield a sentence for each rule that drops more than its budget."""
     for rule, limit in corpus.budget.per_rule.items():
-        dropped_counts = sum_counts(by_rule.get(rule, NOTHING) for by_rule in dropped.values())
+        dropped_counts = sum_counts(by_rule.get(rule, NOTHING) for by_rule in dropped_by_source.values())
         for noun, unit in (("documents", 0), ("bytes", 1)):
-            part, total = pair(dropped_counts, every, unit)
+            part, total = select_counts(dropped_counts, all_counts, unit)
             if total and part / total > limit:
-                yield f"the rule {rule} drops {part:,} of {total:,} {noun} ({part / total:.2%}), more than {limit:.2%}"
+                share, budget = format_share(part / total), format_share(limit)
+                yield f"the rule {rule} drops {part:,} of {total:,} {noun} ({share}), more than {budget}"
                 break
 
 
 def _sources_over(
-    corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped: Mapping[str, ByRule]
+    corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped_by_source: Mapping[str, CountsByRule]
 ) -> Iterator[tuple[Sequence[str], str]]:
     """Yield the sources over their budget, each with a sentence, largest share first."""
     limit = corpus.budget.per_source
     if limit is None:
         return
     lost = []
-    for names in _compare(sources):
+    for names in _group_sources(sources):
         counts = sum_counts(sources[name] for name in names)
-        by_rule = _sum_counts(dropped.get(name, {}) for name in names)
+        by_rule = _sum_counts(dropped_by_source.get(name, {}) for name in names)
         dropped_counts = sum_counts(by_rule.values())
         shares = [
             (part / total if total else 0.0, part, total)
-            for part, total in (pair(dropped_counts, counts, 0), pair(dropped_counts, counts, 1))
+            for part, total in (select_counts(dropped_counts, counts, 0), select_counts(dropped_counts, counts, 1))
         ]
         # drops are reported in documents, or in bytes if only the bytes exceed the budget
         unit = 0 if shares[0][0] > limit else 1
@@ -236,17 +245,17 @@ def _sources_over(
     for _, names, unit, (share, part, total), by_rule in sorted(lost, key=lambda one: (-one[0], one[1])):
         worst = Counter({rule: one[unit] for rule, one in by_rule.items()}).most_common(1)[0][0]
         few = f"{count_of(len(names), 'source')} of fewer than {FEW} documents each"
-        whose = f"the source {names[0]}" if len(names) == 1 else few
+        subject = f"the source {names[0]}" if len(names) == 1 else few
         yield (
             names,
             (
-                f"rules drop {part:,} of {total:,} {('documents', 'bytes')[unit]} ({share:.2%}) of {whose} in {split}, "
-                f"mostly {worst}; `budget.per_source` allows {limit:.2%}"
+                f"rules drop {part:,} of {total:,} {('documents', 'bytes')[unit]} ({format_share(share)}) of {subject} "
+                f"in {split}, mostly {worst}; `budget.per_source` allows {format_share(limit)}"
             ),
         )
 
 
-def _compare(sources: Mapping[str, Counts]) -> Iterator[tuple[str, ...]]:
+def _group_sources(sources: Mapping[str, Counts]) -> Iterator[tuple[str, ...]]:
     """Yield the sources to compare on their own, then all others together if they have enough documents."""
     few = []
     for name, (documents, _) in sorted(sources.items()):
@@ -258,9 +267,9 @@ def _compare(sources: Mapping[str, Counts]) -> Iterator[tuple[str, ...]]:
         yield tuple(few)
 
 
-def _sum_counts(every: Iterator[ByRule]) -> dict[str, Counts]:
+def _sum_counts(counts_by_source: Iterator[CountsByRule]) -> dict[str, Counts]:
     sums: dict[str, Counts] = {}
-    for by_rule in every:
+    for by_rule in counts_by_source:
         for rule, counts in by_rule.items():
             sums[rule] = add_counts(sums.get(rule, NOTHING), counts)
     return sums

@@ -55,10 +55,10 @@ class SelectionCounts:
         return {name: counts for name, counts in vars(self).items() if counts or name in ("sources", "by_rule")}
 
     @classmethod
-    def total(cls, every: "Iterable[SelectionCounts | SelectionFacts]") -> "SelectionCounts":
+    def total(cls, all_counts: "Iterable[SelectionCounts | SelectionFacts]") -> "SelectionCounts":
         """Add up the counts of several shards."""
         total_counts = cls()
-        for part in every:
+        for part in all_counts:
             for sums, part_sums in ((total_counts.sources, part.sources), (total_counts.languages, part.languages)):
                 for name, counts in part_sums.items():
                     sums[name] = add_counts(sums.get(name, NOTHING), counts)
@@ -73,9 +73,9 @@ class SelectionCounts:
         return total_counts
 
 
-def add_counts(one: Counts, other: Counts) -> Counts:
+def add_counts(counts: Counts, other_counts: Counts) -> Counts:
     """Add two counts."""
-    return one[0] + other[0], one[1] + other[1]
+    return counts[0] + other_counts[0], counts[1] + other_counts[1]
 
 
 def sum_counts(counts: Iterable[Counts]) -> Counts:
@@ -86,14 +86,14 @@ def sum_counts(counts: Iterable[Counts]) -> Counts:
     return total
 
 
-def percent(part: int, whole: int) -> float:
+def compute_percent(part: int, total: int) -> float:
     """Return a part in percent of a whole, rounded to three digits; 0 if the whole is 0."""
-    return round(100 * part / whole, 3) if whole else 0.0
+    return round(100 * part / total, 3) if total else 0.0
 
 
-def pair(part: Counts, whole: Counts, at: int) -> Counts:
-    """Return the documents (`at` 0) or bytes (`at` 1) of two counts."""
-    return part[at], whole[at]
+def select_counts(some_counts: Counts, all_counts: Counts, position: int) -> Counts:
+    """Return the documents (`position` 0) or bytes (`position` 1) of two counts."""
+    return some_counts[position], all_counts[position]
 
 
 class SelectionFacts(Facts):
@@ -111,7 +111,7 @@ class SelectionFacts(Facts):
     ages: dict[str, int] = Field(default_factory=dict)
 
 
-def totals_of(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
+def sum_totals(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
     """Return the counts of all documents in the given selections, and the dropped counts by reason."""
     sources, by_reason = count_by_source(receipts)
     by_rule: dict[str, Counts] = {}
@@ -121,7 +121,7 @@ def totals_of(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
     return sum_counts(sources.values()), by_rule
 
 
-def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
+def build_source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
     """Return a row for each source, largest dropped share first."""
     sources, by_reason = count_by_source(receipts)
     rows: list[dict[str, Any]] = []
@@ -133,9 +133,9 @@ def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
                 "source": source,
                 "documents": documents,
                 "dropped": documents_dropped,
-                "dropped_%": percent(documents_dropped, documents),
-                "dropped_bytes_%": percent(lost, size),
-                "most_by": worst,
+                "dropped_%": compute_percent(documents_dropped, documents),
+                "dropped_bytes_%": compute_percent(lost, size),
+                "top_rule": worst,
             }
         )
     return sorted(rows, key=lambda row: (-row["dropped_%"], row["source"]))[:SHOWN]
@@ -143,7 +143,7 @@ def source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
 
 def sum_selections(receipts: Iterable[Receipt]) -> SelectionCounts:
     """Return the summed counts of the given selections."""
-    return SelectionCounts.total(SelectionFacts.of(receipt) for receipt in receipts)
+    return SelectionCounts.total(SelectionFacts.from_receipt(receipt) for receipt in receipts)
 
 
 def count_by_source(receipts: Iterable[Receipt]) -> tuple[dict[str, Counts], dict[str, dict[str, Counts]]]:

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from dataprep_assets.curation.function_tagger import FunctionTagger
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import BuildRequest
-from dataprep_assets.engine.checks.check import Check, at_level
+from dataprep_assets.engine.checks.check import Check, set_level
 from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
 from dataprep_assets.errors import WorkerDiedError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
@@ -16,7 +16,7 @@ from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.source.snapshot import fetch_again
+from dataprep_assets.pipelines.corpus.source.snapshot import refetch_shards
 from dataprep_assets.pipelines.corpus.source.source_parts import shard_fetches
 from dataprep_assets.stream.token_stream import Fetch
 
@@ -72,29 +72,33 @@ class ShardTasks(Generic[S]):
     def build(self, corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
         """Build the shards that are out of date."""
         manifest = load_manifest(corpus, request.store)
-        fetch_again(corpus, manifest, request.partitions)
+        refetch_shards(corpus, manifest, request.partitions)
         shards = self.shards(corpus, request.store, manifest, request.partitions)
-        # this machine has just fetched the files; workers on other machines fetch missing files themselves
+        # this machine has just fetched the files; workers on other machines fetch their own
         fetches = {} if corpus.engine.is_this_machine else shard_fetches(corpus, manifest, request.partitions)
         jobs = [TaskJob(one, self.ensure, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
         try:
             yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)
         except WorkerDiedError as error:
-            own = [one.function for one in corpus.taggers if self.name == TAGS and isinstance(one, FunctionTagger)]
-            if not own:
+            own_functions = [
+                one.function for one in corpus.taggers if self.name == TAGS and isinstance(one, FunctionTagger)
+            ]
+            if not own_functions:
                 raise
-            raise WorkerDiedError(f"{error}. It ran {', '.join(own)}. Check these first") from error
+            raise WorkerDiedError(
+                f"{error}. The worker ran {', '.join(own_functions)}. Check this code first"
+            ) from error
 
     def group(self, corpus: CorpusDeclaration) -> PartitionChecks[S, Any]:
         """Return the checks of each shard."""
 
         def planned_shards(store: ArtifactStore, partitions: Sequence[str]) -> list[S]:
             manifest = load_manifest(corpus, store)
-            fetch_again(corpus, manifest, partitions)
+            refetch_shards(corpus, manifest, partitions)
             return self.shards(corpus, store, manifest, partitions)
 
         return PartitionChecks(
-            checks=at_level(self.checks, corpus.prove.level),
+            checks=set_level(self.checks, corpus.prove.level),
             planned=planned_shards,
             open=self.open,
             workers=lambda *_: CheckWorkers(engine=corpus.engine, declared=corpus.workers),

@@ -17,16 +17,16 @@ from pydantic import Field
 from dataprep_assets.curation.asset_tagger import AssetTagger
 from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
 from dataprep_assets.curation.command_tagger import CommandTagger
-from dataprep_assets.curation.table import CarriedFields, DocumentBatch, ParquetRows, read_batches
-from dataprep_assets.curation.tagging import BatchTagger, Tagger, align, tags_of
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
+from dataprep_assets.curation.table import CarriedFields, DocumentBatch, ParquetRowWriter, read_batches
+from dataprep_assets.curation.tagging import BatchTagger, Tagger, compute_tags, write_aligned_columns
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.checks.check import REBUILD, SAMPLED, draw_documents
 from dataprep_assets.errors import DataprepError, IntegrityError, count_of
-from dataprep_assets.execution.run_task import report
+from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.integrity.scratch import scratch
+from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.sources.readers.input_format import CSV
 from dataprep_assets.stores.files import digest_value, require_digest
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
@@ -59,17 +59,17 @@ class DrawnRows:
     places: NDArray[np.int64]
     of: int
 
-    def between(self, start: int, stop: int) -> NDArray[np.int64]:
+    def positions_between(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return the positions from `start` to `stop`, relative to `start`."""
         return self.places[slice(*np.searchsorted(self.places, [start, stop]))] - start
 
 
-def drawn_rows(receipt: Receipt, rows: int, samples: int | None) -> DrawnRows:
+def draw_rows(receipt: Receipt, rows: int, samples: int | None) -> DrawnRows:
     """Return the rows of a shard for its check to build again, drawn by the key of its receipt."""
     return DrawnRows(draw_documents(receipt.key, rows, samples), rows)
 
 
-def file_of(tagger: Tagger) -> str:
+def tagger_file_name(tagger: Tagger) -> str:
     """Return the name of the file with a tagger's columns."""
     return f"{tagger.name}.parquet"
 
@@ -104,21 +104,24 @@ class TaggedShard:
     @property
     def names(self) -> list[str]:
         """The files of the tags, the rows first."""
-        return [ROWS, *map(file_of, self.taggers)]
+        return [ROWS, *map(tagger_file_name, self.taggers)]
 
-    def made_of(self) -> dict[str, str]:
+    def digest_file_inputs(self) -> dict[str, str]:
         """Return file name → digest of the values that determine the file."""
         files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
-        # part of each tagger's digest, because other rows require all tags again
+        # include the rows in each tagger's digest, because other rows require all tags again
         rows = digest_value([VERSION, self.fields.key_parts, files])
-        return {ROWS: rows, **{file_of(tagger): digest_value([rows, tagger.key_parts]) for tagger in self.taggers}}
+        return {
+            ROWS: rows,
+            **{tagger_file_name(tagger): digest_value([rows, tagger.key_parts]) for tagger in self.taggers},
+        }
 
     def recipe(self) -> Recipe:
         """Return the named values whose digest is the key."""
         fields = self.fields
         return Recipe(
             artifact=self.artifact,
-            key=digest_value([TAGS, VERSION, self.made_of()]),
+            key=digest_value([TAGS, VERSION, self.digest_file_inputs()]),
             version=VERSION,
             settings={
                 "text_field": fields.text,
@@ -145,30 +148,30 @@ def ensure_tags(shard: TaggedShard, verification: Verification, fetch: Fetch | N
         fetch_missing(shard.files, fetch)
         return _write(shard, staged)
 
-    return ensure(recipe, shard.store, write, verification)
+    return ensure_built(recipe, shard.store, write, verification)
 
 
 def _write(shard: TaggedShard, staged: Path) -> WrittenFiles:
-    made_of = shard.made_of()
-    facts, copied_names = _reuse_current_files(shard, staged, made_of)
-    if facts is None or len(copied_names) < len(made_of):
-        facts = tag(shard, staged, copied_names)
-    return _describe(shard, facts, made_of)
+    inputs = shard.digest_file_inputs()
+    facts, copied_names = _reuse_current_files(shard, staged, inputs)
+    if facts is None or len(copied_names) < len(inputs):
+        facts = write_tags(shard, staged, copied_names)
+    return _describe_tags(shard, facts, inputs)
 
 
-def write_anew(shard: TaggedShard, staged: Path) -> WrittenFiles:
-    """Write all files of a shard's tags without reusing its present tags."""
-    return _describe(shard, tag(shard, staged, frozenset()), shard.made_of())
+def write_all_tags(shard: TaggedShard, staged: Path) -> WrittenFiles:
+    """Write all files of a shard's tags without reusing its current tags."""
+    return _describe_tags(shard, write_tags(shard, staged, frozenset()), shard.digest_file_inputs())
 
 
-def _describe(shard: TaggedShard, facts: TagsFacts, made_of: dict[str, str]) -> WrittenFiles:
+def _describe_tags(shard: TaggedShard, facts: TagsFacts, inputs: dict[str, str]) -> WrittenFiles:
     return WrittenFiles(
         inputs={file.label: file.sha256 for file in shard.files},
-        facts=TagsFacts(rows=facts.rows, bad=facts.bad, made_of=made_of, **_coverage(shard.taggers)),
+        facts=TagsFacts(rows=facts.rows, bad=facts.bad, made_of=inputs, **_record_coverage(shard.taggers)),
     )
 
 
-def _coverage(taggers: Sequence[Tagger]) -> dict[str, Any]:
+def _record_coverage(taggers: Sequence[Tagger]) -> dict[str, Any]:
     """Return the numbers of benchmark items as a fact; empty if no benchmarks are searched for."""
     looking = next((one for one in taggers if isinstance(one, BenchmarkTagger)), None)
     if looking is None:
@@ -177,15 +180,15 @@ def _coverage(taggers: Sequence[Tagger]) -> dict[str, Any]:
 
 
 def _reuse_current_files(
-    shard: TaggedShard, staged: Path, made_of: Mapping[str, str]
+    shard: TaggedShard, staged: Path, inputs: Mapping[str, str]
 ) -> tuple[TagsFacts | None, frozenset[str]]:
-    """Copy the files of the present tags that would not change; return their facts and names."""
+    """Copy the files of the current tags that would not change; return their facts and names."""
     try:
         if shard.store.must_rebuild(shard.artifact) or (receipt := shard.store.receipt(shard.artifact)) is None:
             return None, frozenset()
-        facts = TagsFacts.of(receipt)
-        names = [name for name, identity in made_of.items() if facts.made_of.get(name) == identity]
-        # every byte is verified, because the copies get a new receipt, which would make a damaged byte valid
+        facts = TagsFacts.from_receipt(receipt)
+        names = [name for name, identity in inputs.items() if facts.made_of.get(name) == identity]
+        # verify every byte, because a new receipt would make a damaged copy valid
         if shard.store.damage(shard.artifact, receipt, "full"):
             return None, frozenset()
         directory = shard.store.local(shard.artifact, names)
@@ -196,13 +199,15 @@ def _reuse_current_files(
     return facts if ROWS in names else None, frozenset(names)
 
 
-def tag(shard: TaggedShard, staged: Path, taken: frozenset[str], some: DrawnRows | None = None) -> TagsFacts:
-    """Read the source once, and write every file that is not in `taken`; only the rows in `some` if given."""
-    running = [tagger for tagger in shard.taggers if file_of(tagger) not in taken]
-    # texts, and columns that may contain texts, are on disk only while commands run
-    with scratch(shard.store.root / shard.artifact.dataset) as folder:
+def write_tags(
+    shard: TaggedShard, staged: Path, reused_files: frozenset[str], drawn_rows: DrawnRows | None = None
+) -> TagsFacts:
+    """Read the source once, and write all files except `reused_files`; only the rows in `drawn_rows` if given."""
+    running = [tagger for tagger in shard.taggers if tagger_file_name(tagger) not in reused_files]
+    # texts, and columns that may contain texts, stay on disk only while commands run
+    with create_scratch(shard.store.root / shard.artifact.dataset) as folder:
         texts_path, columns_path = folder / "given-texts.parquet", folder / "made-columns.parquet"
-        facts = _tag_rows(shard, staged, taken, running, texts_path, some)
+        facts = _tag_rows(shard, staged, reused_files, running, texts_path, drawn_rows)
         for tagger in running:
             if isinstance(tagger, CommandTagger):
                 tagger.run(texts_path, columns_path, shard.shard, sensitive=shard.fields.sensitive)
@@ -211,15 +216,15 @@ def tag(shard: TaggedShard, staged: Path, taken: frozenset[str], some: DrawnRows
             else:
                 # batch taggers were called while the source was read
                 continue
-            align(
+            write_aligned_columns(
                 tagger,
                 columns_path,
                 staged / ROWS,
-                staged / file_of(tagger),
+                staged / tagger_file_name(tagger),
                 shard.shard,
                 sensitive=shard.fields.sensitive,
             )
-            # the next tagger writes a file with this name
+            # remove the file, because the next tagger writes one with the same name
             columns_path.unlink()
     return facts
 
@@ -227,72 +232,76 @@ def tag(shard: TaggedShard, staged: Path, taken: frozenset[str], some: DrawnRows
 def _tag_rows(
     shard: TaggedShard,
     staged: Path,
-    taken: frozenset[str],
+    reused_files: frozenset[str],
     running: Sequence[Tagger],
-    given: Path,
-    some: DrawnRows | None,
+    input_path: Path,
+    drawn_rows: DrawnRows | None,
 ) -> TagsFacts:
-    """Write the rows, the columns of batch taggers, and the file `given` for commands, if there are any."""
-    rows = bad = 0
+    """Write the rows, the columns of batch taggers, and the file `input_path` for commands, if there are any."""
+    rows = bad_count = 0
     with ExitStack() as stack:
         texts = None
         if any(isinstance(one, CommandTagger) for one in running):
-            texts = stack.enter_context(ParquetRows(given, {"text": "string", **_for_commands(shard.fields)}))
-        carried = None if ROWS in taken else stack.enter_context(ParquetRows(staged / ROWS, shard.fields.columns))
+            texts = stack.enter_context(
+                ParquetRowWriter(input_path, {"text": "string", **_command_columns(shard.fields)})
+            )
+        carried_columns = (
+            None if ROWS in reused_files else stack.enter_context(ParquetRowWriter(staged / ROWS, shard.fields.columns))
+        )
         files = [
-            (one, stack.enter_context(ParquetRows(staged / file_of(one), one.columns)))
+            (one, stack.enter_context(ParquetRowWriter(staged / tagger_file_name(one), one.columns)))
             for one in running
             if isinstance(one, BatchTagger)
         ]
-        for batch in batches_of_shard(shard.files, shard.fields, some):
-            if carried is not None:
-                carried.add(batch.rows)
+        for batch in read_shard_batches(shard.files, shard.fields, drawn_rows):
+            if carried_columns is not None:
+                carried_columns.add(batch.rows)
             if texts is not None:
                 texts.add({"text": batch.texts, **batch.good_rows})
             for tagger, file in files:
-                tags = tags_of(tagger, batch, sensitive=shard.fields.sensitive)
-                file.add({name: _scatter(values, batch) for name, values in tags.items()})
-            rows, bad = rows + len(batch), bad + len(batch) - len(batch.good)
-    # `_describe` adds the digests in `made_of`
-    return TagsFacts(rows=rows, bad=bad, made_of={})
+                tags = compute_tags(tagger, batch, sensitive=shard.fields.sensitive)
+                file.add({name: _expand_to_rows(values, batch) for name, values in tags.items()})
+            rows, bad_count = rows + len(batch), bad_count + len(batch) - len(batch.good)
+    # `_describe_tags` adds the digests in `digest_file_inputs`
+    return TagsFacts(rows=rows, bad=bad_count, made_of={})
 
 
-def _for_commands(fields: CarriedFields) -> dict[str, Any]:
+def _command_columns(fields: CarriedFields) -> dict[str, Any]:
     return {name: kind for name, kind in fields.columns.items() if name != "bad"}
 
 
-def batches_of_shard(
-    files: Sequence[SourcePart], fields: CarriedFields, some: DrawnRows | None = None
+def read_shard_batches(
+    files: Sequence[SourcePart], fields: CarriedFields, drawn_rows: DrawnRows | None = None
 ) -> Iterator[DocumentBatch]:
-    """Yield the rows of a shard's files, or `some` of them.
+    """Yield the rows of a shard's files, or `drawn_rows` of them.
 
     Raises IntegrityError if these were drawn from other rows.
     """
     start = 0
     for part in files:
-        for batch in batches_of(part, fields):
+        for batch in read_part_batches(part, fields):
             stop = start + len(batch)
-            if some is None:
+            if drawn_rows is None:
                 yield batch
-            elif len(positions := some.between(start, stop)):
+            elif len(positions := drawn_rows.positions_between(start, stop)):
                 yield batch.take(positions)
             start = stop
-    if some is not None and start != some.of:
-        raise IntegrityError(f"its source has {count_of(start, 'row')}, but its receipt {some.of:,}. {REBUILD}")
+    if drawn_rows is not None and start != drawn_rows.of:
+        raise IntegrityError(f"the source has {count_of(start, 'row')}, but the receipt {drawn_rows.of:,}. {REBUILD}")
 
 
-def batches_of(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:
+def read_part_batches(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:
     """Yield the rows of a source file; after the last one, compare the file's digest."""
-    reader = part.read_records(fields.records) if fields.of_texts_alone else part.read_rows(fields.field_names)
-    before = 0
+    reader = part.read_records(fields.records) if fields.reads_texts_only else part.read_rows(fields.field_names)
+    row_count = 0
     for batch in read_batches(reader, part.label, fields, all_texts=part.format in CSV):
         yield batch
-        report(source_bytes=reader.bytes_read - before, documents=len(batch))
-        before = reader.bytes_read
+        report_work(source_bytes=reader.bytes_read - row_count, documents=len(batch))
+        row_count = reader.bytes_read
     require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
 
 
-def _scatter(values: list[Any], batch: DocumentBatch) -> list[Any]:
+def _expand_to_rows(values: list[Any], batch: DocumentBatch) -> list[Any]:
     """Expand the values of a batch's texts to all its rows; bad rows get None."""
     if len(values) == len(batch):
         return values

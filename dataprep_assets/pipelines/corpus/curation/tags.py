@@ -13,9 +13,9 @@ import numpy as np
 from dataprep_assets.curation.asset_tagger import AssetTagger
 from dataprep_assets.curation.declaration import FloorDeclaration
 from dataprep_assets.curation.planted import PlantedCounts, count_found, sum_by_kind
-from dataprep_assets.curation.table import read_joined, runs_of, schema_of
-from dataprep_assets.curation.tagging import BatchTagger, named_tagger
-from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.curation.table import build_schema, read_joined_tables, split_by_file
+from dataprep_assets.curation.tagging import BatchTagger, load_tagger
+from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, AssetInput, Partitions
 from dataprep_assets.engine.checks.check import (
     FILES_INTACT,
@@ -23,16 +23,16 @@ from dataprep_assets.engine.checks.check import (
     Check,
     Finding,
     OpenedPartition,
-    name_of,
-    samples_of,
-    verdict,
+    build_verdict,
+    choose_sample_count,
+    describe_artifact,
 )
-from dataprep_assets.engine.checks.comparison import other_claims, other_files, other_rows
+from dataprep_assets.engine.checks.comparison import compare_claims, compare_files, compare_rows
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.integrity.scratch import scratch
+from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.corpus.curation.shard_tasks import ShardTasks
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import (
     ROWS,
@@ -41,17 +41,18 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import (
     DrawnRows,
     TaggedShard,
     TagsFacts,
-    batches_of,
-    drawn_rows,
+    draw_rows,
     ensure_tags,
-    file_of,
-    tag,
-    write_anew,
+    read_part_batches,
+    tagger_file_name,
+    write_all_tags,
+    write_tags,
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
-from dataprep_assets.pipelines.corpus.source.snapshot import readings
-from dataprep_assets.pipelines.corpus.source.source_parts import source_parts
+from dataprep_assets.pipelines.corpus.source.snapshot import estimate_readings
+from dataprep_assets.pipelines.corpus.source.source_parts import load_source_parts
+from dataprep_assets.table import format_share
 
 _AROUND = 32
 """Number of documents to plant cases into."""
@@ -63,73 +64,74 @@ class OpenedTags(OpenedPartition[TaggedShard]):
     @cached_property
     def facts(self) -> TagsFacts:
         """The receipt's facts; raises IntegrityError if one is missing."""
-        return TagsFacts.of(self.receipt)
+        return TagsFacts.from_receipt(self.receipt)
 
 
-def _rows_complete(opened: OpenedTags) -> Finding:
-    shard, facts = opened.planned, opened.facts
-    return verdict(
-        (f"{opened.name}: {defect}" for defect in _row_defects(shard, opened.directory, facts)),
+def _rows_complete(tags: OpenedTags) -> Finding:
+    shard, facts = tags.planned, tags.facts
+    return build_verdict(
+        (f"{tags.name}: {defect}" for defect in _row_defects(shard, tags.directory, facts)),
         f"{count_of(facts.rows, 'row')} in {count_of(len(shard.names), 'file')}, {facts.bad:,} of them rejected.",
         REBUILD,
-        facts={"rows": facts.rows, "refused": facts.bad},
+        facts={"rows": facts.rows, "bad_rows": facts.bad},
     )
 
 
 def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Iterator[str]:
     import pyarrow.parquet as pq
 
-    columns_of = {ROWS: shard.fields.columns, **{file_of(one): one.columns for one in shard.taggers}}
+    columns_of = {ROWS: shard.fields.columns, **{tagger_file_name(one): one.columns for one in shard.taggers}}
     if set(columns_of) != set(facts.made_of):
         yield "has files of taggers that are not declared"
         return
     for name, columns in columns_of.items():
-        if not pq.read_schema(directory / name).equals(schema_of(columns)):
+        if not pq.read_schema(directory / name).equals(build_schema(columns)):
             yield f"{name} has columns that are not declared"
             return
     order = {part.label: rank for rank, part in enumerate(shard.files)}
-    end, rows, bad = (-1, 0), 0, 0
-    # all files are read, so that their numbers of rows are compared
-    for piece in read_joined([directory / name for name in columns_of]):
-        for file, run in runs_of(piece):
-            # a file from another shard ranks before all others, so it is never in order
+    end, rows, bad_count = (-1, 0), 0, 0
+    # read all files, to compare their numbers of rows
+    for piece in read_joined_tables([directory / name for name in columns_of]):
+        for file, run in split_by_file(piece):
+            # a file of a different shard ranks before all others, and is therefore out of order
             rank, numbers = order.get(file, -2), run["row"].to_numpy()
-            # the previous row of the same file, possibly from the last piece; 0 for the first row, as rows count from 1
-            before = np.concatenate([[end[1] if rank == end[0] else 0], numbers[:-1]])
-            if rank < end[0] or not (after := numbers > before).all():
-                row = numbers[0] if rank < end[0] else numbers[np.argmin(after)]
+            # each row's predecessor in its file, possibly from the previous piece; 0 for the first row, because rows
+            # count from 1
+            previous_numbers = np.concatenate([[end[1] if rank == end[0] else 0], numbers[:-1]])
+            if rank < end[0] or not (is_after := numbers > previous_numbers).all():
+                row = numbers[0] if rank < end[0] else numbers[np.argmin(is_after)]
                 yield f"{ROWS}: {file}, row {row} is not in the order of the source"
                 return
             end = (rank, int(numbers[-1]))
-        rows, bad = rows + piece.num_rows, bad + piece.num_rows - piece["bad"].null_count
-    if (rows, bad) != (facts.rows, facts.bad):
-        yield f"has {count_of(rows, 'row')}, {bad:,} rejected; the receipt has {facts.rows:,} and {facts.bad:,}"
+        rows, bad_count = rows + piece.num_rows, bad_count + piece.num_rows - piece["bad"].null_count
+    if (rows, bad_count) != (facts.rows, facts.bad):
+        yield f"has {count_of(rows, 'row')}, {bad_count:,} rejected; the receipt has {facts.rows:,} and {facts.bad:,}"
 
 
-def _rebuild_matches(opened: OpenedTags) -> Finding:
-    shard, directory, receipt, facts = opened.planned, opened.directory, opened.receipt, opened.facts
+def _rebuild_matches(tags: OpenedTags) -> Finding:
+    shard, directory, receipt, facts = tags.planned, tags.directory, tags.receipt, tags.facts
     # tags of another tagger version are out of date, not damaged; a run reuses the other files
     if (change := shard.recipe().difference(receipt)) is not None:
-        out_of_date = f"{name_of(receipt)}: is out of date: {change.reason}"
-        return verdict([out_of_date], "", "Run the dataset", warning=True)
-    with scratch(shard.store.root / receipt.dataset) as folder:
+        out_of_date = f"{describe_artifact(receipt)}: is out of date: {change.reason}"
+        return build_verdict([out_of_date], "", "Run the dataset", warning=True)
+    with create_scratch(shard.store.root / receipt.dataset) as folder:
         if shard.samples is None:
             faults, rows = _compare_all_rows(shard, directory, receipt, folder), facts.rows
         else:
-            sample = drawn_rows(receipt, facts.rows, shard.samples)
-            faults, rows = _drawn_rows(shard, directory, sample, folder), len(sample.places)
-        if facts.made_of != shard.made_of():
+            sample = draw_rows(receipt, facts.rows, shard.samples)
+            faults, rows = _draw_rows(shard, directory, sample, folder), len(sample.places)
+        if facts.made_of != shard.digest_file_inputs():
             faults["facts"] = "its receipt has different facts"
-    chance = {file_of(one) for one in shard.taggers if not one.repeats}
+    chance = {tagger_file_name(one) for one in shard.taggers if not one.repeats}
     if shard.samples is None:
         chance &= _unstable_files(shard, directory, faults.keys() & chance)
-    # damage is listed before differences due to chance
+    # list damage before differences due to chance
     differences = sorted(faults.items(), key=lambda one: one[0] in chance)
-    return verdict(
-        (f"{name_of(receipt)}: {one}" for _, one in differences),
+    return build_verdict(
+        (f"{describe_artifact(receipt)}: {one}" for _, one in differences),
         f"{rows:,} of {count_of(facts.rows, 'row has', 'rows have')} the same values when read and tagged again.",
-        "A tagger that uses time, randomness or other documents of its batch cannot be reproduced: give it a seed, "
-        "or look at one document at a time"
+        "A tagger that depends on time, randomness or other documents cannot be reproduced. Give it a seed, or "
+        "make each result depend on only one document"
         if chance.issuperset(faults)
         else REBUILD,
         facts={"rows_compared": rows, "rows": facts.rows},
@@ -137,33 +139,33 @@ def _rebuild_matches(opened: OpenedTags) -> Finding:
     )
 
 
-def _drawn_rows(shard: TaggedShard, directory: Path, drawn: DrawnRows, folder: Path) -> dict[str, str]:
+def _draw_rows(shard: TaggedShard, directory: Path, drawn_rows: DrawnRows, folder: Path) -> dict[str, str]:
     """Return file → sentence for the files in which drawn rows differ."""
-    # commands and assets are left out, because they cannot process only a few documents
-    left_out = frozenset(file_of(one) for one in shard.taggers if not isinstance(one, BatchTagger))
-    tag(shard, folder, left_out, drawn)
+    # leave out commands and assets, because they cannot process only a few documents
+    left_out = frozenset(tagger_file_name(one) for one in shard.taggers if not isinstance(one, BatchTagger))
+    write_tags(shard, folder, left_out, drawn_rows)
     names = [name for name in shard.names if name not in left_out]
-    differences = {name: other_rows(folder / name, directory / name, drawn.places) for name in names}
+    differences = {name: compare_rows(folder / name, directory / name, drawn_rows.places) for name in names}
     return {name: f"{name}: {one}" for name, one in differences.items() if one is not None}
 
 
 def _compare_all_rows(shard: TaggedShard, directory: Path, receipt: Receipt, folder: Path) -> dict[str, str]:
     """Return file or claim → sentence for the differences after all rows were tagged again."""
-    files = write_anew(shard, folder)
+    files = write_all_tags(shard, folder)
     names = [record.path for record in receipt.files]
-    claims = {claim: claim for claim in other_claims(files, receipt)}
-    return {**dict(other_files(folder, directory, names)), **claims}
+    claims = {claim: claim for claim in compare_claims(files, receipt)}
+    return {**dict(compare_files(folder, directory, names)), **claims}
 
 
 def _unstable_files(shard: TaggedShard, directory: Path, names: Set[str]) -> set[str]:
     """Return which of these differing tagger files also differ between two further runs."""
     if not names:
         return set()
-    with scratch(shard.store.root / shard.artifact.dataset) as folder:
+    with create_scratch(shard.store.root / shard.artifact.dataset) as folder:
         for run in ("first", "second"):
             (folder / run).mkdir()
-            tag(shard, folder / run, frozenset(shard.names) - names - {ROWS})
-        return {name for name in names if other_rows(folder / "first" / name, folder / "second" / name) is not None}
+            write_tags(shard, folder / run, frozenset(shard.names) - names - {ROWS})
+        return {name for name in names if compare_rows(folder / "first" / name, folder / "second" / name) is not None}
 
 
 def taggers_accurate(
@@ -178,27 +180,28 @@ def taggers_accurate(
     """
     if not names:
         return Finding(passed=True, summary="No tagger of the dataset has test cases.")
-    around = _documents(shard)
+    around = _read_documents(shard)
     rows: list[dict[str, str | int | float]] = []
     defects: list[str] = []
     facts: dict[str, int | float | str] = {"documents": len(around)}
     for name in names:
-        tagger = named_tagger(name)
+        tagger = load_tagger(name)
         assert tagger.planted is not None
         counts_of = count_found(list(tagger.planted()), tagger.tag, around)
         floor = floors.get(name, FloorDeclaration())
-        rows += [{"tagger": name, "kind": kind, **_row(counts)} for kind, counts in counts_of.items()]
+        rows += [{"tagger": name, "kind": kind, **_build_row(counts)} for kind, counts in counts_of.items()]
         for kind, counts in sum_by_kind(counts_of).items():
             facts |= {f"recall_{kind}": round(counts.recall, 4), f"precision_{kind}": round(counts.precision, 4)}
             if counts.recall < floor.recall:
-                share = f"{counts.found} of {counts.planted} {kind} ({counts.recall:.2%})"
-                defects.append(f"{name} finds {share}, less than {floor.recall:.2%}")
+                share = f"{counts.found} of {counts.planted} {kind} ({format_share(counts.recall)})"
+                defects.append(f"{name} finds {share}, less than {format_share(floor.recall)}")
             if counts.precision < floor.precision:
                 share = f"{counts.mistaken} of {count_of(counts.negatives, 'text')} that only look like {kind}"
                 defects.append(
-                    f"{name} flags {share}: a precision of {counts.precision:.2%}, less than {floor.precision:.2%}"
+                    f"{name} flags {share}: a precision of {format_share(counts.precision)}, less than "
+                    f"{format_share(floor.precision)}"
                 )
-    return verdict(
+    return build_verdict(
         defects,
         f"Taggers are accurate enough on their planted cases: {', '.join(names)}.",
         "A different version of the tagger or of its library may be the cause. Lower `floors` if the accuracy is "
@@ -208,24 +211,24 @@ def taggers_accurate(
     )
 
 
-def _row(counts: PlantedCounts) -> dict[str, int | float]:
+def _build_row(counts: PlantedCounts) -> dict[str, int | float]:
     return {
         "planted": counts.planted,
         "found": counts.found,
         "recall_%": round(100 * counts.recall, 2),
-        "only_alike": counts.negatives,
-        "taken_for_it": counts.mistaken,
+        "look_alikes": counts.negatives,
+        "mistaken_look_alikes": counts.mistaken,
         "precision_%": round(100 * counts.precision, 2),
     }
 
 
-def _documents(shard: TaggedShard | None) -> list[str]:
+def _read_documents(shard: TaggedShard | None) -> list[str]:
     """Return the first texts of a shard; empty if its source cannot be read."""
     if shard is None:
         return []
     for part in shard.files:
         try:
-            batch = next(batches_of(part, shard.fields), None)
+            batch = next(read_part_batches(part, shard.fields), None)
         except (DataprepError, OSError):
             continue
         if batch is not None and batch.texts:
@@ -247,7 +250,7 @@ def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, 
         name=TAGS,
         split=split,
         version=VERSION,
-        description="The values of each row of a shard before rules are applied: carried fields and taggers' columns.",
+        description="Kept fields and taggers' columns of each row, before filter rules are applied.",
         kinds={"parquet"},
         inputs=(
             snapshot,
@@ -257,13 +260,13 @@ def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, 
         pool="cpu",
         recipes=partial(_TASKS.recipes, corpus),
         build=partial(_TASKS.build, corpus),
-        reads=partial(readings, corpus, tokenized=True),
-        metadata=_metadata,
-        rows=lambda receipt: TagsFacts.of(receipt).rows,
+        reads=partial(estimate_readings, corpus, tokenized=True),
+        metadata=_build_metadata,
+        rows=lambda receipt: TagsFacts.from_receipt(receipt).rows,
         columns={**corpus.columns, "bad": "string"},
         check_groups=(
             _TASKS.group(corpus),
-            WholeChecks(checks=(_PLANTED,), open=partial(_planted_in, corpus)),
+            WholeChecks(checks=(_PLANTED,), open=partial(_open_planted_shard, corpus)),
         ),
     )
 
@@ -272,9 +275,9 @@ def tagged_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partitions: Sequence[str]
 ) -> list[TaggedShard]:
     """Return the tags of the given shards, to build or to check; raise MissingArtifactError if one has no snapshot."""
-    fields, taggers, shards = corpus.carried, [tagger.located() for tagger in corpus.taggers], []
+    fields, taggers, shards = corpus.carried, [tagger.resolve_paths() for tagger in corpus.taggers], []
     for partition in partitions:
-        files = source_parts(corpus, store, manifest, partition)
+        files = load_source_parts(corpus, store, manifest, partition)
         labels = [file.label for file in files]
         shards.append(
             TaggedShard(
@@ -282,24 +285,24 @@ def tagged_shards(
                 store=store,
                 files=files,
                 fields=fields,
-                taggers=tuple(tagger.of_files(labels) for tagger in taggers),
+                taggers=tuple(tagger.for_files(labels) for tagger in taggers),
                 source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
-                samples=samples_of(corpus.prove.level),
+                samples=choose_sample_count(corpus.prove.level),
             )
         )
     return shards
 
 
-def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    facts, taggers = TagsFacts.of(receipt), receipt.recipe.get("settings", {}).get("taggers", {})
+def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    facts, taggers = TagsFacts.from_receipt(receipt), receipt.recipe.get("settings", {}).get("taggers", {})
     table = [
         {"tagger": name, "version": settings["version"][:12], "columns": ", ".join(settings["columns"])}
         for name, settings in taggers.items()
     ]
-    return {"rows": facts.rows, "refused": facts.bad, **({"taggers": Table(table)} if table else {})}
+    return {"rows": facts.rows, "bad_rows": facts.bad, **({"taggers": Table(table)} if table else {})}
 
 
-def _planted_in(
+def _open_planted_shard(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]
 ) -> tuple[TaggedShard | None, CorpusDeclaration]:
     """Return the shard whose first documents get the planted cases, and its corpus."""
@@ -311,12 +314,12 @@ SHARD_CHECKS: tuple[Check[OpenedTags], ...] = (
     FILES_INTACT,
     Check(
         "rows_complete",
-        "Every file has the declared columns and the source's rows in the same order.",
+        "Every file has the declared columns, and one row for each source row, in the same order.",
         _rows_complete,
     ),
     Check(
         "rebuild_matches",
-        "Tagging a sample of source rows (or all) again reproduces the stored values.",
+        "Tagging a sample of source rows (or all rows) again reproduces the stored values.",
         _rebuild_matches,
         samples=True,
     ),
@@ -324,6 +327,6 @@ SHARD_CHECKS: tuple[Check[OpenedTags], ...] = (
 _PLANTED: Check[tuple[TaggedShard | None, CorpusDeclaration]] = Check(
     "taggers_accurate",
     "Taggers classify planted cases and look-alikes at least as accurately as `floors` requires.",
-    lambda planted: taggers_accurate(planted[0], planted[1].floors, planted[1].with_cases),
+    lambda planted: taggers_accurate(planted[0], planted[1].floors, planted[1].tested_taggers),
 )
 _TASKS = ShardTasks(name=TAGS, shards=tagged_shards, ensure=ensure_tags, checks=SHARD_CHECKS, open=OpenedTags.open)

@@ -1,8 +1,8 @@
 """Trial of a corpus' taggers on its first rows, for `dataprep check` and first runs.
 
 A tagger that fails on ten rows fails on all of them. User functions run in a worker, because they may print, hang or
-end their process. Commands and assets are not tried, because their cost is unknown. Rules are tried on the same rows: a
-rule that drops all of them is usually a mistake.
+exit their process. Commands and assets are not tried, because their cost is unknown. Rules are tried on the same rows:
+a rule that drops all of them is usually a mistake.
 """
 
 import time
@@ -12,13 +12,13 @@ from typing import Any
 
 from dataprep_assets.curation.function_tagger import FunctionTagger
 from dataprep_assets.curation.rules import rule_numbers
-from dataprep_assets.curation.table import DocumentBatch, schema_of
-from dataprep_assets.curation.tagging import BatchTagger, BuiltInTagger, Tagger, tags_of
+from dataprep_assets.curation.table import DocumentBatch, build_schema
+from dataprep_assets.curation.tagging import BatchTagger, BuiltInTagger, Tagger, compute_tags
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError, count_of
 from dataprep_assets.execution.processes import WorkerPool
-from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId, without_output
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import batches_of
+from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId, discard_output
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import read_part_batches
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_parts import present_part
 from dataprep_assets.planning.manifest import build_manifest
@@ -31,28 +31,28 @@ _SECONDS = 120.0
 """Time limit of a function in seconds; some load a model first."""
 Tags = list[dict[str, list[Any]]]
 """For each batch, column → values."""
-Found = Tags | DataprepError | None
+TrialResult = Tags | DataprepError | None
 """Columns of a tagger; its error; or None if it took too long."""
 
 
 def trial_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on taggers that fail on the first documents of the splits, and on rules that drop all of them."""
     try:
-        taggers = corpus.taggers[: len(corpus.tag)]  # the benchmark tagger comes last and is left out
+        taggers = corpus.taggers[: len(corpus.tag)]  # leave out the benchmark tagger, which is last
     except ConfigError:  # the error is reported with the declaration
         return
     if not corpus.tag and not corpus.rules:
         return
     batches = _first_documents(corpus)
     columns: Tags = [{} for _ in batches]
-    for tagger, tags in (*_of_named(corpus, taggers, batches), *_of_functions(corpus, taggers, batches)):
+    for tagger, tags in (*_run_named(corpus, taggers, batches), *_run_functions(corpus, taggers, batches)):
         keys = ("tag", taggers.index(tagger))
         if isinstance(tags, DataprepError):
             yield Remark(keys=keys, sentence=str(tags))
         elif tags is None:
             text = (
-                f"tag: {tagger.name}: needed more than {count_of(round(_SECONDS), 'second')} for the first "
-                "documents, and was ended"
+                f"tag: {tagger.name}: ran for more than {count_of(round(_SECONDS), 'second')} on the first documents "
+                "and was stopped"
             )
             yield Remark(keys=keys, sentence=text, hint=True)
         else:
@@ -76,8 +76,8 @@ def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
             entry = next((candidate for candidate in entries if candidate.split == split), None)
             if entry is None:
                 continue
-            # one batch only, because the reader compares the file's digest at its end
-            batch = next(batches_of(present_part(corpus, entry, source.path(entry)), fields), None)
+            # read only one batch, because the reader compares the file's digest at its end
+            batch = next(read_part_batches(present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
                 batches.append(batch.slice_texts(slice(0, _ROWS)))
     return batches
@@ -85,12 +85,12 @@ def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
 
 def _tag_batches(tagger: BatchTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
     """Return a tagger's columns for these documents; raise DataprepError if the tagger fails."""
-    return [tags_of(tagger, batch, sensitive=sensitive) for batch in batches]
+    return [compute_tags(tagger, batch, sensitive=sensitive) for batch in batches]
 
 
-def _of_named(
+def _run_named(
     corpus: CorpusDeclaration, taggers: Sequence[Tagger], batches: Sequence[DocumentBatch]
-) -> Iterator[tuple[Tagger, Found]]:
+) -> Iterator[tuple[Tagger, TrialResult]]:
     """Yield the columns or the error of each built-in tagger."""
     for tagger in taggers:
         if isinstance(tagger, BuiltInTagger):
@@ -100,9 +100,9 @@ def _of_named(
                 yield tagger, error
 
 
-def _of_functions(
+def _run_functions(
     corpus: CorpusDeclaration, taggers: Sequence[Tagger], batches: Sequence[DocumentBatch]
-) -> Iterator[tuple[Tagger, Found]]:
+) -> Iterator[tuple[Tagger, TrialResult]]:
     """Yield the columns or the error of each function, from one worker at a time.
 
     A function that takes too long ends its worker; the next function gets a new one.
@@ -110,7 +110,7 @@ def _of_functions(
     remaining = [one for one in taggers if isinstance(one, FunctionTagger)]
     while remaining:
         with private_files(corpus.sensitive), WorkerPool(1) as pool:
-            tags: Found = []
+            tags: TrialResult = []
             while remaining and tags is not None:
                 tagger = remaining.pop(0)
                 pool.submit(Task(TaskId(f"tag: {tagger.name}"), _call_tagger, (tagger, batches, corpus.sensitive)))
@@ -121,7 +121,7 @@ def _of_functions(
                 yield tagger, tags
 
 
-def _await_result(pool: WorkerPool) -> Found:
+def _await_result(pool: WorkerPool) -> TrialResult:
     """Return the result of a pool with one task; None if it takes too long."""
     limit = time.monotonic() + _SECONDS
     for event in pool.events():
@@ -135,7 +135,7 @@ def _await_result(pool: WorkerPool) -> Found:
 
 def _call_tagger(tagger: FunctionTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
     """Load a function and call it for the documents, if there are any, without output. Runs in a worker."""
-    with without_output(private=True):
+    with discard_output(private=True):
         tagger.load()
         return _tag_batches(tagger, batches, sensitive)
 
@@ -150,7 +150,7 @@ def _rule_remarks(corpus: CorpusDeclaration, batches: Sequence[DocumentBatch], c
     row_columns: list[Mapping[str, list[Any]]] = [{**b.rows, **tags} for b, tags in zip(batches, columns, strict=True)]
     table = pa.table(
         {name: [value for batch_columns in row_columns for value in batch_columns[name]] for name in types},
-        schema=schema_of(types),
+        schema=build_schema(types),
     )
     for name, (keeps, rule) in corpus.rules.items():
         if rule.columns <= types.keys() and (rule_numbers(table, {name: (keeps, rule)}) == 0).all():

@@ -23,25 +23,25 @@ from pydantic import Field
 
 from dataprep_assets.curation.duplicates.candidates import Nodes
 from dataprep_assets.curation.duplicates.kept_set import ComparedPairs, KeptSet
-from dataprep_assets.curation.table import Columns, ParquetRows, read_joined
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
-from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.curation.table import Columns, ParquetRowWriter, read_joined_tables
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, DatasetInput
-from dataprep_assets.engine.checks.comparison import rebuilt
+from dataprep_assets.engine.checks.comparison import compare_rebuild
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.curation.excerpts import Excerpts
-from dataprep_assets.pipelines.corpus.curation.file_ages import ages_of, write_ages
+from dataprep_assets.pipelines.corpus.curation.file_ages import compute_ages, write_ages
 from dataprep_assets.pipelines.corpus.curation.kept_documents import (
     PAIRS,
     KeptDocuments,
-    change_of,
-    kept_documents,
-    known_pairs,
-    present_duplicates,
+    count_changes,
+    decide_kept_documents,
+    read_current_duplicates,
+    read_known_pairs,
 )
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -55,9 +55,9 @@ from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import (
 )
 from dataprep_assets.pipelines.corpus.duplicates.row_names import RowNames
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES
-from dataprep_assets.pipelines.corpus.source.listed_rows import listed_ids
+from dataprep_assets.pipelines.corpus.source.listed_rows import read_listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
-from dataprep_assets.planning.manifest import split_of
+from dataprep_assets.planning.manifest import split_name
 from dataprep_assets.stores.files import digest_value
 
 CLUSTERS = "clusters.parquet"
@@ -78,8 +78,8 @@ def largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequenc
     """
     if corpus.sensitive:
         return []
-    # all clusters are in one piece, or in none if no document was removed
-    clusters = next(read_joined([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
+    # all clusters are in one piece; without removed documents, there is no piece
+    clusters = next(read_joined_tables([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
     excerpts = Excerpts(corpus, store)
     return [
         {**row, "text": excerpts.excerpt(row["representative"]), "example_text": excerpts.excerpt(row["example"])}
@@ -142,7 +142,7 @@ def duplicates_spec(
         declaration=corpus,
         name=DUPLICATES,
         version=VERSION,
-        description="Near-duplicates in all shards and splits: the dropped documents, and the document kept for each.",
+        description="Near-duplicates in all shards and splits: every dropped document, and the document kept instead.",
         kinds={"parquet", "numpy"},
         inputs=(
             *signatures,
@@ -153,17 +153,17 @@ def duplicates_spec(
             ),
         ),
         pool="cpu",
-        recipes=lambda store, _: [_recipe(corpus, store)],
-        build=partial(_build, corpus),
-        foresee=partial(_build, corpus),
-        metadata=partial(_metadata, corpus),
-        rows=lambda receipt: sum(DuplicatesFacts.of(receipt).removed.values()),
+        recipes=lambda store, _: [_build_recipe(corpus, store)],
+        build=partial(_build_duplicates, corpus),
+        foresee=partial(_build_duplicates, corpus),
+        metadata=partial(_build_metadata, corpus),
+        rows=lambda receipt: sum(DuplicatesFacts.from_receipt(receipt).removed.values()),
         columns=REMOVED,
         check_groups=(duplicates_checks(corpus),),
     )
 
 
-def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
+def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
     duplicates, manifest = corpus.duplicates, load_manifest(corpus, store)
     assert duplicates is not None
     upstream = {}
@@ -178,19 +178,19 @@ def _recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
         "threshold": duplicates.similarity,
         "priority": priority if isinstance(priority, str) else priority.model_dump(mode="json"),
         "across_splits": duplicates.across_splits,
-        # the splits are in declared order, which matters for `across_splits: drop`
+        # the splits in declared order, which matters for `across_splits: drop`
         "splits": list(corpus.splits),
         "rules": {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()},
     }
-    # added only if set, so that the keys of other datasets do not change
+    # add this only if set, so that other datasets keep their keys
     if duplicates.against:
         settings["against"] = list(duplicates.against)
-    ages = ages_of(corpus, store, manifest)
-    retracted = listed_ids(corpus)
-    # file names are inputs because they name kept documents, ages because they determine the kept documents
+    ages = compute_ages(corpus, store, manifest)
+    retracted_ids = read_listed_ids(corpus)
+    # inputs include file names, which name kept documents, and ages, which determine them
     sources = {"files": digest_value(_files_by_age(manifest, ages)), **other_documents.sources}
-    if len(retracted):
-        sources["retractions"] = digest_value([f"{hashed:016x}" for hashed in retracted.tolist()])
+    if len(retracted_ids):
+        sources["retractions"] = digest_value([f"{hashed:016x}" for hashed in retracted_ids.tolist()])
     return Recipe(
         artifact=corpus.artifact(DUPLICATES),
         key=digest_value([DUPLICATES, VERSION, settings, sources, upstream]),
@@ -207,56 +207,62 @@ def _files_by_age(manifest: Manifest, ages: Mapping[str, int]) -> list[Any]:
     ]
 
 
-def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+def _build_duplicates(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     store, artifact = request.store, corpus.artifact(DUPLICATES)
-    recipe = _recipe(corpus, store)
-    # the present duplicates are read now, because `ensure` replaces them
-    before = present_duplicates(corpus, store)
+    recipe = _build_recipe(corpus, store)
+    # read the current duplicates now, because `ensure_built` replaces them
+    previous_receipt = read_current_duplicates(corpus, store)
     kept_sets: list[KeptDocuments] = []
-    write = partial(_write, corpus, store, recipe, kept_sets, known_pairs(corpus, store))
-    receipt, reused = ensure(recipe, store, write, corpus.verify)
-    back = change_of(corpus, store, before, kept_sets[0]).back if kept_sets else 0
-    if back:
-        # the message has no verb, which would need to agree in number
+    write = partial(_write, corpus, store, recipe, kept_sets, read_known_pairs(corpus, store))
+    receipt, reused = ensure_built(recipe, store, write, corpus.verify)
+    restored_documents = count_changes(corpus, store, previous_receipt, kept_sets[0]).back if kept_sets else 0
+    if restored_documents:
+        # no verb in the message, because it would have to agree in number
         request.warn(
-            f"{artifact}: restored, because the document kept instead was removed: {count_of(back, 'document')}"
+            f"{artifact}: restored, because the document kept instead was removed: "
+            f"{count_of(restored_documents, 'document')}"
         )
     outcome = Outcome.from_receipt(receipt, reused)
-    yield outcome if not back else Outcome(partition="", receipt=receipt, metadata={"come_back": back})
+    yield (
+        outcome
+        if not restored_documents
+        else Outcome(partition="", receipt=receipt, metadata={"restored_documents": restored_documents})
+    )
 
 
-def rebuilt_duplicates(
-    corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, directory: Path, known: ComparedPairs
+def compare_rebuilt_duplicates(
+    corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, directory: Path, pairs: ComparedPairs
 ) -> Iterator[str]:
-    """Return a sentence for each file and claim that differs when all pairs except `known` ones are compared again."""
-    recipe = _recipe(corpus, store)
-    return rebuilt(recipe, store, receipt, directory, partial(_write, corpus, store, recipe, [], known))
+    """Return a sentence for each file and claim that differs when all pairs except `pairs` ones are compared again."""
+    recipe = _build_recipe(corpus, store)
+    return compare_rebuild(recipe, store, receipt, directory, partial(_write, corpus, store, recipe, [], pairs))
 
 
 def _write(
     corpus: CorpusDeclaration,
     store: ArtifactStore,
     recipe: Recipe,
-    compared: list[KeptDocuments],
-    known: ComparedPairs,
+    compared_documents: list[KeptDocuments],
+    pairs: ComparedPairs,
     staged: Path,
 ) -> WrittenFiles:
+    """Write the files of the duplicates into `staged`; append the compared documents to `compared_documents`."""
     duplicates = corpus.duplicates
     assert duplicates is not None
-    ages = ages_of(corpus, store, load_manifest(corpus, store))
-    # the caller compares this result with the previous duplicates
-    compared.append(kept_documents(corpus, store, ages, known=known))
-    all_documents, kept_set = compared[0].found, compared[0].kept
+    ages = compute_ages(corpus, store, load_manifest(corpus, store))
+    # keep the documents, because the caller compares them with the previous duplicates
+    compared_documents.append(decide_kept_documents(corpus, store, ages, pairs=pairs))
+    all_documents, kept_set = compared_documents[0].found, compared_documents[0].kept
     documents = all_documents.documents
-    # names are read only for the documents in the files
+    # read only the names of documents that are in the files
     nodes = np.unique(np.concatenate([kept_set.removed, kept_set.representatives, kept_set.across.ravel()]))
     names = _Names(corpus, store, all_documents, nodes)
-    removed: dict[str, int] = dict.fromkeys(corpus.splits, 0)
+    removed_counts: dict[str, int] = dict.fromkeys(corpus.splits, 0)
     start = 0
-    for partition, positions, is_kept in compared[0].by_shard():
+    for partition, positions, is_kept in compared_documents[0].iterate_shards():
         part = slice(start, start := start + len(positions))
-        removed[split_of(partition)] += len(positions)
-        with ParquetRows(staged / removed_file(partition), REMOVED) as rows:
+        removed_counts[split_name(partition)] += len(positions)
+        with ParquetRowWriter(staged / removed_file(partition), REMOVED) as rows:
             rows.add(
                 {
                     "position": positions.tolist(),
@@ -274,7 +280,7 @@ def _write(
         facts=DuplicatesFacts(
             # documents from number `own` on belong to other datasets
             documents=int(np.count_nonzero(documents.taken[: all_documents.own])),
-            removed=removed,
+            removed=removed_counts,
             equal=int(np.count_nonzero(kept_set.similarities == 1)),
             candidates=kept_set.candidates,
             compared=len(kept_set.compared.pairs),
@@ -284,29 +290,31 @@ def _write(
     )
 
 
-def _count_removed_by_dataset(found: JoinedDocuments, kept: KeptSet) -> dict[str, int]:
+def _count_removed_by_dataset(documents: JoinedDocuments, kept_set: KeptSet) -> dict[str, int]:
     """Return, by dataset, how many documents were removed because that dataset keeps a similar one."""
-    # numbers of the dataset's own shards, which come first, become negative
-    homes = found.documents.shard_of(kept.representatives) - len(found.partitions)
+    # make numbers of the dataset's own shards, which come first, negative
+    shards = documents.documents.shard_of(kept_set.representatives) - len(documents.partitions)
     counts: dict[str, int] = {}
-    for number, dataset in enumerate(found.others):
-        counts[dataset.dataset] = counts.get(dataset.dataset, 0) + int(np.count_nonzero(homes == number))
+    for number, dataset in enumerate(documents.others):
+        counts[dataset.dataset] = counts.get(dataset.dataset, 0) + int(np.count_nonzero(shards == number))
     return counts
 
 
 class _Names:
     """The names of rows: `file:row`, or `dataset:file:row` for rows of another dataset."""
 
-    def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore, found: JoinedDocuments, nodes: Nodes) -> None:
+    def __init__(
+        self, corpus: CorpusDeclaration, store: ArtifactStore, documents: JoinedDocuments, nodes: Nodes
+    ) -> None:
         """Read the names of these documents, whose numbers increase."""
         self._nodes, self._names = nodes, list[str]()
-        for number, partition in enumerate(found.partitions):
-            begin, end = found.documents.first[number : number + 2].tolist()
+        for number, partition in enumerate(documents.partitions):
+            begin, end = documents.documents.first[number : number + 2].tolist()
             start, stop = np.searchsorted(nodes, [begin, end]).tolist()
             if start != stop:
-                own = RowNames(rows=store.local(corpus.artifact(TAGS, partition)) / ROWS)
-                self._names += own.names_at(nodes[start:stop] - begin)
-        for dataset, begin, end in found.bounds_of_others():
+                row_names = RowNames(rows=store.local(corpus.artifact(TAGS, partition)) / ROWS)
+                self._names += row_names.names_at(nodes[start:stop] - begin)
+        for dataset, begin, end in documents.bounds_of_others():
             rows = nodes[slice(*np.searchsorted(nodes, [begin, end]).tolist())] - begin
             if len(rows):
                 self._names += dataset.names(store).names_at(rows)
@@ -316,53 +324,57 @@ class _Names:
         return [self._names[position] for position in np.searchsorted(self._nodes, nodes).tolist()]
 
 
-def _write_clusters(path: Path, kept: KeptSet, names: _Names) -> None:
+def _write_clusters(path: Path, kept_set: KeptSet, names: _Names) -> None:
     """Write the largest clusters: the kept document, the number of removed ones, and the least similar of them."""
-    # sorted by cluster, then by similarity, so each run starts with the document least similar to the kept one
-    order = np.lexsort((kept.removed, kept.similarities, kept.representatives))
-    stands = kept.representatives[order]
-    starts = np.flatnonzero(np.append(True, stands[1:] != stands[:-1])) if len(stands) else np.empty(0, np.int64)
-    sizes = np.diff(np.append(starts, len(stands)))
+    # sort by cluster and similarity, so that each run starts with the document least similar to the kept one
+    order = np.lexsort((kept_set.removed, kept_set.similarities, kept_set.representatives))
+    representatives = kept_set.representatives[order]
+    starts = (
+        np.flatnonzero(np.append(True, representatives[1:] != representatives[:-1]))
+        if len(representatives)
+        else np.empty(0, np.int64)
+    )
+    sizes = np.diff(np.append(starts, len(representatives)))
     largest = np.lexsort((starts, -sizes))[:_LARGEST]
     examples = order[starts[largest]]
-    with ParquetRows(path, _CLUSTERS) as rows:
+    with ParquetRowWriter(path, _CLUSTERS) as rows:
         rows.add(
             {
-                "representative": names.names_of(kept.representatives[examples]),
+                "representative": names.names_of(kept_set.representatives[examples]),
                 "removed": sizes[largest].tolist(),
-                "least_similar": kept.similarities[examples].tolist(),
-                "example": names.names_of(kept.removed[examples]),
+                "least_similar": kept_set.similarities[examples].tolist(),
+                "example": names.names_of(kept_set.removed[examples]),
             }
         )
 
 
-def _write_across(path: Path, kept: KeptSet, names: _Names, found: JoinedDocuments) -> None:
-    homes = found.documents.shard_of(kept.across.ravel()).reshape(-1, 2)
-    splits = [[split_of(found.partitions[one]) for one in pair] for pair in homes.tolist()]
-    one, other = names.names_of(kept.across[:, 0]), names.names_of(kept.across[:, 1])
-    with ParquetRows(path, _ACROSS) as rows:
+def _write_across(path: Path, kept_set: KeptSet, names: _Names, documents: JoinedDocuments) -> None:
+    shards = documents.documents.shard_of(kept_set.across.ravel()).reshape(-1, 2)
+    splits = [[split_name(documents.partitions[shard]) for shard in pair] for pair in shards.tolist()]
+    first_names, second_names = names.names_of(kept_set.across[:, 0]), names.names_of(kept_set.across[:, 1])
+    with ParquetRowWriter(path, _ACROSS) as rows:
         rows.add(
             {
                 "split": [pair[0] for pair in splits],
-                "row": one,
+                "row": first_names,
                 "other": [pair[1] for pair in splits],
-                "other_row": other,
-                "similarity": kept.across_similarities.tolist(),
+                "other_row": second_names,
+                "similarity": kept_set.across_similarities.tolist(),
             }
         )
 
 
-def _metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    facts = DuplicatesFacts.of(receipt)
-    metadata: dict[str, Shown] = {
+def _build_metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    facts = DuplicatesFacts.from_receipt(receipt)
+    metadata: dict[str, ShownValue] = {
         "documents": facts.documents,
         "removed": sum(facts.removed.values()),
         **{f"removed_{split}": count for split, count in facts.removed.items()},
-        "equal": facts.equal,
+        "equal_documents": facts.equal,
         "candidate_pairs": facts.candidates,
         "compared_pairs": facts.compared,
-        "across_splits": facts.across,
-        **{f"like_{name}": count for name, count in facts.against.items()},
+        "pairs_across_splits": facts.across,
+        **{f"duplicates_of_{name}": count for name, count in facts.against.items()},
     }
     if clusters := largest_clusters(corpus, store):
         metadata["largest_clusters"] = Table(clusters)

@@ -12,14 +12,14 @@ from dataprep_assets.curation.duplicates.candidates import CandidateSet
 from dataprep_assets.curation.duplicates.kept_set import Priority, ShardOrder
 from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.curation.file_ages import ages_of
-from dataprep_assets.pipelines.corpus.curation.ruled_rows import ruled_rows
+from dataprep_assets.pipelines.corpus.curation.file_ages import compute_ages
+from dataprep_assets.pipelines.corpus.curation.ruled_rows import read_ruled_rows
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.other_datasets import OtherShard, open_other_documents
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES, open_signatures
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest
-from dataprep_assets.planning.manifest import natural_key, split_of
+from dataprep_assets.planning.manifest import natural_key, split_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,32 +62,32 @@ def join_documents(
         corpus: The dataset.
         store: The store of its signatures and tags.
         manifest: Its manifest.
-        ages: Source file → its age; None for the ages in the present duplicates.
+        ages: Source file → its age; None for the ages in the current duplicates.
         partitions: The shards to join, in the order of the plan; None for all shards.
     """
     duplicates = corpus.duplicates
     assert duplicates is not None
-    ages = ages_of(corpus, store, manifest) if ages is None else ages
-    # ranked by name, because the position in the plan depends on when a file was appended
+    ages = compute_ages(corpus, store, manifest) if ages is None else ages
+    # rank by name, because the position in the plan depends on when a file was appended
     ranks = {name: index for index, name in enumerate(sorted((e.relpath for e in manifest.entries), key=natural_key))}
     splits = {name: index for index, name in enumerate(corpus.splits)}
     shards, masks, orders = [], [], []
     partitions = list(manifest.plan) if partitions is None else partitions
     for partition in partitions:
-        signed = open_signatures(store, corpus.artifact(SIGNATURES, partition))
+        signatures = open_signatures(store, corpus.artifact(SIGNATURES, partition))
         rows = _Rows(corpus, store.local(corpus.artifact(TAGS, partition)))
-        # rows of both artifacts are matched by position, so both must have the same rows
-        if len(rows.taken) != signed.rows:
+        # rows are matched by position, so both artifacts must have the same rows
+        if len(rows.taken) != signatures.rows:
             raise IntegrityError(
-                f"{corpus.artifact(SIGNATURES, partition)}: has {count_of(signed.rows, 'row')}, but its tags have "
-                f"{len(rows.taken):,}. Materialize both again"
+                f"{corpus.artifact(SIGNATURES, partition)}: has {count_of(signatures.rows, 'row')}, but the tags have "
+                f"{len(rows.taken):,}. Rebuild both"
             )
-        shards.append(signed)
-        # the digest of an empty text is zero; empty texts are not compared
-        masks.append(rows.taken & signed.digests[:, :2].any(axis=1))
+        shards.append(signatures)
+        # exclude empty texts, whose digest is zero, from comparison
+        masks.append(rows.taken & signatures.digests[:, :2].any(axis=1))
         orders.append(
             ShardOrder(
-                split=splits[split_of(partition)],
+                split=splits[split_name(partition)],
                 starts=np.array(rows.starts, np.int64),
                 files=np.array([ranks[name] for name in rows.files], np.int64),
                 ages=np.array([ages.get(name, 0) for name in rows.files], np.int64),
@@ -97,8 +97,8 @@ def join_documents(
     # other datasets come last, so that the dataset's own rows keep their numbers
     other_shards = open_other_documents(corpus, store).shards
     for shard in other_shards:
-        signed, mask = shard.open_signatures(store)
-        shards.append(signed)
+        signatures, mask = shard.open_signatures(store)
+        shards.append(signatures)
         masks.append(mask)
         orders.append(shard.order(len(splits)))
     documents = CandidateSet(shards, masks)
@@ -116,15 +116,15 @@ class _Rows:
         self.values: NDArray[np.float64] | None = None
         priority = corpus.duplicates.priority
         columns = [] if isinstance(priority, str) else [priority.column]
-        # starts with empty arrays, because a shard may have no rows
+        # start with empty arrays, because a shard may have no rows
         masks, values, rows = [np.zeros(0, np.bool_)], [np.zeros(0)], 0
-        for piece in ruled_rows(corpus, directory, ("file", *columns)):
+        for piece in read_ruled_rows(corpus, directory, ("file", *columns)):
             mask = piece.good & ~piece.listed & (piece.rule < 0)
             masks.append(mask)
             for column in columns:
-                values.append(_sortable(piece.table[column].to_pylist(), priority.order))  # type: ignore[union-attr]
+                values.append(_build_sort_keys(piece.table[column].to_pylist(), priority.order))  # type: ignore[union-attr]
             # a file may continue from the previous piece
-            for index, name in _changes(piece.table["file"].to_pylist(), self.files[-1] if self.files else None):
+            for index, name in _find_changes(piece.table["file"].to_pylist(), self.files[-1] if self.files else None):
                 self.starts.append(rows + index)
                 self.files.append(name)
             rows += len(mask)
@@ -133,14 +133,14 @@ class _Rows:
             self.values = np.concatenate(values)
 
 
-def _changes(names: Sequence[str], last: str | None) -> Iterator[tuple[int, str]]:
+def _find_changes(names: Sequence[str], last_name: str | None) -> Iterator[tuple[int, str]]:
     for index, name in enumerate(names):
-        if name != last:
+        if name != last_name:
             yield index, name
-        last = name
+        last_name = name
 
 
-def _sortable(values: Sequence[Any], order: str | tuple[str, ...]) -> NDArray[np.float64]:
+def _build_sort_keys(values: Sequence[Any], order: str | tuple[str, ...]) -> NDArray[np.float64]:
     """Return sort keys: lower numbers are kept first, NaN comes last."""
     if isinstance(order, str):
         sign = -1.0 if order == "highest" else 1.0

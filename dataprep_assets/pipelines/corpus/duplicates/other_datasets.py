@@ -28,8 +28,8 @@ _DECLARED = {
     "kind": "duplicates.kind",
     "normalization": "duplicates.normalize",
     "shingle": "duplicates.shingle",
-    "bands": "duplicates.threshold and permutations",
-    "rows": "duplicates.threshold and permutations",
+    "bands": "duplicates.threshold` or `duplicates.permutations",
+    "rows": "duplicates.threshold` or `duplicates.permutations",
     "key": "document.id_key",
 }
 """Setting of signatures → the key that declares it."""
@@ -55,15 +55,16 @@ class OtherShard:
 
     def open_signatures(self, store: ArtifactStore) -> tuple[SignedShard, NDArray[np.bool_]]:
         """Return its signatures and the mask of its kept rows, ``(rows,)``; raise IntegrityError if sizes differ."""
-        signed = open_signatures(store, Artifact(dataset=self.dataset, name=SIGNATURES, partition=self.partition))
+        signatures = open_signatures(store, Artifact(dataset=self.dataset, name=SIGNATURES, partition=self.partition))
         name = kept_file(self.partition)
         data = np.fromfile(store.local(self._duplicates, [name]) / name, np.uint8)
         # the file has one bit per row, padded to whole bytes
-        if len(data) != -(-signed.rows // 8):
+        if len(data) != -(-signatures.rows // 8):
             raise IntegrityError(
-                f"{self._duplicates}: {name} does not have {count_of(signed.rows, 'row')}. Materialize it again"
+                f"{self._duplicates}: the size of {name} does not match {count_of(signatures.rows, 'row')}. "
+                "Rebuild `duplicates`"
             )
-        return signed, np.unpackbits(data, count=signed.rows).astype(np.bool_)
+        return signatures, np.unpackbits(data, count=signatures.rows).astype(np.bool_)
 
     def order(self, split: int) -> ShardOrder:
         """Return the values that determine the priority of its rows, which depends only on its dataset.
@@ -119,63 +120,61 @@ def open_other_documents(corpus: CorpusDeclaration, store: ArtifactStore) -> Oth
     for number, name in enumerate(corpus.duplicates.against):
         artifact = Artifact(dataset=name, name=DUPLICATES)
         if (receipt := store.receipt(artifact)) is None:
-            raise _missing_error(corpus, name, f"not there: {artifact}")
+            raise _missing_error(corpus, name, f"missing: {artifact}")
         _require_alike(corpus, name, receipt.recipe["settings"])
         files[name] = receipt.recipe["sources"]["files"]
-        shards += _shards(corpus, store, name, number, receipt)
+        shards += _find_shards(corpus, store, name, number, receipt)
     return OtherDocuments(shards=shards, files=files)
 
 
-def _shards(
+def _find_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, name: str, place: int, receipt: Receipt
 ) -> Iterator[OtherShard]:
-    signed = {
+    shards_with_signatures = {
         key.partition("/")[2]: content
         for key, content in receipt.recipe["upstream"].items()
         if key.startswith(f"{SIGNATURES}/")
     }
     digest_of = {file.path: file.sha256 for file in receipt.files}
-    artifacts = [Artifact(dataset=name, name=SIGNATURES, partition=partition) for partition in signed]
-    for (partition, content), now in zip(signed.items(), store.receipts(artifacts), strict=True):
-        # kept rows are stored by position, so they are valid only for the same signatures
+    artifacts = [Artifact(dataset=name, name=SIGNATURES, partition=partition) for partition in shards_with_signatures]
+    for (partition, content), now in zip(shards_with_signatures.items(), store.receipts(artifacts), strict=True):
+        # kept rows are stored by position, so they require the same signatures
         if now is None or now.content != content:
-            raise _missing_error(
-                corpus, name, f"signatures of {partition} differ from those used to find its duplicates"
-            )
+            raise _missing_error(corpus, name, f"the signatures of {partition} changed after the duplicates were found")
         if kept_file(partition) not in digest_of:
             raise _missing_error(
-                corpus, name, f"{DUPLICATES} was built by an older version and does not record the kept rows"
+                corpus, name, f"{DUPLICATES} was built by an older version of dataprep-assets, without the kept rows"
             )
         yield OtherShard(
             dataset=name, place=place, partition=partition, signatures=content, kept=digest_of[kept_file(partition)]
         )
 
 
-def _missing_error(corpus: CorpusDeclaration, name: str, what: str) -> MissingArtifactError:
-    return MissingArtifactError(
-        f"{corpus.dataset}: duplicates.against: {name}: {what}. Run it first: dataprep run {name}"
-    )
+def _missing_error(corpus: CorpusDeclaration, name: str, noun: str) -> MissingArtifactError:
+    return MissingArtifactError(f"{corpus.dataset}: duplicates.against: {name}: {noun}. Run `dataprep run {name}`")
 
 
-def _require_alike(corpus: CorpusDeclaration, name: str, theirs: Mapping[str, Any]) -> None:
+def _require_alike(corpus: CorpusDeclaration, name: str, other_settings: Mapping[str, Any]) -> None:
     """Raise ConfigError if the texts of another dataset were compared in a different way."""
-    own = corpus.signing.key_parts
+    own_settings = corpus.signing.key_parts
     names = ("kind", "normalization", "unicode", "words", "shingle", "bands", "rows", "rensa", "key")
     for setting in names:
-        if own.get(setting) == theirs.get(setting):
+        if own_settings.get(setting) == other_settings.get(setting):
             continue
-        where = _DECLARED.get(setting)
+        location = _DECLARED.get(setting)
         text = (
-            f"has a different `{where}`"
-            if where
-            else f"was built with a different version of {setting}: {theirs.get(setting)}"
+            f"has a different `{location}`"
+            if location
+            else f"was built with a different version of {setting}: {other_settings.get(setting)}"
         )
-        # not even the digest of a key is shown
+        # do not even show the digest of a key
         detail = (
-            "" if setting == "key" or where is None else f" ({setting} {theirs.get(setting)}, here {own.get(setting)})"
+            ""
+            if setting == "key" or location is None
+            else f" ({setting} {other_settings.get(setting)}, here {own_settings.get(setting)})"
         )
-        remedy = "Set the same in both" if where else f"Run it again: dataprep run {name}"
+        remedy = "Set the same values in both datasets" if location else f"Run `dataprep run {name}`"
         raise ConfigError(
-            f"{corpus.dataset}: duplicates.against: {name} {text}{detail}, so its texts cannot be compared with these. "
+            f"{corpus.dataset}: duplicates.against: {name} {text}{detail}, so the two datasets cannot be compared. "
             f"{remedy}"
         )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.banding import Banding
-from dataprep_assets.engine.artifact.metadata_values import Markdown, picture
+from dataprep_assets.engine.artifact.metadata_values import Markdown, render_picture
 
 _LEFT, _TOP, _WIDTH, _HEIGHT, _RIGHT, _BELOW = 56, 20, 420, 220, 20, 44
 """Pixels of the margins and of the plot area."""
@@ -20,7 +20,7 @@ _BINS = 20
 
 
 @dataclass(frozen=True)
-class Point:
+class RecallPoint:
     """Planted pairs of about the same similarity: mean similarity, share with a common band, and number of pairs."""
 
     similarity: float
@@ -28,20 +28,20 @@ class Point:
     pairs: int
 
 
-def points_of(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -> list[Point]:
+def group_points(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -> list[RecallPoint]:
     """Group planted pairs into points.
 
     Args:
         similarities: Similarity of the two texts of each pair: ``(pairs,)``.
         shared: Whether they share a band: ``(pairs,)``.
     """
-    # a similarity of 1 belongs to the last bin
+    # put a similarity of 1 into the last bin
     bins = np.minimum((similarities * _BINS).astype(np.int64), _BINS - 1)
     masks = [bins == one for one in np.unique(bins).tolist()]
-    return [Point(float(similarities[one].mean()), float(shared[one].mean()), int(one.sum())) for one in masks]
+    return [RecallPoint(float(similarities[one].mean()), float(shared[one].mean()), int(one.sum())) for one in masks]
 
 
-def draw_recall(banding: Banding, threshold: float, points: Sequence[Point] = ()) -> Markdown:
+def draw_recall(banding: Banding, threshold: float, points: Sequence[RecallPoint] = ()) -> Markdown:
     """Draw the picture.
 
     Args:
@@ -53,51 +53,53 @@ def draw_recall(banding: Banding, threshold: float, points: Sequence[Point] = ()
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'font-family="monospace" font-size="12">',
-        # a background of its own, because the UI has a light and a dark theme
+        # draw a background, because the UI has a light and a dark theme
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        *_axes(),
-        f'<line x1="{_x(threshold):.1f}" x2="{_x(threshold):.1f}" y1="{_TOP}" y2="{_TOP + _HEIGHT}" stroke="#b0552f" '
+        *_draw_axes(),
+        f'<line x1="{_scale_x(threshold):.1f}" x2="{_scale_x(threshold):.1f}" y1="{_TOP}" y2="{_TOP + _HEIGHT}" '
+        'stroke="#b0552f" '
         'stroke-dasharray="4 3"/>',
-        _text(_x(threshold) - 4, _TOP + _HEIGHT - 6, f"threshold {threshold:g}", anchor="end"),
+        _draw_text(_scale_x(threshold) - 4, _TOP + _HEIGHT - 6, f"threshold {threshold:g}", anchor="end"),
         _draw_predicted_curve(banding),
-        *_dots(points),
+        *_draw_dots(points),
         "</svg>",
     ]
     suffix = ", and the share of planted pairs that was found" if points else ""
-    return picture(f"the chance that the bands find a pair, by its similarity{suffix}", "\n".join(lines))
+    return render_picture(f"the chance that the bands find a pair, by its similarity{suffix}", "\n".join(lines))
 
 
-def _x(similarity: float) -> float:
+def _scale_x(similarity: float) -> float:
     return _LEFT + similarity * _WIDTH
 
 
-def _y(share: float) -> float:
+def _scale_y(share: float) -> float:
     return _TOP + (1 - share) * _HEIGHT
 
 
-def _axes() -> Iterator[str]:
+def _draw_axes() -> Iterator[str]:
     yield f'<rect x="{_LEFT}" y="{_TOP}" width="{_WIDTH}" height="{_HEIGHT}" fill="none" stroke="#8a8a8a"/>'
     for tenth in range(0, 11, 2):
-        yield _text(_x(tenth / 10), _TOP + _HEIGHT + 16, f"{tenth / 10:g}", anchor="middle")
-        yield _text(_LEFT - 6, _y(tenth / 10) + 4, f"{10 * tenth} %", anchor="end")
-    yield _text(_LEFT + _WIDTH / 2, _TOP + _HEIGHT + 36, "Jaccard similarity of shingles", anchor="middle")
+        yield _draw_text(_scale_x(tenth / 10), _TOP + _HEIGHT + 16, f"{tenth / 10:g}", anchor="middle")
+        yield _draw_text(_LEFT - 6, _scale_y(tenth / 10) + 4, f"{10 * tenth}%", anchor="end")
+    yield _draw_text(_LEFT + _WIDTH / 2, _TOP + _HEIGHT + 36, "Jaccard similarity of shingles", anchor="middle")
 
 
 def _draw_predicted_curve(banding: Banding) -> str:
     similarities = np.linspace(0, 1, 101)
     coordinates = " ".join(
-        f"{_x(x):.1f},{_y(y):.1f}"
+        f"{_scale_x(x):.1f},{_scale_y(y):.1f}"
         for x, y in zip(similarities.tolist(), banding.match_probability(similarities).tolist(), strict=True)
     )
     return f'<polyline points="{coordinates}" fill="none" stroke="#9db4d6" stroke-width="2"/>'
 
 
-def _dots(points: Sequence[Point]) -> Iterator[str]:
+def _draw_dots(points: Sequence[RecallPoint]) -> Iterator[str]:
     max_pairs = max((point.pairs for point in points), default=1)
     for point in points:
         radius = 3 + 4 * (point.pairs / max_pairs) ** 0.5
-        yield f'<circle cx="{_x(point.similarity):.1f}" cy="{_y(point.share):.1f}" r="{radius:.1f}" fill="#1f4e9c"/>'
+        center = f'cx="{_scale_x(point.similarity):.1f}" cy="{_scale_y(point.share):.1f}"'
+        yield f'<circle {center} r="{radius:.1f}" fill="#1f4e9c"/>'
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
+def _draw_text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" fill="#1a1a1a">{text}</text>'

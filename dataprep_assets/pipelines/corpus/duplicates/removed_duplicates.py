@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.curation.duplicates.candidates import Nodes
-from dataprep_assets.curation.table import Columns, read_joined
+from dataprep_assets.curation.table import Columns, read_joined_tables
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -27,8 +27,8 @@ def kept_file(partition: str) -> str:
     return f"{partition}.kept.bin"
 
 
-def duplicates_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> str | None:
-    """Return the digest of a shard's removed rows, an input of its selection; None without deduplication.
+def digest_removed_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> str | None:
+    """Return the digest of a shard's removed rows, an input of its selection; None if there is no deduplication.
 
     Raises MissingArtifactError if the duplicates are not built, IntegrityError if they were built without this shard.
     """
@@ -38,7 +38,7 @@ def duplicates_of(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
     for file in receipt.files:
         if file.path == removed_file(partition):
             return file.sha256
-    raise IntegrityError(f"{corpus.artifact(DUPLICATES)}: built without {partition}. Materialize it again")
+    raise IntegrityError(f"{corpus.artifact(DUPLICATES)}: built without {partition}. Rebuild `duplicates`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,18 +61,18 @@ class RemovedRows:
 NONE_REMOVED = RemovedRows(positions=np.empty(0, np.int64), representatives=(), similarities=())
 
 
-def removed_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RemovedRows:
-    """Return the rows of a shard that were removed as duplicates; empty without deduplication."""
+def load_removed_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> RemovedRows:
+    """Return the rows of a shard that were removed as duplicates; empty if there is no deduplication."""
     if corpus.duplicates is None:
         return NONE_REMOVED
     name = removed_file(partition)
-    return read_removed(store.local(corpus.artifact(DUPLICATES), [name]) / name)
+    return read_removed_rows(store.local(corpus.artifact(DUPLICATES), [name]) / name)
 
 
-def read_removed(path: Path) -> RemovedRows:
+def read_removed_rows(path: Path) -> RemovedRows:
     """Read a file of removed rows."""
     columns: dict[str, list[Any]] = {name: [] for name in REMOVED}
-    for piece in read_joined([path]):
+    for piece in read_joined_tables([path]):
         for name, values in columns.items():
             values += piece[name].to_pylist()
     return RemovedRows(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.table import read_joined
+from dataprep_assets.curation.table import read_joined_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,27 +29,27 @@ class RowNames:
     def names_at(self, positions: NDArray[np.int64]) -> list[str]:
         """Return the names at these positions, which must increase."""
         names = list[str]()
-        for start, piece in self._pieces():
-            # positions increase, so the positions in a piece are one slice, and the file is read once
+        for start, piece in self._read_pieces():
+            # positions ascend, so those in a piece are one slice, and the file is read once
             offsets = positions[slice(*np.searchsorted(positions, [start, start + piece.num_rows]).tolist())] - start
-            names += self._names(piece.take(offsets))
+            names += self._build_names(piece.take(offsets))
         return names
 
     def positions(self, names: Collection[str]) -> dict[str, int]:
-        """Return name → position for those of these names that exist."""
+        """Return name → position for those of the given names that exist."""
         return {
             name: position
-            for start, piece in self._pieces()
-            for position, name in enumerate(self._names(piece), start)
+            for start, piece in self._read_pieces()
+            for position, name in enumerate(self._build_names(piece), start)
             if name in names
         }
 
-    def _pieces(self) -> Iterator[tuple[int, "pa.Table"]]:
+    def _read_pieces(self) -> Iterator[tuple[int, "pa.Table"]]:
         start = 0
-        for piece in read_joined([self.rows], ["file", "row"]):
+        for piece in read_joined_tables([self.rows], ["file", "row"]):
             yield start, piece
             start += piece.num_rows
 
-    def _names(self, piece: "pa.Table") -> list[str]:
+    def _build_names(self, piece: "pa.Table") -> list[str]:
         columns = (piece[name].to_pylist() for name in ("file", "row"))
         return [f"{self.prefix}{file}:{row}" for file, row in zip(*columns, strict=True)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from dataprep_assets.curation.duplicates.signatures import FILES, SignedShard
-from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
 from dataprep_assets.engine.checks.check import (
     FILES_INTACT,
@@ -16,17 +16,17 @@ from dataprep_assets.engine.checks.check import (
     Check,
     Finding,
     OpenedPartition,
-    name_of,
-    samples_of,
-    verdict,
+    build_verdict,
+    choose_sample_count,
+    describe_artifact,
 )
-from dataprep_assets.engine.checks.comparison import rebuilt
+from dataprep_assets.engine.checks.comparison import compare_rebuild
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.integrity.scratch import scratch
+from dataprep_assets.integrity.scratch import create_scratch
 from dataprep_assets.pipelines.corpus.curation.shard_tasks import ShardTasks
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import DrawnRows, drawn_rows
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import DrawnRows, draw_rows
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import (
     SIGNATURES,
@@ -35,11 +35,11 @@ from dataprep_assets.pipelines.corpus.duplicates.signed_shard import (
     SignatureShard,
     ensure_signatures,
     open_signatures,
-    sign,
+    write_signatures,
 )
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest
-from dataprep_assets.pipelines.corpus.source.snapshot import readings
-from dataprep_assets.pipelines.corpus.source.source_parts import source_parts
+from dataprep_assets.pipelines.corpus.source.snapshot import estimate_readings
+from dataprep_assets.pipelines.corpus.source.source_parts import load_source_parts
 
 
 def signatures_spec(
@@ -58,16 +58,16 @@ def signatures_spec(
         name=SIGNATURES,
         split=split,
         version=VERSION,
-        description="MinHash signatures of the texts of a shard, for finding duplicates: digests, shingles, bands.",
+        description="MinHash signatures of a shard's texts, for finding duplicates.",
         kinds={"numpy"},
         inputs=(snapshot,),
         partitions=partitions,
         pool="cpu",
         recipes=partial(_TASKS.recipes, corpus),
         build=partial(_TASKS.build, corpus),
-        reads=partial(readings, corpus, tokenized=True),
-        metadata=_metadata,
-        rows=lambda receipt: SignaturesFacts.of(receipt).rows,
+        reads=partial(estimate_readings, corpus, tokenized=True),
+        metadata=_build_metadata,
+        rows=lambda receipt: SignaturesFacts.from_receipt(receipt).rows,
         check_groups=(_TASKS.group(corpus),),
     )
 
@@ -80,28 +80,28 @@ def signature_shards(
     Raises MissingArtifactError if a shard has no snapshot.
     """
     assert corpus.duplicates is not None
-    settings, fields = corpus.signing, corpus.texts_alone
+    settings, fields = corpus.signing, corpus.texts_only
     return [
         SignatureShard(
             artifact=corpus.artifact(SIGNATURES, partition),
             store=store,
-            files=source_parts(corpus, store, manifest, partition),
+            files=load_source_parts(corpus, store, manifest, partition),
             fields=fields,
             settings=settings,
             source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
-            samples=samples_of(corpus.prove.level),
+            samples=choose_sample_count(corpus.prove.level),
         )
         for partition in partitions
     ]
 
 
-def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    facts = SignaturesFacts.of(receipt)
+def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    facts = SignaturesFacts.from_receipt(receipt)
     size = receipt.total_bytes
     return {
         "rows": facts.rows,
         "compared": facts.documents,
-        "blank": facts.blank,
+        "blank_documents": facts.blank,
         "bands": facts.bands,
         "bytes_per_document": round(size / facts.documents, 1) if facts.documents else 0,
     }
@@ -111,40 +111,47 @@ class OpenedSignatures(OpenedPartition[SignatureShard]):
     """The signatures of a shard, opened for checks."""
 
 
-def _rebuild_matches(opened: OpenedSignatures) -> Finding:
-    shard, receipt, facts = opened.planned, opened.receipt, SignaturesFacts.of(opened.receipt)
-    rows = drawn_rows(receipt, facts.rows, shard.samples)
+def _rebuild_matches(signatures: OpenedSignatures) -> Finding:
+    shard, receipt, facts = signatures.planned, signatures.receipt, SignaturesFacts.from_receipt(signatures.receipt)
+    rows = draw_rows(receipt, facts.rows, shard.samples)
     if shard.samples is None:
-        defects = list(rebuilt(shard.recipe(), shard.store, receipt, opened.directory, partial(sign, shard)))
+        defects = list(
+            compare_rebuild(
+                shard.recipe(), shard.store, receipt, signatures.directory, partial(write_signatures, shard)
+            )
+        )
     else:
-        defects = list(_other_drawn(shard, receipt, rows))
-    return verdict(
-        (f"{name_of(receipt)}: {defect}" for defect in defects),
+        defects = list(_find_drawn_differences(shard, receipt, rows))
+    return build_verdict(
+        (f"{describe_artifact(receipt)}: {defect}" for defect in defects),
         f"{len(rows.places):,} of {count_of(facts.rows, 'row has', 'rows have')} the same signatures when recomputed.",
         REBUILD,
         facts={"rows_compared": len(rows.places), "rows": facts.rows, "documents": facts.documents},
     )
 
 
-def _other_drawn(shard: SignatureShard, receipt: Receipt, drawn: DrawnRows) -> Iterator[str]:
+def _find_drawn_differences(shard: SignatureShard, receipt: Receipt, drawn_rows: DrawnRows) -> Iterator[str]:
     """Yield a sentence for each array in which drawn rows differ."""
     if {record.path for record in receipt.files} != set(FILES):
-        yield f"has other files than {', '.join(FILES)}"
+        yield f"must have the files {', '.join(FILES)}"
         return
     stored_shard = open_signatures(shard.store, shard.artifact)
-    with scratch(shard.store.root / receipt.dataset) as folder:
-        facts = sign(shard, folder, drawn).facts
+    with create_scratch(shard.store.root / receipt.dataset) as folder:
+        facts = write_signatures(shard, folder, drawn_rows).facts
         assert isinstance(facts, SignaturesFacts)
         signed_shard = SignedShard(folder, facts.rows, facts.documents, facts.bands)
-        # inside the block, because the files are temporary
-        yield from signed_shard.other_than(stored_shard, drawn.places)
+        # yield inside the block, because the files are temporary
+        yield from signed_shard.find_differences(stored_shard, drawn_rows.places)
 
 
 SIGNATURES_CHECKS: tuple[Check[OpenedSignatures], ...] = (
     FILES_INTACT,
     Check(
         "rebuild_matches",
-        "Recomputing the MinHash signatures of a sample of source rows (or all) reproduces the stored ones.",
+        (
+            "Recomputing the MinHash signatures of a sample of source rows (or all rows) reproduces the stored "
+            "signatures."
+        ),
         _rebuild_matches,
         samples=True,
     ),

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from dataprep_assets.curation.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
 from dataprep_assets.curation.table import CarriedFields
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.checks.check import SAMPLED
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import DrawnRows, batches_of_shard
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import DrawnRows, read_shard_batches
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing
 
@@ -75,18 +75,18 @@ def ensure_signatures(shard: SignatureShard, verification: Verification, fetch: 
 
     Runs in a worker.
     """
-    return ensure(shard.recipe(), shard.store, partial(_write, shard, fetch), verification)
+    return ensure_built(shard.recipe(), shard.store, partial(_write, shard, fetch), verification)
 
 
 def _write(shard: SignatureShard, fetch: Fetch | None, staged: Path) -> WrittenFiles:
     fetch_missing(shard.files, fetch)
-    return sign(shard, staged)
+    return write_signatures(shard, staged)
 
 
-def sign(shard: SignatureShard, staged: Path, some: DrawnRows | None = None) -> WrittenFiles:
-    """Read the source once, and write the signatures of its rows, or only of the rows in `some`."""
+def write_signatures(shard: SignatureShard, staged: Path, drawn_rows: DrawnRows | None = None) -> WrittenFiles:
+    """Read the source once, and write the signatures of its rows, or only of the rows in `drawn_rows`."""
     with SignatureWriter(staged, shard.settings) as writer:
-        for batch in batches_of_shard(shard.files, shard.fields, some):
+        for batch in read_shard_batches(shard.files, shard.fields, drawn_rows):
             writer.add(len(batch), batch.good, batch.texts)
     return WrittenFiles(
         inputs={file.label: file.sha256 for file in shard.files},
@@ -98,5 +98,5 @@ def sign(shard: SignatureShard, staged: Path, some: DrawnRows | None = None) -> 
 
 def open_signatures(store: ArtifactStore, artifact: Artifact) -> SignedShard:
     """Open the signatures of a shard; raise MissingArtifactError if they are missing."""
-    facts = SignaturesFacts.of(store.require(artifact))
+    facts = SignaturesFacts.from_receipt(store.require(artifact))
     return SignedShard(store.local(artifact), facts.rows, facts.documents, facts.bands)

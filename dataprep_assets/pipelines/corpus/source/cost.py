@@ -1,16 +1,16 @@
 """Cost estimate of building a corpus, or a release of one, from scratch, for `dataprep plan`.
 
-It uses the committed shard plan or, without one, a plan of the present listing. It writes nothing.
+It uses the committed shard plan or, without one, a plan of the current listing. It writes nothing.
 """
 
-from dataprep_assets.engine.staleness.estimate import Estimate, estimated
+from dataprep_assets.engine.staleness.estimate import Estimate, estimate_cost
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import has_manifest, load_manifest, plan_manifest
-from dataprep_assets.pipelines.corpus.token_bins import meta_of
-from dataprep_assets.pipelines.corpus.view import view_named
-from dataprep_assets.planning.cost import Machine, Products, density_of, split_sizes
+from dataprep_assets.pipelines.corpus.token_bins import build_meta
+from dataprep_assets.pipelines.corpus.view import load_corpus_view
+from dataprep_assets.planning.cost import Machine, Products, measure_density, split_sizes
 from dataprep_assets.stream.source import is_mirrored
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
@@ -29,18 +29,18 @@ def corpus_cost(
     mirrored = is_mirrored(corpus.source)
     if has_manifest(corpus, store):
         manifest = load_manifest(corpus, store)
-        partitions, density = list(manifest.plan), density_of(manifest.entries)
+        partitions, density = list(manifest.plan), measure_density(manifest.entries)
         works = split_sizes(manifest.entries, manifest.plan, mirrored=mirrored)
     else:
         plan = plan_manifest(corpus, store)
-        partitions, density = [], density_of(plan.entries)
+        partitions, density = [], measure_density(plan.entries)
         works = split_sizes(plan.entries, plan.plan, mirrored=mirrored)
-    return estimated(
+    return estimate_cost(
         works,
         machine,
         store,
         artifacts=[corpus.artifact(TOKEN_BINS, partition) for partition in partitions],
-        bytes_per_token=token_dtype(meta_of(corpus)["dtype"]).itemsize,
+        bytes_per_token=token_dtype(build_meta(corpus)["dtype"]).itemsize,
         products=products or corpus_products(corpus, local=isinstance(store, LocalArtifacts)),
         density=density,
     )
@@ -48,7 +48,7 @@ def corpus_cost(
 
 def corpus_products(corpus: CorpusDeclaration, *, local: bool) -> Products:
     """Return how often the stream is written: in shards, in copying views and, in a folder (`local`), joined."""
-    copies = 1 + sum(view_named(view).linked is None for view in corpus.views)
+    copies = 1 + sum(load_corpus_view(view).linked is None for view in corpus.views)
     return Products(
         copies=copies + corpus.combines if local else 0,
         uploads=0 if local else copies,

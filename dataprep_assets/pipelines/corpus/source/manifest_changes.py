@@ -6,15 +6,14 @@ from typing import Any
 
 from dataprep_assets.engine.artifact.build import Facts
 from dataprep_assets.engine.artifact.losses import Loss
-from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown, Table
-from dataprep_assets.engine.artifact.spec import in_words
+from dataprep_assets.engine.artifact.metadata_values import Markdown, ShownValue, Table
+from dataprep_assets.engine.artifact.spec import join_counts
 from dataprep_assets.engine.checks.check import SHOWN
 from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.planning.cost import Rates, density_of, format_bytes, format_seconds
-from dataprep_assets.planning.manifest import ManifestEntry, split_of
+from dataprep_assets.planning.manifest import ManifestEntry, split_name
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 
@@ -34,16 +33,16 @@ class ManifestFacts(Facts):
     files_left_out: int = 0
 
 
-def facts_of_no_split(files: Sequence[str]) -> dict[str, Any]:
-    """Return the facts about files that match no split; empty without such files, which keeps earlier receipts
+def build_no_split_facts(files: Sequence[str]) -> dict[str, Any]:
+    """Return the facts about files that match no split; empty if all match one, which keeps earlier receipts
     valid."""
     return {"no_split": len(files), "first_of_no_split": tuple(files[:SHOWN])} if files else {}
 
 
-def left_out_files(receipts: Sequence[Receipt]) -> Iterator[Loss]:
+def find_left_out_files(receipts: Sequence[Receipt]) -> Iterator[Loss]:
     """Yield the included source files that a manifest left out, because they match no split or contain no data."""
     for receipt in receipts:
-        facts = ManifestFacts.of(receipt)
+        facts = ManifestFacts.from_receipt(receipt)
         split = Loss(
             action="left out",
             reason="no_split",
@@ -71,6 +70,7 @@ class ManifestChanges:
         added: Files that are new.
         removed: Files that are gone.
         edited: Files whose size, digest or version changed.
+        no_split: Included files that match no split and did not before, as far as the previous manifest lists them.
         new_shards: Shards that are new.
         edited_shards: Shards with different or edited files.
         gone_shards: Shards that are no longer in the plan.
@@ -80,6 +80,7 @@ class ManifestChanges:
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()
+    no_split: tuple[str, ...] = ()
     new_shards: tuple[str, ...] = ()
     edited_shards: tuple[str, ...] = ()
     gone_shards: tuple[str, ...] = ()
@@ -92,24 +93,26 @@ class ManifestChanges:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """A line for the change of the hub's revision and for every changed file."""
-        moved = [f"revision changed: {self.commit[0][:12]} → {self.commit[1][:12]}"] if self.commit else []
+        """A line for the change to the hub's revision and for every changed file."""
+        changes = [f"revision changed: {self.commit[0][:12]} → {self.commit[1][:12]}"] if self.commit else []
         files = (("new file", self.added), ("removed file", self.removed), ("edited file", self.edited))
-        return (*moved, *(f"{what} {path}" for what, paths in files for path in paths))
+        lines = (f"file {path} is in no split and is not read. Widen a glob in `splits:`" for path in self.no_split)
+        return (*changes, *(f"{what} {path}" for what, paths in files for path in paths), *lines)
 
     def __str__(self) -> str:
         """Return the changes in one sentence; "" if there are none."""
-        counts = in_words(
+        counts = join_counts(
             (
                 (len(self.added), "file", "added"),
                 (len(self.removed), "file", "removed"),
                 (len(self.edited), "file", "changed"),
+                (len(self.no_split), "file", "in no split"),
                 (len(self.new_shards), "shard", "new"),
                 (len(self.gone_shards), "shard", "gone"),
             )
         )
-        moved = [f"the revision changed from {self.commit[0][:12]} to {self.commit[1][:12]}"] if self.commit else []
-        return "; ".join(filter(None, [*moved, counts]))
+        changes = [f"the revision changed from {self.commit[0][:12]} to {self.commit[1][:12]}"] if self.commit else []
+        return "; ".join(filter(None, [*changes, counts]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,20 +128,22 @@ class Amounts:
         cls, entries: Sequence[ManifestEntry], corpus: CorpusDeclaration, store: ArtifactStore
     ) -> "Amounts":
         """Estimate the work for these files, from the rates of finished shards or, without any, of the benchmark."""
+        from dataprep_assets.planning.cost import Rates, measure_density
+
         artifacts = [corpus.artifact(TOKEN_BINS, key) for key in store.partitions(corpus.dataset, TOKEN_BINS)[:_RATED]]
         try:
             receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
-        except IntegrityError:  # damaged shards are reported when they are rebuilt
+        except IntegrityError:  # mark_rebuilding damaged shards reports them
             receipts = []
         total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
         seconds = sum(float(receipt.measured.get("cpu_seconds", 0)) for receipt in receipts)
         source_bytes = sum(entry.size_bytes for entry in entries)
-        rates = Rates.of_receipts(
+        rates = Rates.from_receipts(
             total.source_bytes,
             total.tokens,
             seconds,
             bytes_per_token=Rates.bytes_per_token,
-            density=density_of(entries),
+            density=measure_density(entries),
         )
         return cls(
             source_bytes=source_bytes,
@@ -147,6 +152,8 @@ class Amounts:
         )
 
     def __str__(self) -> str:
+        from dataprep_assets.planning.cost import format_bytes, format_seconds
+
         seconds = format_seconds(self.cpu_seconds).strip()
         return (
             f"{format_bytes(self.source_bytes)} of source, about {count_of(self.tokens, 'token')}, about {seconds} on "
@@ -154,7 +161,7 @@ class Amounts:
         )
 
 
-def changes_between(
+def compare_manifests(
     old_entries: Sequence[ManifestEntry], old_plan: Plan, entries: Sequence[ManifestEntry], plan: Plan
 ) -> ManifestChanges:
     """Return the differences of a manifest (`entries` and `plan`) from an older one."""
@@ -166,7 +173,7 @@ def changes_between(
         removed=tuple(path for path in old if path not in new),
         edited=tuple(p for p, e in new.items() if p in old and listed_identity(old[p]) != listed_identity(e)),
         new_shards=tuple(key for key in plan if key not in old_plan),
-        # compared by names and identities, because ordinals shift when another split gains files
+        # compare names and identities, because ordinals shift when another split gains files
         edited_shards=tuple(
             key
             for key in plan
@@ -182,11 +189,13 @@ def _list_identities(entries: Sequence[ManifestEntry], ordinals: Iterable[int]) 
 
 
 def listed_identity(entry: ManifestEntry) -> tuple[str, int, str | None]:
-    """Return what identifies a listed file's bytes: split, size, and SHA-256 or the source's version."""
+    """Return the values that identify a listed file's bytes: split, size, and SHA-256 or the source's version."""
     return entry.split, entry.size_bytes, entry.sha256 or entry.etag
 
 
-def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges, amounts: Amounts) -> dict[str, Shown]:
+def build_change_metadata(
+    corpus: CorpusDeclaration, changes: ManifestChanges, amounts: Amounts
+) -> dict[str, ShownValue]:
     """Return UI metadata for a manifest that replaced another one: the changes, the files, and the resulting work.
 
     Args:
@@ -196,7 +205,7 @@ def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges, amounts: 
     """
     if not (sentence := str(changes)):
         return {}
-    metadata: dict[str, Shown] = {"changes": sentence}
+    metadata: dict[str, ShownValue] = {"changes": sentence}
     files = [
         {"file": path, "change": verb}
         for verb, paths in (("added", changes.added), ("removed", changes.removed), ("changed", changes.edited))
@@ -207,20 +216,20 @@ def changes_shown(corpus: CorpusDeclaration, changes: ManifestChanges, amounts: 
             [{"file": f"and {len(files) - _FILES_SHOWN} more", "change": ""}] if len(files) > _FILES_SHOWN else []
         )
         metadata["changed_files"] = Table([*files[:_FILES_SHOWN], *last_line])
-    if rows := [row for split in corpus.splits if (row := _of_split(split, changes))]:
+    if rows := [row for split in corpus.splits if (row := _changes_of_split(split, changes))]:
         metadata["changed_shards"] = Table(rows)
-        metadata["what_follows"] = Markdown(_follows(corpus, [str(row["split"]) for row in rows], changes, amounts))
+        metadata["effects"] = Markdown(_follows(corpus, [str(row["split"]) for row in rows], changes, amounts))
     return metadata
 
 
-def _of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
-    """Return how many shards of a split are new, changed and gone, with the first and last of each; empty if none."""
+def _changes_of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
+    """Return how many shards of a split are new, changed or removed, each with the first and last; empty if none."""
     row: dict[str, int | str] = {}
     kinds = {"new": changes.new_shards, "changed": changes.edited_shards, "gone": changes.gone_shards}
     for kind, shards in kinds.items():
-        keys = [key for key in shards if split_of(key) == split]
+        keys = [key for key in shards if split_name(key) == split]
         row[kind] = len(keys)
-        row[f"which {kind}"] = "..".join(dict.fromkeys([keys[0], keys[-1]])) if keys else ""
+        row[f"{kind}_shards"] = "..".join(dict.fromkeys([keys[0], keys[-1]])) if keys else ""
     return {"split": split, **row} if any(row.values()) else {}
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions, ReadCost
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact
@@ -22,11 +22,17 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
-from dataprep_assets.planning.cost import density_of
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess, source_digest
 from dataprep_assets.stores.files import check_headroom, digest_value
-from dataprep_assets.stream.source import FILES, digests_match, disk_headroom, files_bytes, open_source, read_files
+from dataprep_assets.stream.source import (
+    FILES,
+    digests_match,
+    disk_headroom,
+    encode_snapshot,
+    open_source,
+    read_snapshot,
+)
 
 VERSION = 2
 SNAPSHOT = "snapshot"
@@ -41,7 +47,7 @@ class SnapshotFacts(Facts):
     source_bytes: int
 
 
-def preflight(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> int:
+def count_bytes_to_add(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> int:
     """Return the bytes that the shards' files will add to the disk.
 
     Raises SourceError, before anything is fetched, if they would not fit with headroom to spare.
@@ -67,13 +73,13 @@ def build_snapshot(
     access = open_source(corpus.source)
     entries = manifest.shard(partition)
     access.fetch(entries, progress)
-    lines = _lines(corpus, access, entries)
-    # a mirrored source is identified by its listing, so that `status` knows the key without the files
-    recipe = _recipe(corpus, partition, _list_lines(entries) if access.mirrored else lines)
+    lines = _build_lines(corpus, access, entries)
+    # identify a mirrored source by its listing, so that `status` knows the key without the files
+    recipe = _build_recipe(corpus, partition, _list_lines(entries) if access.mirrored else lines)
     return _ensure_snapshot(recipe, store, entries, lines)
 
 
-def fetch_again(corpus: CorpusDeclaration, manifest: Manifest, partitions: Iterable[str]) -> None:
+def refetch_shards(corpus: CorpusDeclaration, manifest: Manifest, partitions: Iterable[str]) -> None:
     """Fetch the files of these shards to this machine, if the source is mirrored.
 
     A snapshot is reused if the branch of a hub moves without changing its files, but the hub's cache has a folder per
@@ -90,22 +96,22 @@ def _ensure_snapshot(
     """Build the snapshot of these entries with the digests in `lines`; return its receipt and whether it was reused."""
 
     def write(staged: Path) -> WrittenFiles:
-        (staged / FILES).write_bytes(files_bytes(lines))
+        (staged / FILES).write_bytes(encode_snapshot(lines))
         return WrittenFiles(
-            inputs={"manifest": _listing(entries)},
+            inputs={"manifest": _format_listing(entries)},
             facts=SnapshotFacts(files=len(entries), source_bytes=sum(e.size_bytes for e in entries)),
         )
 
-    return ensure(recipe, store, write)
+    return ensure_built(recipe, store, write)
 
 
-def _listing(entries: Sequence[ManifestEntry]) -> str:
-    # Not `path`, which contains the hub's commit but is not in the key. After a move of the branch the snapshot would
-    # stay up to date, and its check would always fail.
+def _format_listing(entries: Sequence[ManifestEntry]) -> str:
+    # Exclude `path`, which contains the hub's commit, but the key does not. After a branch moved, the snapshot would
+    # stay up to date while its check always fails.
     return digest_value([entry.relpath for entry in entries])
 
 
-def _recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[str, str | int]]) -> Recipe:
+def _build_recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[str, str | int]]) -> Recipe:
     """Return the recipe of a snapshot with these lines of files."""
     return Recipe(
         artifact=corpus.artifact(SNAPSHOT, partition),
@@ -124,19 +130,23 @@ def _list_lines(entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
     return lines
 
 
-def _recipes(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    """Yield the recipes for the present files: local files are read completely, mirrored ones are taken as listed."""
+def _build_recipes(
+    corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
+) -> Iterator[Recipe]:
+    """Yield the recipes for the current files: local files are read completely, mirrored ones are taken as listed."""
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     for partition in partitions:
         assert partition is not None
         entries = manifest.shard(partition)
-        yield _recipe(corpus, partition, _list_lines(entries) if access.mirrored else _lines(corpus, access, entries))
+        yield _build_recipe(
+            corpus, partition, _list_lines(entries) if access.mirrored else _build_lines(corpus, access, entries)
+        )
 
 
-def _lines(
+def _build_lines(
     corpus: CorpusDeclaration, access: SourceAccess, entries: Sequence[ManifestEntry]
 ) -> list[dict[str, str | int]]:
-    digests = list(_digests(access, entries))  # a list, so that all files are read and damaged ones raise
+    digests = list(_read_digests(access, entries))  # a list, so that all files are read and damaged ones raise
     source_digests = corpus.source_digests()
     return [
         {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": source_digests.digest_of(digest)}
@@ -144,14 +154,14 @@ def _lines(
     ]
 
 
-def _digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator[str]:
+def _read_digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator[str]:
     """Yield the SHA-256 of each file, in order; at the end, raise one error that lists all damaged files.
 
     Threads are enough, because hashing releases the interpreter lock.
     """
     errors: list[SourceError] = []
     with ThreadPoolExecutor(max_workers=4) as threads:
-        for entry, actual in zip(entries, threads.map(partial(_digest_or_error, access), entries), strict=True):
+        for entry, actual in zip(entries, threads.map(partial(_read_digest_or_error, access), entries), strict=True):
             if isinstance(actual, SourceError):
                 errors.append(actual)
             elif entry.sha256 is not None and actual != entry.sha256:
@@ -165,7 +175,7 @@ def _digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator
         raise combine_errors(errors)
 
 
-def _digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | SourceError:
+def _read_digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | SourceError:
     try:
         return source_digest(access, entry)
     except SourceError as error:
@@ -177,22 +187,26 @@ def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition:
 
     Raises MissingArtifactError if the snapshot is missing.
     """
-    return {line["relpath"]: line["sha256"] for line in read_files(store.local(corpus.artifact(SNAPSHOT, partition)))}
+    return {
+        line["relpath"]: line["sha256"] for line in read_snapshot(store.local(corpus.artifact(SNAPSHOT, partition)))
+    }
 
 
-def readings(
+def estimate_readings(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[ReadCost]:
     """Yield the reading cost of building these shards' snapshots.
 
     If `tokenized`, yield the cost of their token bins instead, which fetch no files.
     """
+    from dataprep_assets.planning.cost import measure_density
+
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     for partition in partitions:
         entries = manifest.shard(partition)
         yield ReadCost(
             source_bytes=sum(entry.size_bytes for entry in entries),
-            density=density_of(entries),
+            density=measure_density(entries),
             fetch_bytes=0 if tokenized else access.bytes_to_fetch(entries),
             tokenized=tokenized,
         )
@@ -209,43 +223,43 @@ def snapshot_spec(
         partitions: The split's shards.
         manifest: The manifest, which lists the files of each shard.
     """
-    mirrors = {"hub": "mirrored from the hub", "object_store": "mirrored from the object store"}
-    where = mirrors.get(corpus.source.kind, "verified in place")
+    mirrors = {"hub": "downloaded from the Hub", "object_store": "downloaded from object storage"}
+    handling = mirrors.get(corpus.source.kind, "verified in place")
     return ArtifactSpec(
         declaration=corpus,
         name=SNAPSHOT,
         split=split,
         version=VERSION,
-        description=f"Source files of each shard, {where}, with their SHA-256.",
+        description=f"Source files of each shard, {handling}, with their SHA-256.",
         kinds={corpus.source.kind, "file"},
         inputs=(manifest,),
         partitions=partitions,
         pool="network",
         verification="full",
         records_source=True,
-        recipes=partial(_recipes, corpus),
-        build=partial(_build, corpus),
-        foresee=partial(_foresee, corpus),
-        reads=partial(readings, corpus),
+        recipes=partial(_build_recipes, corpus),
+        build=partial(_build_snapshots, corpus),
+        foresee=partial(_predict_snapshots, corpus),
+        reads=partial(estimate_readings, corpus),
         check_groups=_check_groups(corpus),
     )
 
 
-def _build(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+def _build_snapshots(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     manifest = load_manifest(corpus, request.store)
-    # computed for all shards together, because a single shard would ignore the space that the others need
-    needed = preflight(corpus, manifest, request.partitions)
+    # compute this for all shards together, because a single shard would ignore the space that the others need
+    needed = count_bytes_to_add(corpus, manifest, request.partitions)
 
-    def fetch(partition: str, fetched: Callable[[int], None]) -> tuple[Receipt, bool]:
-        return build_snapshot(corpus, request.store, manifest, partition, fetched)
+    def fetch(partition: str, report_bytes: Callable[[int], None]) -> tuple[Receipt, bool]:
+        return build_snapshot(corpus, request.store, manifest, partition, report_bytes)
 
     yield from run_fetches(request.partitions, fetch, needed, request.progress)
 
 
-def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+def _predict_snapshots(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     """Yield the future snapshots, unless a mirrored source lists no digests of its files."""
     if not open_source(corpus.source).mirrored:
-        yield from _build(corpus, request)
+        yield from _build_snapshots(corpus, request)
         return
     manifest = load_manifest(corpus, request.store)
     for partition in request.partitions:
@@ -254,28 +268,28 @@ def _foresee(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outco
         # the keys of token bins contain the files' digests, which the source's version does not reveal
         if all("sha256" in line for line in lines):
             yield Outcome.from_receipt(
-                *_ensure_snapshot(_recipe(corpus, partition, lines), request.store, entries, lines)
+                *_ensure_snapshot(_build_recipe(corpus, partition, lines), request.store, entries, lines)
             )
 
 
-def _other_claims(
+def _find_false_claims(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, entries: Sequence[ManifestEntry]
 ) -> Iterator[str]:
     """Yield the claims of a snapshot and its receipt that the manifest contradicts."""
     artifact = corpus.artifact(SNAPSHOT, partition)
     receipt = store.require(artifact)
     directory = store.local(artifact)
-    lines = read_files(directory)
-    if (directory / FILES).read_bytes() != files_bytes(lines):
+    lines = read_snapshot(directory)
+    if (directory / FILES).read_bytes() != encode_snapshot(lines):
         yield f"{artifact}: {FILES} does not match its parsed lines"
     file_sizes = [(line["relpath"], line.get("size_bytes")) for line in lines]
     if file_sizes != [(entry.relpath, entry.size_bytes) for entry in entries]:
-        yield f"{artifact}: lists other files or sizes, or a different order, than the manifest"
+        yield f"{artifact}: the files, sizes or order differ from the manifest"
     expected_facts = SnapshotFacts(files=len(entries), source_bytes=sum(entry.size_bytes for entry in entries))
-    if SnapshotFacts.of(receipt) != expected_facts:
-        yield f"{artifact}: its receipt has other file or byte counts than the manifest"
-    if receipt.inputs != {"manifest": _listing(entries)}:
-        yield f"{artifact}: its receipt has other inputs than the files of the manifest"
+    if SnapshotFacts.from_receipt(receipt) != expected_facts:
+        yield f"{artifact}: the file or byte counts in the receipt and the manifest differ"
+    if receipt.inputs != {"manifest": _format_listing(entries)}:
+        yield f"{artifact}: the inputs in the receipt differ from the files of the manifest"
 
 
 @dataclass(frozen=True)
@@ -291,16 +305,16 @@ def _digests_match(snapshot: _OpenedSnapshot) -> Finding:
     corpus, store, entries = snapshot.corpus, snapshot.store, snapshot.entries
     partition = snapshot.artifact.partition or ""
     expected_digests = snapshot_digests(corpus, store, partition)
-    claims = list(_other_claims(corpus, store, partition, entries))
+    claims = list(_find_false_claims(corpus, store, partition, entries))
     paths = {entry.relpath: snapshot.access.path(entry) for entry in entries}
     return digests_match(expected_digests, paths, claims, corpus.source_digests())
 
 
-_CHECKS = (Check("digests_match", "Source files match the SHA-256 in the snapshot.", _digests_match),)
-# depends on free disk space now, so the verdict is not cached
+_CHECKS = (Check("digests_match", "The source files have the SHA-256 digests listed in the snapshot.", _digests_match),)
+# do not cache the verdict, which depends on free disk space now
 _HEADROOM: Check[tuple[Path, int]] = Check(
     "disk_headroom",
-    "There is room for the token bins, with 20 % to spare.",
+    "The free disk space is at least 120% of the estimated size of the token bins.",
     lambda room: disk_headroom(*room),
     blocking=False,
 )

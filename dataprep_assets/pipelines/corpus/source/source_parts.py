@@ -4,8 +4,14 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
-from dataprep_assets.curation.dropped_rows import RuledOut
-from dataprep_assets.engine.artifact.spec import SourceIdentity, SourceWatch, identity_of, in_words, time_of
+from dataprep_assets.curation.dropped_rows import DroppedRows
+from dataprep_assets.engine.artifact.spec import (
+    SourceIdentity,
+    SourceWatch,
+    identify_listing,
+    join_counts,
+    read_modification_time,
+)
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, Manifest, load_manifest, plan_manifest
@@ -18,55 +24,59 @@ from dataprep_assets.sources.readers.records import Block, RecordFields
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.declaration import HubSource
-from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, first_texts
+from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, read_first_texts
 from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
 
 
 def corpus_watch(corpus: CorpusDeclaration) -> SourceWatch:
     """Return how to detect changes in the source of a corpus or a release."""
-    return SourceWatch(identity=partial(_identity, corpus), changes=partial(_changes, corpus))
+    return SourceWatch(identity=partial(_compute_identity, corpus), changes=partial(_describe_changes, corpus))
 
 
-def _identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
-    """Return the present identity; for a hub, its commit, with one request or, for a pinned commit, none."""
+def _compute_identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
+    """Return the current identity; for a hub, its commit, with one request or, for a pinned commit, none."""
     source = corpus.source
     if isinstance(source, HubSource) and COMMIT.fullmatch(source.revision):
-        return identity_of([source.revision])
-    # no waiting, because an unreachable hub must not delay a regular check
+        return identify_listing([source.revision])
+    # do not wait, because an unreachable hub must not delay a regular check
     access = open_source(source, patient=False)
     if isinstance(access, HubMirror):
-        return identity_of([access.repo.resolve_commit()])
+        return identify_listing([access.repo.resolve_commit()])
     if isinstance(access, HubCache):
-        return identity_of([cached_snapshot(access.folder, access.revision)[0]])
-    # only included files count, because others may change at any time
+        return identify_listing([cached_snapshot(access.folder, access.revision)[0]])
+    # count only included files, because others may change at any time
     is_included = include_predicate(corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs])
     files = [file for file in access.list().files if is_included(file.relpath)]
     listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
-    # local files have no version before they are read, so an edit that keeps the size shows only in the time
+    # local files have no version before they are read, so only the time reveals an edit that keeps the size
     if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
-        return identity_of(listing)
-    return identity_of(listing, [[f.relpath, time_of(access.path(f), f.relpath)] for f in files])
+        return identify_listing(listing)
+    return identify_listing(listing, [[f.relpath, read_modification_time(access.path(f), f.relpath)] for f in files])
 
 
-def _changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:
-    """Return the changes since the present manifest; changed settings do not count."""
+def _describe_changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:
+    """Return the changes since the current manifest; changed settings do not count."""
     source, receipt = corpus.source, store.intact_receipt(corpus.artifact(MANIFEST))
     # a pinned commit does not change, so no request is needed
-    if receipt is not None and isinstance(source, HubSource) and source.revision == ManifestFacts.of(receipt).commit:
+    if (
+        receipt is not None
+        and isinstance(source, HubSource)
+        and source.revision == ManifestFacts.from_receipt(receipt).commit
+    ):
         return ""
     plan = plan_manifest(corpus, store, patient=False)
     if receipt is None or plan.changes is None:
-        return in_words([(len(plan.entries), "file", "not planned yet")])
+        return join_counts([(len(plan.entries), "file", "not planned yet")])
     return str(plan.changes) if plan.changes.of_files else ""
 
 
-def source_parts(
+def load_source_parts(
     corpus: CorpusDeclaration,
     store: ArtifactStore,
     manifest: Manifest,
     partition: str,
-    ruled_out: RuledOut | None = None,
+    ruled_out: DroppedRows | None = None,
 ) -> tuple[SourcePart, ...]:
     """Return the files of one shard with the digests of its snapshot; raise MissingArtifactError without a snapshot.
 
@@ -95,7 +105,7 @@ def source_parts(
 
 
 def present_part(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> SourcePart:
-    """Return a present file, to read some of its rows.
+    """Return an existing file, to read some of its rows.
 
     It has no digest, because a digest is compared only after reading the whole file.
     """
@@ -112,12 +122,12 @@ def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Seq
         partitions: The shards.
     """
     access = open_source(corpus.source)
-    # pickled into the tasks, so each function has only the entries of its shard, not the manifest
+    # tasks pickle these functions, so each one has only its shard's entries, not the manifest
     return {p: partial(access.fetch, manifest.shard(p)) for p in partitions}
 
 
 class PresentFiles:
-    """The present source files of a corpus, to look up rows; read lazily."""
+    """The current source files of a corpus, to look up rows; read lazily."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
         self._corpus, self._store = corpus, store
@@ -150,15 +160,15 @@ def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
         tokenizer=corpus.tokenizer,
         special_tokens=corpus.document.special_tokens,
         separator=corpus.document.separator,
-        sample=partial(_sample, corpus),
+        sample=partial(_draw_sample, corpus),
         at_hand=not is_mirrored(corpus.source),
     )
 
 
-def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
+def _draw_sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
     manifest = load_manifest(corpus, store)
-    files = _sampled_files(corpus, manifest)
-    # As listed, without reading the files, so a local edit that keeps the file's size does not change the certificate.
+    files = _sample_files(corpus, manifest)
+    # Use the listing without reading files, so a local edit that keeps a file's size does not change the certificate.
     digest = digest_value([[e.relpath, *listed_identity(e)] for e in files])
     return Sample(
         kind="engine_certificate",
@@ -168,7 +178,7 @@ def _sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
     )
 
 
-def _sampled_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[ManifestEntry]:
+def _sample_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[ManifestEntry]:
     """Return a few files of every split.
 
     They are chosen by digests of their names, so that a growing corpus keeps most of its sample.
@@ -177,7 +187,7 @@ def _sampled_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[Manife
     for split in corpus.splits:
         members = [e for e in manifest.entries if e.split == split]
         candidates = sorted(members, key=lambda e: digest_value(e.relpath))
-        # each split gets at least one file, even if there are many splits
+        # take at least one file per split, even if there are many splits
         files += sorted(candidates[: max(1, FILES_SAMPLED // len(corpus.splits))], key=lambda e: e.ordinal)
     return files
 
@@ -187,13 +197,13 @@ def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str
 
     Bad records are skipped here, because snapshot and token bins read all files and reject all bad records together.
     """
-    access, files = open_source(corpus.source), _sampled_files(corpus, manifest)
+    access, files = open_source(corpus.source), _sample_files(corpus, manifest)
     access.fetch(files)
     for entry in files:
-        yield from first_texts(texts_of(corpus, entry, access.path(entry)))
+        yield from read_first_texts(read_texts(corpus, entry, access.path(entry)))
 
 
-def texts_of(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> Iterator[str]:
-    """Yield the texts of a present file."""
+def read_texts(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> Iterator[str]:
+    """Yield the texts of an existing file."""
     for block in present_part(corpus, entry, path).read_records(RecordFields(corpus.text_field)):
         yield from block.texts

@@ -1,7 +1,7 @@
-"""Lookup of a row in the present source file: its bytes, or the reason why it is not a document.
+"""Lookup of a row in the current source file: its bytes, or the reason why it is not a document.
 
 Tracing a document does not need the source, but these details do. A row's bytes are reported only if they match the
-document's hash in the shard's index. A file may have been edited, even without a change of its size.
+document's hash in the shard's index. A file may have been edited, even without a change in size.
 """
 
 from collections.abc import Sequence
@@ -9,27 +9,27 @@ from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 
-from dataprep_assets.bounds import json_of
-from dataprep_assets.curation.retractions import retracted_ids
+from dataprep_assets.bounds import load_untrusted_json
+from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.curation.selection import Selection
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.trace.trace import SourceBytes
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.fields import value_at
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
-from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.curation.corpus_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.source.source_parts import PresentFiles
-from dataprep_assets.pipelines.corpus.view import artifact_name, view_named
-from dataprep_assets.sources.readers.line_range import MOST_BYTES, line_range, without_lines
+from dataprep_assets.pipelines.corpus.view import artifact_name, load_corpus_view
+from dataprep_assets.sources.readers.line_range import MAX_BYTES, explain_missing_lines, line_range
 from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stream.stream_index import IndexedShard
 from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
-from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.document_ids import hash_id
 
-_CHANGED = SourceBytes(absent="no byte range: the source file has changed since. Run the dataset")
+_CHANGED = SourceBytes(absent="no byte range: the source file has changed since the build. Run the dataset")
 
 
 class SourceRows:
@@ -40,13 +40,13 @@ class SourceRows:
         self._corpus, self._store = corpus, store
         self._files = PresentFiles(corpus, store)
 
-    def bytes_of(self, file: str, row: int, hashed: int | None) -> SourceBytes:
+    def find_bytes(self, file: str, row: int, hashed: int | None) -> SourceBytes:
         """Return the byte range of a row of a source file, or the reason why there is none.
 
         Args:
             file: The source file, as in the manifest.
             row: The row, from 1.
-            hashed: The hash of the row's document; None without hashes in the shard, which skips the comparison.
+            hashed: The hash of the row's document; None if the shard has no hashes, which skips the comparison.
         """
         entry = self._files.entries.get(file)
         if entry is None:
@@ -57,27 +57,27 @@ class SourceRows:
         try:
             if path.stat().st_size != entry.size_bytes:
                 return _CHANGED
-            if (kind := without_lines(path, entry.compression)) is not None:
+            if (kind := explain_missing_lines(path, entry.compression)) is not None:
                 return SourceBytes(absent=f"no byte range: the source file is {kind}")
             byte_range = line_range(path, row)
-            # the whole file was searched, so it has fewer rows than when it was tokenized
-            if byte_range is None and entry.size_bytes <= MOST_BYTES:
+            # the whole file was searched, so it has fewer rows now than when it was tokenized
+            if byte_range is None and entry.size_bytes <= MAX_BYTES:
                 return _CHANGED
             if byte_range is None:
-                return SourceBytes(absent=f"no byte range: the row is not in the first {MOST_BYTES >> 30} GiB")
+                return SourceBytes(absent=f"no byte range: the row is not in the first {MAX_BYTES >> 30} GiB")
             return (
                 SourceBytes(start=byte_range[0], stop=byte_range[1])
-                if self._holds(path, byte_range, hashed)
+                if self._record_matches(path, byte_range, hashed)
                 else _CHANGED
             )
         except OSError as error:
             return SourceBytes(absent=f"no byte range: the source file cannot be read: {error.strerror}")
 
-    def why_refused(self, file: str, row: int) -> str | None:
+    def explain_refusal(self, file: str, row: int) -> str | None:
         """Return why a row of a source file is not a document, in words.
 
         Returns None if the row may be a document, is blank or does not exist, or if the file is unreadable, is larger
-        than `MOST_BYTES` or has changed.
+        than `MAX_BYTES` or has changed.
 
         Args:
             file: The source file, as in the manifest.
@@ -87,29 +87,29 @@ class SourceRows:
         if (reason := self._table_reason(file, row)) is not None:
             return reason
         entry, corpus = self._files.entries.get(file), self._corpus
-        if entry is None or entry.size_bytes > MOST_BYTES or row < 1:
+        if entry is None or entry.size_bytes > MAX_BYTES or row < 1:
             return None
         ids = corpus.document.ids(sensitive=corpus.sensitive)
         fields = RecordFields(corpus.text_field, None if ids is None else ids.id_field)
         try:
-            selection = Selection(ids=ids, retracted=retracted_ids(corpus.retractions, ids))
+            selection = Selection(ids=ids, retracted=read_retracted_ids(corpus.retractions, ids))
             path = self._files.path(entry)
             if path.stat().st_size != entry.size_bytes:
                 return None
             block = self._files.record_at(entry, row, fields)
         except (DataprepError, OSError):
             return None
-        return None if block is None else selection.why_refused(block)
+        return None if block is None else selection.explain_refusal(block)
 
-    def refusal_of(self, hashed: int) -> str | None:
+    def explain_refusal_of_hash(self, hashed: int) -> str | None:
         """Return the location of the first row with this document hash, and why it is not a document.
 
-        Returns None without a document table.
+        Returns None if there is no document table.
         """
         if not self._corpus.has_table:
             return None
         with suppress(DataprepError):
-            return self._documents.why_not_id(hashed)
+            return self._documents.explain_drop_of_id(hashed)
         return None
 
     def _table_reason(self, file: str, row: int) -> str | None:
@@ -117,23 +117,23 @@ class SourceRows:
         if not self._corpus.has_table:
             return None
         with suppress(DataprepError):
-            return self._documents.why_not(file, row)
+            return self._documents.explain_drop(file, row)
         return None
 
     @cached_property
     def _documents(self) -> CorpusDocuments:
         return CorpusDocuments(self._corpus, self._store)
 
-    def _holds(self, path: Path, found: tuple[int, int], hashed: int | None) -> bool:
+    def _record_matches(self, path: Path, span: tuple[int, int], hashed: int | None) -> bool:
         """Return whether this byte range of a file is a record with this hash."""
         ids = self._corpus.document.ids(sensitive=self._corpus.sensitive)
         if hashed is None or ids is None:
             return True
         with open(path, "rb") as file:
-            file.seek(found[0])
-            line = file.read(found[1] - found[0])
+            file.seek(span[0])
+            line = file.read(span[1] - span[0])
         try:
-            value = value_at(json_of(line), ids.id_field or self._corpus.text_field)
+            value = value_at(load_untrusted_json(line), ids.id_field or self._corpus.text_field)
         except ValueError:
             return False
         return value is not None and hash_id(value, ids.key) == hashed
@@ -162,22 +162,22 @@ def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequen
         store,
         specs,
         corpus_splits(corpus, store),
-        # the tokenizer and the ids are loaded only to show a text, or to find a document by its id or text
-        bundle=lambda: load_bundle(corpus.tokenizer),
+        # load the tokenizer and the ids only to show a text, or to find a document by its id or text
+        bundle=lambda: load_declared_tokenizer(corpus.tokenizer),
         ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
-        samples=partial(_samples, corpus, store),
-        source_bytes=rows.bytes_of,
-        refusal=rows.why_refused,
-        refusal_of=rows.refusal_of,
+        samples=partial(_samples_in_view, corpus, store),
+        source_bytes=rows.find_bytes,
+        refusal=rows.explain_refusal,
+        refusal_of=rows.explain_refusal_of_hash,
     )
 
 
-def _samples(corpus: CorpusDeclaration, store: ArtifactStore, view: str, split: str) -> Sequence[int]:
-    if (samples := view_named(view).samples) is None:
+def _samples_in_view(corpus: CorpusDeclaration, store: ArtifactStore, view: str, split: str) -> Sequence[int]:
+    if (samples := load_corpus_view(view).samples) is None:
         raise ConfigError(f"trace: the view {view} has no samples. Use `document` or `token`")
     artifact = corpus.artifact(artifact_name(view))
     if store.receipt(artifact) is None:
         raise MissingArtifactError(
-            f"trace: {artifact} does not exist: only a corpus with `views: [{view}]` has its samples"
+            f"trace: {corpus.dataset} has no view {view!r}. Add it to `views` and run the dataset"
         )
-    return samples(ArtifactHandle.of(store, artifact), split)
+    return samples(ArtifactHandle.from_store(store, artifact), split)

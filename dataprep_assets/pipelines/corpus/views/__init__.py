@@ -11,6 +11,6 @@ from dataprep_assets.extensions import Extensions
 VIEWS = Extensions(
     "view",
     "dataprep_assets.views",
-    own={module.name: f"{__name__}.{module.name}:VIEW" for module in pkgutil.iter_modules(__path__)},
+    own_modules={module.name: f"{__name__}.{module.name}:VIEW" for module in pkgutil.iter_modules(__path__)},
 )
 """The available views, by name."""

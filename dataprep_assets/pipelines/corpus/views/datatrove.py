@@ -12,15 +12,15 @@ from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.token_shard import ENDS
 
 
-def _linked(split: str) -> str:
+def _linked_path(split: str) -> str:
     return f"{split}/{split}.ds"
 
 
-def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
+def _write_view(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
-        view.link(split, _linked(split.split))
-        tokens = view.target / _linked(split.split)
-        # a link in a bucket creates no local file, and so no folder
+        view.link(split, _linked_path(split.split))
+        tokens = view.target / _linked_path(split.split)
+        # create the folder, because a link in a bucket creates no local file
         tokens.parent.mkdir(exist_ok=True)
         datatrove.write_sidecars(
             tokens,
@@ -31,30 +31,32 @@ def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
         )
 
 
-def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
     for split in splits:
-        tokens = directory / _linked(split.split)
+        tokens = directory / _linked_path(split.split)
         datatrove.validate(tokens, dtype=split.facts.dtype)
-        # any increasing ends are valid for a stream, so they are compared with the combined bins
+        # compare the ends with the combined bins, because any increasing ends are valid for a stream
         if sha256_file(index := datatrove.index_path(tokens)) != split.receipt.file(ENDS).sha256:
-            yield f"{index}: its documents end elsewhere than in combined_bins/{split.split}"
-        metadata_bytes = datatrove.metadata(split.token_count, split.facts.dtype, ViewFacts.of(receipt).tokenizer)
+            yield f"{index}: the document ends differ from combined_bins/{split.split}"
+        metadata_bytes = datatrove.metadata(
+            split.token_count, split.facts.dtype, ViewFacts.from_receipt(receipt).tokenizer
+        )
         if (path := datatrove.metadata_path(tokens)).read_bytes() != metadata_bytes:
             yield f"{path}: its lines differ from the expected ones: {'; '.join(metadata_bytes.decode().splitlines())}"
 
 
-def _trainer(where: str, facts: ViewFacts) -> str:
-    path, width = f"{where}/{_linked(next(iter(facts.splits)))}", np.dtype(facts.dtype).itemsize
+def _format_trainer_lines(location: str, facts: ViewFacts) -> str:
+    path, width = f"{location}/{_linked_path(next(iter(facts.splits)))}", np.dtype(facts.dtype).itemsize
     return f"datatrove: DatatroveFileDataset({path!r}, seq_len=…, token_size={width})"
 
 
 VIEW = CorpusView(
     name="datatrove",
-    description="`<split>/<split>.ds` with index and metadata for datatrove and nanotron.",
+    description="`<split>/<split>.ds` with index and metadata, for datatrove and nanotron.",
     kinds=frozenset({"numpy", "datatrove"}),
-    linked=_linked,
+    linked=_linked_path,
     calls=lambda span, _: {"document": span.document},
-    write=_write,
-    defects=_defects,
-    trainer=_trainer,
+    write=_write_view,
+    defects=_find_defects,
+    trainer=_format_trainer_lines,
 )

@@ -6,15 +6,16 @@ from functools import cache
 from itertools import accumulate
 from pathlib import Path
 
+from dataprep_assets.engine.artifact.view import Rows
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
 from dataprep_assets.formats import hf_parquet
 from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.integrity.artifacts import ArtifactHandle
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, Rows, ViewFacts, ViewWriter
+from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
 
 
-def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
+def _write_view(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     summaries = {}
     for split in splits:
         tokens, ends = split.open_tokens(view.store), split.open_ends(view.store)
@@ -22,16 +23,16 @@ def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
             view.target, split.split, tokens, ends, threads=view.threads, resume=True
         )
         view.digests.update(summaries[split.split].digests)
-    hf_parquet.write_card(view.target, view.corpus.dataset, summaries, _about(splits[0].facts.tokenizer))
+    hf_parquet.write_card(view.target, view.corpus.dataset, summaries, _describe_dataset(splits[0].facts.tokenizer))
 
 
-def _about(tokenizer: str) -> str:
+def _describe_dataset(tokenizer: str) -> str:
     return f"Tokenizer: `{tokenizer}`. Separators are kept, as in the token bins."
 
 
-def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
     summaries = {
-        s.split: hf_parquet.SplitWritten(
+        s.split: hf_parquet.SplitSummary(
             rows=s.documents,
             tokens=s.token_count,
             digests={f.path: f.sha256 for f in receipt.files if f.path.startswith(f"data/{s.split}-")},
@@ -39,18 +40,18 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
         for s in splits
     }
     hf_parquet.validate(directory, summaries)
-    about = _about(ViewFacts.of(receipt).tokenizer)
-    if (directory / hf_parquet.CARD).read_bytes() != hf_parquet.card_bytes(receipt.dataset, summaries, about):
+    tokenizer_text = _describe_dataset(ViewFacts.from_receipt(receipt).tokenizer)
+    if (directory / hf_parquet.CARD).read_bytes() != hf_parquet.card_bytes(receipt.dataset, summaries, tokenizer_text):
         yield f"{directory / hf_parquet.CARD}: does not match these files"
 
 
-def _locate(handle: ArtifactHandle) -> Locate:
+def _open_locator(handle: ArtifactHandle) -> Locate:
     @cache
     def files(split: str) -> tuple[list[str], list[int]]:
         """Return a split's files in order, and the first document of each, followed by the number of documents."""
         # numbers in names have five digits, so files sort by number
         names = sorted(f.path for f in handle.files if f.path.startswith(f"data/{split}-"))
-        return names, list(accumulate((_rows(handle, name) for name in names), initial=0))
+        return names, list(accumulate((_count_rows(handle, name) for name in names), initial=0))
 
     def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         names, firsts = files(span.split)
@@ -61,12 +62,20 @@ def _locate(handle: ArtifactHandle) -> Locate:
     return locate
 
 
-def _rows(handle: ArtifactHandle, name: str) -> int:
+def _count_rows(handle: ArtifactHandle, name: str) -> int:
     import pyarrow.parquet as pq
 
-    # for a file in a bucket, only its end is downloaded
+    # of a file in a bucket, this downloads only the end
     with handle.open(name) as file:
         return int(pq.read_metadata(file).num_rows)
+
+
+def _format_trainer_lines(location: str, facts: ViewFacts) -> list[str]:
+    split = next(iter(facts.splits))
+    return [
+        f"datasets: load_dataset({location!r})",
+        f"torchtitan: HuggingFaceRandomAccessSource.Config(path={location!r}, split={split!r})",
+    ]
 
 
 VIEW = CorpusView(
@@ -76,13 +85,13 @@ VIEW = CorpusView(
     kinds=frozenset({"parquet", "huggingface"}),
     version=4,
     copied=hf_parquet.read_blocks,
-    places=_locate,
+    places=_open_locator,
     rows=Rows(
         prefix=lambda split: f"data/{split}-",
         columns=(ParquetColumn(name=hf_parquet.COLUMN, about="Token ids of a document, including its separator."),),
     ),
     keeps_documents=True,
-    write=_write,
-    defects=_defects,
-    trainer=lambda where, _: f"datasets: load_dataset({where!r})",
+    write=_write_view,
+    defects=_find_defects,
+    trainer=_format_trainer_lines,
 )

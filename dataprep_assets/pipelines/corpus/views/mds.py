@@ -16,7 +16,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.view import (
     CombinedSplit,
-    Copied,
+    CopiedBlocks,
     CorpusView,
     MinimumLength,
     ViewFacts,
@@ -30,7 +30,7 @@ class MdsFacts(ViewFacts):
     sequence_length: int
 
 
-def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
+def _write_view(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     length = view.corpus.mds_sequence_length
     left_out = {}
     for split in splits:
@@ -41,14 +41,14 @@ def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     view.facts.update(sequence_length=length, tokens_left_out=left_out)
 
 
-def _read_copies(directory: Path, split: str) -> Copied:
+def _read_copies(directory: Path, split: str) -> CopiedBlocks:
     for samples in mds.read_blocks(directory / split):
         yield samples.reshape(-1), np.zeros(0, np.int64)
 
 
-def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
     for split in splits:
-        facts = MdsFacts.of(receipt)
+        facts = MdsFacts.from_receipt(receipt)
         length, left_out = facts.sequence_length, facts.tokens_left_out[split.split]
         samples = mds.validate(directory / split.split)
         if samples * length + left_out != split.token_count or left_out >= length:
@@ -58,8 +58,8 @@ def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit])
             )
 
 
-def _locate(handle: ArtifactHandle) -> Locate:
-    length = MdsFacts.of(handle.receipt).sequence_length
+def _open_locator(handle: ArtifactHandle) -> Locate:
+    length = MdsFacts.from_receipt(handle.receipt).sequence_length
 
     @cache
     def shards(split: str) -> tuple[list[str], list[int]]:
@@ -69,7 +69,7 @@ def _locate(handle: ArtifactHandle) -> Locate:
 
     def locate(span: DocumentSpan) -> Iterator[TokenRange]:
         names, firsts = shards(span.split)
-        # `firsts` ends with the number of samples, so no shard is found for a span in the tail, which fills no sample
+        # `firsts` ends with the number of samples, so a span in the tail, which fills no sample, finds no shard
         for number in range(max(bisect_right(firsts, span.start // length) - 1, 0), len(names)):
             begin, end = firsts[number] * length, firsts[number + 1] * length
             start, stop = max(span.start, begin), min(span.stop, end)
@@ -87,38 +87,38 @@ def _locate(handle: ArtifactHandle) -> Locate:
     return locate
 
 
-def _samples(handle: ArtifactHandle, split: str) -> range:
-    facts = MdsFacts.of(handle.receipt)
+def _samples_in_split(handle: ArtifactHandle, split: str) -> range:
+    facts = MdsFacts.from_receipt(handle.receipt)
     return range(facts.sequence_length, facts.splits[split] + 1, facts.sequence_length)
 
 
-def _shortest(corpus: CorpusDeclaration) -> MinimumLength:
+def _find_minimum_length(corpus: CorpusDeclaration) -> MinimumLength:
     length = corpus.mds_sequence_length
     return MinimumLength(
         tokens=length,
         key="mds_sequence_length",
         refusal=lambda split, _: (
-            f"{split}: it has fewer tokens than one sample of {length}, and StreamingDataset cannot open an empty "
-            "dataset. Set `mds_sequence_length`, or remove the view mds"
+            f"{split}: has fewer tokens than one sample of {length}, and StreamingDataset cannot open an empty "
+            "dataset. Lower `mds_sequence_length`, or remove the view mds"
         ),
     )
 
 
-def _trainer(where: str, facts: ViewFacts) -> str:
-    return f"mosaicml-streaming: StreamingDataset(local={where!r}, split={next(iter(facts.splits))!r}, batch_size=…)"
+def _format_trainer_lines(location: str, facts: ViewFacts) -> str:
+    return f"mosaicml-streaming: StreamingDataset(local={location!r}, split={next(iter(facts.splits))!r}, batch_size=…)"
 
 
 VIEW = CorpusView(
     name="mds",
-    description="`<split>/index.json` and shards of fixed-length samples for mosaicml-streaming's StreamingDataset.",
+    description="`<split>/index.json` and shards of fixed-length samples, for mosaicml-streaming's StreamingDataset.",
     kinds=frozenset({"numpy", "mds"}),
     settings=("mds_sequence_length",),
     version=3,
     copied=_read_copies,
-    places=_locate,
-    samples=_samples,
-    shortest=_shortest,
-    write=_write,
-    defects=_defects,
-    trainer=_trainer,
+    places=_open_locator,
+    samples=_samples_in_split,
+    shortest=_find_minimum_length,
+    write=_write_view,
+    defects=_find_defects,
+    trainer=_format_trainer_lines,
 )

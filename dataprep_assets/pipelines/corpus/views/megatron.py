@@ -9,14 +9,14 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
 
 
-def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
+def _write_view(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
         view.link(split, f"{split.split}.bin")
         ends = split.open_ends(view.store)
         megatron.write_idx(view.target / f"{split.split}.idx", ends, dtype=split.facts.dtype)
 
 
-def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+def _find_defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
     for split in splits:
         tokens, index = directory / f"{split.split}.bin", directory / f"{split.split}.idx"
         megatron.validate(tokens, index)
@@ -25,20 +25,32 @@ def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> It
             yield f"{index}: {count_of(sequences, 'sequence')} for {count_of(split.documents, 'document')}"
 
 
-def _trainer(where: str, facts: ViewFacts) -> str:
-    """Return Megatron-LM's options for the splits that it supports."""
-    options = {"train": "train", "val": "valid", "valid": "valid", "validation": "valid", "test": "test"}
-    arguments = [f"--{options[split]}-data-path {where}/{split}" for split in facts.splits if split in options]
-    return "Megatron-LM: " + (" ".join(arguments) or f"--data-path {where}/{next(iter(facts.splits))}")
+_VALIDATION = frozenset({"val", "valid", "validation"})
+
+
+def _format_trainer_lines(location: str, facts: ViewFacts) -> list[str]:
+    """Return the options of Megatron-LM for the splits that it supports, and of MaxText, which reads the same files."""
+    options = {"train": "train", **dict.fromkeys(_VALIDATION, "valid"), "test": "test"}
+    arguments = [f"--{options[split]}-data-path {location}/{split}" for split in facts.splits if split in options]
+    first_split = next(iter(facts.splits))
+    files = [f"grain_train_files={location}/{first_split}"]
+    files += [f"grain_eval_files={location}/{split}" for split in facts.splits if split in _VALIDATION - {first_split}][
+        :1
+    ]
+    return [
+        "Megatron-LM: " + (" ".join(arguments) or f"--data-path {location}/{first_split}"),
+        # without this option, MaxText would put its default id at the end of each document
+        f"MaxText: dataset_type=grain grain_file_type=mmap {' '.join(files)} mmap_eod_id={facts.eos_token_id}",
+    ]
 
 
 VIEW = CorpusView(
     name="megatron",
-    description="`<split>.bin` and `<split>.idx` for Megatron-Core's IndexedDataset.",
+    description="`<split>.bin` and `<split>.idx`, for Megatron-Core's IndexedDataset.",
     kinds=frozenset({"numpy", "megatron"}),
     linked=lambda split: f"{split}.bin",
     calls=lambda span, _: {"sequence": span.document},
-    write=_write,
-    defects=_defects,
-    trainer=_trainer,
+    write=_write_view,
+    defects=_find_defects,
+    trainer=_format_trainer_lines,
 )

@@ -8,24 +8,24 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
 
 
-def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
+def _write_view(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
         view.link(split, f"{split.split}.bin")
-    # any split will do, because `combined_splits` rejects splits with a different tokenizer or dtype
+    # take any split, because `combined_splits` rejects splits with a different tokenizer or dtype
     flat_bins.write_meta(view.target, flat_bins.read_meta(view.store.local(splits[0].artifact, ["meta.json"])))
 
 
-def _defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+def _find_defects(directory: Path, _: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
     for split in splits:
         flat_bins.validate_meta(directory)
         if flat_bins.read_meta(directory)["dtype"] != split.facts.dtype:
             yield f"{directory / 'meta.json'}: dtype must be {split.facts.dtype}, as in {split.split}"
 
 
-def _trainer(where: str, facts: ViewFacts) -> str:
-    # train.py reads 16-bit ids, and would train on wrong ones without an error
+def _format_trainer_lines(location: str, facts: ViewFacts) -> str:
+    # train.py reads 16-bit ids, and would train on wrong 32-bit ones without an error
     wide = "; in train.py, replace np.uint16 with np.uint32" if facts.dtype == "uint32" else ""
-    return f"nanoGPT: data_dir = {where!r}{wide}"
+    return f"nanoGPT: data_dir = {location!r}{wide}"
 
 
 VIEW = CorpusView(
@@ -33,7 +33,7 @@ VIEW = CorpusView(
     description="`<split>.bin` and `meta.pkl` in one folder, as nanoGPT-style trainers load them.",
     kinds=frozenset({"numpy", "nanogpt"}),
     linked=lambda split: f"{split}.bin",
-    write=_write,
-    defects=_defects,
-    trainer=_trainer,
+    write=_write_view,
+    defects=_find_defects,
+    trainer=_format_trainer_lines,
 )

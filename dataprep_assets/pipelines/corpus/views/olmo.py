@@ -13,52 +13,52 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.view import CombinedSplit, CorpusView, ViewFacts, ViewWriter
 
 
-def _write(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
+def _write_view(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
         view.link(split, f"{split.split}.npy")
-        index = _index(split, view.corpus.olmo_sequence_length, split.facts.tokenizer)
+        index = _build_index(split, view.corpus.olmo_sequence_length, split.facts.tokenizer)
         olmo.write_index(view.target / f"{split.split}_index.json", index)
 
 
-def _index(split: CombinedSplit, length: int, tokenizer: str) -> dict[str, Any]:
+def _build_index(split: CombinedSplit, length: int, tokenizer: str) -> dict[str, Any]:
     file = TokenFile(f"{split.split}.npy", split.split, split.token_count)
     return olmo.build_index([file], length, split.facts.dtype, tokenizer)
 
 
-def _length(receipt: Receipt) -> int:
+def _declared_length(receipt: Receipt) -> int:
     """Return the declared sequence length."""
     length: int = receipt.recipe["settings"]["olmo_sequence_length"]
     return length
 
 
-def _defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    length, tokenizer = _length(receipt), ViewFacts.of(receipt).tokenizer
+def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
+    length, tokenizer = _declared_length(receipt), ViewFacts.from_receipt(receipt).tokenizer
     for split in splits:
         path = directory / f"{split.split}_index.json"
         olmo.validate(path, directory, sequence_length=length)
-        if json.loads(path.read_bytes()) != _index(split, length, tokenizer):
+        if json.loads(path.read_bytes()) != _build_index(split, length, tokenizer):
             yield f"{path}: does not match {split.split} in instances of {count_of(length, 'token')}"
 
 
-def _instances(span: DocumentSpan, receipt: Receipt) -> Mapping[str, int | list[int]]:
+def _locate_instances(span: DocumentSpan, receipt: Receipt) -> Mapping[str, int | list[int]]:
     """Return OLMo-core's instances in a span: windows of the declared length that do not overlap."""
-    length = _length(receipt)
+    length = _declared_length(receipt)
     return {"instances": list(range(span.start // length, (span.stop - 1) // length + 1))}
 
 
-def _trainer(where: str, facts: ViewFacts) -> str:
-    paths = [f"{where}/{next(iter(facts.splits))}.npy"]
+def _format_trainer_lines(location: str, facts: ViewFacts) -> str:
+    paths = [f"{location}/{next(iter(facts.splits))}.npy"]
     return f"OLMo-core: NumpyFSLDatasetConfig(paths={paths}, dtype=NumpyDatasetDType.{facts.dtype}, …)"
 
 
 VIEW = CorpusView(
     name="olmo",
-    description="`<split>.npy` (headerless) with an index for OLMo-core and MaxText's olmo_grain.",
+    description="`<split>.npy` (without a header) and an index, for OLMo-core and MaxText's `olmo_grain`.",
     kinds=frozenset({"numpy", "olmo"}),
     settings=("olmo_sequence_length",),
     linked=lambda split: f"{split}.npy",
-    calls=_instances,
-    write=_write,
-    defects=_defects,
-    trainer=_trainer,
+    calls=_locate_instances,
+    write=_write_view,
+    defects=_find_defects,
+    trainer=_format_trainer_lines,
 )

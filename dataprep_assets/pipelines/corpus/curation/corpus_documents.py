@@ -8,26 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dataprep_assets.curation.rules import Rule, match_rules, parse
+from dataprep_assets.curation.rules import Rule, match_rules, parse_rule
 from dataprep_assets.curation.selection import DUPLICATE, RESERVED, describe_bad_reason, describe_reason
-from dataprep_assets.curation.table import read_joined
-from dataprep_assets.engine.trace.asked_documents import AskedDocuments, DocumentRows, Drops, RuleDrops
-from dataprep_assets.engine.yaml.declared_keys import require_known
+from dataprep_assets.curation.table import read_joined_tables
+from dataprep_assets.engine.trace.document_table import DocumentRows, DocumentTable, Drops, RuleDrops
+from dataprep_assets.engine.yaml.declared_keys import require_known_names
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import coverage_lines
 from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE
 from dataprep_assets.pipelines.corpus.curation.documents_table import DOCUMENTS, DocumentsFacts, table_columns
-from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows, ruled_rows
-from dataprep_assets.pipelines.corpus.curation.selection_budget import over_budget
+from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows, read_ruled_rows
+from dataprep_assets.pipelines.corpus.curation.selection_budget import find_over_budget
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SelectionCounts, sum_counts
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, NONE_REMOVED, removed_rows
-from dataprep_assets.pipelines.corpus.source.listed_rows import listed_ids
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, NONE_REMOVED, load_removed_rows
+from dataprep_assets.pipelines.corpus.source.listed_rows import read_listed_ids
 from dataprep_assets.pipelines.corpus.source.manifest import has_manifest, load_manifest
-from dataprep_assets.planning.manifest import split_of
+from dataprep_assets.planning.manifest import split_name
+from dataprep_assets.table import format_share
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,15 +36,15 @@ if TYPE_CHECKING:
 _EXAMPLES = 10
 
 
-class CorpusDocuments(AskedDocuments):
+class CorpusDocuments(DocumentTable):
     """The document table of a corpus."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
         """Raise ConfigError if the corpus declares no table, MissingArtifactError if it is not planned yet."""
         if not corpus.has_table:
             raise ConfigError(
-                f"{corpus.dataset} has no document table. Declare `tag`, `keep` or `drop`, or only the table with "
-                "`keep_fields: {}` in `document`, and run it"
+                f"{corpus.dataset} has no document table. Run `dataprep show {corpus.dataset}` to list dropped rows. "
+                "To build a table, declare `tag`, `keep`, `drop` or `document.keep_fields: {}`, and run the dataset"
             )
         if not has_manifest(corpus, store):
             raise MissingArtifactError(
@@ -59,40 +60,44 @@ class CorpusDocuments(AskedDocuments):
         rules, duplicates = self._corpus.rules, self._corpus.duplicates
         if not rules and duplicates is None:
             return None
-        wording = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
-        # the number of duplicates is unknown until they have been searched for
+        rule_texts = {name: f"not ({rule.text})" if keeps else rule.text for name, (keeps, rule) in rules.items()}
+        # the number of duplicates is unknown until the search for them has run
         if duplicates is not None and self._store.receipt(self._corpus.artifact(DUPLICATES)) is not None:
             least = duplicates.similarity
-            wording[DUPLICATE] = (
-                "equal to a kept one"
+            rule_texts[DUPLICATE] = (
+                "equal to a kept document"
                 if least == 1
-                else f"near-duplicates of a kept one, with a similarity of {least:g} or more"
+                else f"near-duplicate of a kept document, with a similarity of at least {least:g}"
             )
-        if len(listed_ids(self._corpus)):
-            wording[RETRACTED] = "on the retraction list"
+        if len(read_listed_ids(self._corpus)):
+            rule_texts[RETRACTED] = "on the retraction list"
         by_split = {split: SelectionCounts() for split in self._corpus.splits}
         untagged = 0
-        examples: dict[str, list[str]] = {name: [] for name in wording}
+        examples: dict[str, list[str]] = {name: [] for name in rule_texts}
         for partition in self._partitions:
             try:
                 tags = self._store.local(self._corpus.artifact(TAGS, partition))
-                removed = removed_rows(self._corpus, self._store, partition) if DUPLICATE in wording else NONE_REMOVED
-                for piece in ruled_rows(self._corpus, tags, ("file", "row", "source", "bytes"), removed):
-                    by_split[split_of(partition)].add(piece)
+                removed_ids = (
+                    load_removed_rows(self._corpus, self._store, partition) if DUPLICATE in rule_texts else NONE_REMOVED
+                )
+                for piece in read_ruled_rows(self._corpus, tags, ("file", "row", "source", "bytes"), removed_ids):
+                    by_split[split_name(partition)].add(piece)
                     if not self._corpus.sensitive:
                         _add_examples(examples, piece)
             except DataprepError:  # the tags are missing, or were built by other taggers
                 untagged += 1
         total = SelectionCounts.total(by_split.values())
         sums = sum_counts(total.sources.values())
-        over = (over_budget(self._corpus, split, counts.sources, counts.by_rule) for split, counts in by_split.items())
+        over = (
+            find_over_budget(self._corpus, split, counts.sources, counts.by_rule) for split, counts in by_split.items()
+        )
         return Drops(
             documents=sums[0],
             bytes=sums[1],
             sources={source: documents for source, (documents, _) in total.sources.items()},
-            rules=[_drops_of(name, drops, total, examples[name]) for name, drops in wording.items()],
+            rules=[_count_drops(name, drops, total, examples[name]) for name, drops in rule_texts.items()],
             untagged=untagged,
-            over_budget=[f"{wording}" for of_split in over for _, wording in of_split],
+            over_budget=[f"{rule_texts}" for of_split in over for _, rule_texts in of_split],
         )
 
     def rows(
@@ -105,27 +110,27 @@ class CorpusDocuments(AskedDocuments):
         columns: Sequence[str] | None = None,
     ) -> DocumentRows:
         table_fields = table_columns(self._corpus)
-        conditions = {} if where is None else {"where": parse(where, table_fields, "--where")}
+        conditions = {} if where is None else {"where": parse_rule(where, table_fields, "--where")}
         if reason is not None:
             declared_reasons = [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
             if reason not in (reasons := {*declared_reasons, *RESERVED, *self.reasons()}):
                 names = ", ".join([*declared_reasons, *sorted(reasons - set(declared_reasons))])
                 raise ConfigError(f"--reason: unknown reason {reason!r}. Available: {names}")
-            conditions["reason"] = parse(f"reason == {reason!r}", table_fields, "--reason")
+            conditions["reason"] = parse_rule(f"reason == {reason!r}", table_fields, "--reason")
         if kept is not None:
-            conditions["kept"] = parse("kept" if kept else "not kept", table_fields, "kept")
-        require_known("split", splits or (), list(self._corpus.splits))
-        require_known("column", columns or (), list(table_fields))
-        partitions = [partition for partition in self._partitions if splits is None or split_of(partition) in splits]
-        return DocumentRows(columns=columns, read=partial(self._read, partitions, conditions))
+            conditions["kept"] = parse_rule("kept" if kept else "not kept", table_fields, "kept")
+        require_known_names("split", splits or (), list(self._corpus.splits))
+        require_known_names("column", columns or (), list(table_fields))
+        partitions = [partition for partition in self._partitions if splits is None or split_name(partition) in splits]
+        return DocumentRows(columns=columns, read=partial(self._read_rows, partitions, conditions))
 
-    def _read(
+    def _read_rows(
         self, partitions: Sequence[str], rules: Mapping[str, Rule], columns: Sequence[str] | None
     ) -> "Iterator[pa.Table]":
         """Yield these columns of the rows that match every rule, from the given partitions."""
         needed = {*(columns or ())}.union(*(rule.columns for rule in rules.values()))
         for partition in partitions:
-            for piece in read_joined([self._table(partition)], None if columns is None else sorted(needed)):
+            for piece in read_joined_tables([self._table_path(partition)], None if columns is None else sorted(needed)):
                 # columns are missing if a tagger was declared after the table was built
                 if missing_columns := sorted(needed - {*piece.column_names}):
                     table = self._corpus.artifact(DOCUMENTS, partition)
@@ -136,12 +141,12 @@ class CorpusDocuments(AskedDocuments):
                     piece = piece.filter(np.logical_and.reduce(list(match_rules(piece, rules).values())))
                 yield piece if columns is None else piece.select(list(columns))
 
-    def why_not_id(self, hashed: int) -> str | None:
-        """Return the location of the first dropped row with this id, and the reason as `why_not` gives it."""
+    def explain_drop_of_id(self, hashed: int) -> str | None:
+        """Return the location of the first dropped row with this id, and the reason as `explain_drop` gives it."""
         import pyarrow.compute as pc
 
         for partition in self._partitions:
-            for piece in read_joined([self._table(partition)]):
+            for piece in read_joined_tables([self._table_path(partition)]):
                 if "id" not in piece.column_names:
                     return None
                 matches = piece.filter(pc.and_(pc.equal(piece["id"], f"{hashed:016x}"), pc.invert(piece["kept"])))
@@ -150,7 +155,7 @@ class CorpusDocuments(AskedDocuments):
                     return f"row {row['row']} of {row['file']} {self._describe_reason(row)}"
         return None
 
-    def why_not(self, file: str, row: int) -> str | None:
+    def explain_drop(self, file: str, row: int) -> str | None:
         """Return why a row of a file was dropped, in words, with the values that its rule read; None if unknown."""
         import pyarrow.compute as pc
 
@@ -158,7 +163,7 @@ class CorpusDocuments(AskedDocuments):
         for partition in self._partitions:
             if file not in {entry.relpath for entry in manifest.shard(partition)}:
                 continue
-            for piece in read_joined([self._table(partition)]):
+            for piece in read_joined_tables([self._table_path(partition)]):
                 matches = piece.filter(pc.and_(pc.equal(piece["file"], file), pc.equal(piece["row"], row)))
                 if matches.num_rows:
                     return self._describe_reason(matches.to_pylist()[0])
@@ -168,12 +173,12 @@ class CorpusDocuments(AskedDocuments):
         reason = row["reason"]
         if reason is None:
             return None
-        # only rejected records have no length
+        # rejected records have no length
         if row["bytes"] is None:
             return describe_bad_reason(reason)
         words, rule = describe_reason(reason), self._corpus.rules.get(reason)
         if reason == DUPLICATE and row["representative"] is not None:
-            return f"{words} of {row['representative']}, {row['similarity']:.1%} similar"
+            return f"{words} of {row['representative']}, {format_share(row['similarity'])} similar"
         if rule is None:
             return words
         names = sorted(rule[1].columns)
@@ -190,17 +195,18 @@ class CorpusDocuments(AskedDocuments):
 
     def reasons(self) -> Mapping[str, int]:
         counts = Counter[str]()
-        for one in self._store.receipts([self._corpus.artifact(DOCUMENTS, one) for one in self._partitions]):
-            counts.update({} if one is None else DocumentsFacts.of(one).reasons)
+        for receipt in self._store.receipts(
+            [self._corpus.artifact(DOCUMENTS, receipt) for receipt in self._partitions]
+        ):
+            counts.update({} if receipt is None else DocumentsFacts.from_receipt(receipt).reasons)
         return dict(counts.most_common())
 
-    def _table(self, partition: str) -> Path:
+    def _table_path(self, partition: str) -> Path:
         artifact = self._corpus.artifact(DOCUMENTS, partition)
         if self._store.receipt(artifact) is None:
             raise MissingArtifactError(
-                f"{artifact}: not built yet. Run the dataset first. If a check of `selection` blocks it, e.g., a "
-                f"budget, `dataprep documents {self._corpus.dataset}` without options shows the drops per rule, with "
-                "examples"
+                f"{artifact}: not built yet. Run the dataset first. If a check of `selection` fails, run `dataprep "
+                f"documents {self._corpus.dataset}` without options to see the drops per rule"
             )
         return self._store.local(artifact) / FILE
 
@@ -212,8 +218,8 @@ def _add_examples(examples: Mapping[str, list[str]], rows: RuledRows) -> None:
             examples[reason].append(f"{rows.table['file'][position]}:{rows.table['row'][position]}")
 
 
-def _drops_of(name: str, drops: str, counted: SelectionCounts, examples: Sequence[str]) -> RuleDrops:
-    of_source = {source: by_rule[name] for source, by_rule in counted.by_rule.items() if name in by_rule}
+def _count_drops(name: str, drops: str, counts: SelectionCounts, examples: Sequence[str]) -> RuleDrops:
+    of_source = {source: by_rule[name] for source, by_rule in counts.by_rule.items() if name in by_rule}
     documents, size = sum_counts(of_source.values())
     by_source = Counter({source: documents for source, (documents, _) in of_source.items()})
     return RuleDrops(
